@@ -1,0 +1,62 @@
+//! The clock as a value. Core code is handed the time; only the drivers read a clock.
+
+use std::fmt;
+use std::ops::{Add, Sub};
+
+/// Nanoseconds since an origin that the driver chose; monotonic, unrelated to the calendar.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Instant(pub u64);
+
+/// A span of nanoseconds.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Duration(pub u64);
+
+impl Duration {
+    pub const fn from_micros(micros: u64) -> Duration {
+        Duration(micros * 1_000)
+    }
+
+    pub const fn from_millis(millis: u64) -> Duration {
+        Duration(millis * 1_000_000)
+    }
+
+    pub const fn from_secs(seconds: u64) -> Duration {
+        Duration(seconds * 1_000_000_000)
+    }
+
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+}
+
+impl Instant {
+    /// The span since `earlier`; zero if `earlier` is later.
+    pub fn since(self, earlier: Instant) -> Duration {
+        Duration(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+    fn add(self, span: Duration) -> Instant {
+        Instant(self.0.saturating_add(span.0))
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Instant;
+    fn sub(self, span: Duration) -> Instant {
+        Instant(self.0.saturating_sub(span.0))
+    }
+}
+
+impl fmt::Display for Duration {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            nanos if nanos < 1_000 => write!(f, "{nanos} ns"),
+            nanos if nanos < 1_000_000 => write!(f, "{:.1} us", nanos as f64 / 1e3),
+            nanos if nanos < 1_000_000_000 => write!(f, "{:.1} ms", nanos as f64 / 1e6),
+            nanos => write!(f, "{:.1} s", nanos as f64 / 1e9),
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Floor 0: what every other part of Stele stands on. Units as types, ids, the digest, seeded
+//! dice, and the clock as a value. Nothing here waits, reads a clock or asks the system for entropy.
+
+pub mod clock;
+pub mod dice;
+pub mod digest;
+pub mod ids;
+pub mod units;
+
+pub use clock::{Duration, Instant};
+pub use dice::Dice;
+pub use ids::{DriveId, PoolId, VolumeId};
+pub use units::{BLOCK, BlockIndex, Bytes, GIB, KIB, MIB};

@@ -1,0 +1,21 @@
+use super::*;
+
+#[test]
+fn sizes_are_read_and_shown_as_people_write_them() {
+    let check = |text: &str, want: Option<u64>| assert_eq!(Bytes::parse(text), want.map(Bytes), "{text}");
+    check("0", Some(0));
+    check("512", Some(512));
+    check("64K", Some(64 << 10));
+    check("64 KiB", Some(64 << 10));
+    check("1.5G", Some(3 << 29));
+    check("20t", Some(20 << 40));
+    check("-1", None);
+    check("lots", None);
+    check("1Q", None);
+    check("99999999999999999999", None);
+
+    let show = |bytes: u64, want: &str| assert_eq!(Bytes(bytes).to_string(), want);
+    show(512, "512 B");
+    show(64 << 10, "64 KiB");
+    show(3 << 29, "1.5 GiB");
+}

@@ -1,0 +1,78 @@
+//! Owned, page-aligned memory that travels with an operation and comes back with its completion.
+//!
+//! A [`Buffer`] is unique and writable: reads fill it. Frozen, it becomes [`Shared`]: immutable,
+//! cheap to clone and slice, so that one block can be on its way to four drives uncopied.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+
+use bytemuck::{Pod, Zeroable};
+use stele_ground::BLOCK;
+
+/// Immutable bytes shared by reference count.
+pub type Shared = bytes::Bytes;
+
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(4096))]
+struct Page([u8; BLOCK]);
+
+/// Unique memory aligned to 4096 bytes, as O_DIRECT wants it.
+pub struct Buffer {
+    pages: Vec<Page>,
+    length: usize,
+}
+
+impl Buffer {
+    /// `length` zero bytes.
+    pub fn zeroed(length: usize) -> Buffer {
+        Buffer { pages: vec![Page::zeroed(); length.div_ceil(BLOCK)], length }
+    }
+
+    /// A copy of `bytes`, aligned.
+    pub fn copy_of(bytes: &[u8]) -> Buffer {
+        let mut buffer = Buffer::zeroed(bytes.len());
+        buffer.copy_from_slice(bytes);
+        buffer
+    }
+
+    /// Bytes it can hold without growing; a multiple of 4096.
+    pub fn capacity(&self) -> usize {
+        self.pages.len() * BLOCK
+    }
+
+    /// Sets the length, which must fit the capacity; bytes beyond the former length are what they were.
+    pub fn set_length(&mut self, length: usize) {
+        assert!(length <= self.capacity(), "a buffer of {} bytes cannot hold {length}", self.capacity());
+        self.length = length;
+    }
+
+    /// Gives up the right to write in exchange for cheap sharing. No copy.
+    pub fn freeze(self) -> Shared {
+        Shared::from_owner(self)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.pages)[..self.length]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.pages)[..self.length]
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} bytes)", self.length)
+    }
+}

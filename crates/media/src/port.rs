@@ -1,0 +1,145 @@
+//! A port is the far end of a drive that somebody else drives: a volume served by a reactor thread, or by
+//! the simulated world. Many holders may submit at once; each waits for its own answer, async or blocking.
+
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use futures_channel::oneshot;
+
+use crate::{Buffer, Extent, Geometry, MediaError, MediaFault, Op, Priority, Shared};
+
+/// Called exactly once with the finished operation, on the thread that serves the port. It must not block.
+pub type Done = Box<dyn FnOnce(Op, Result<(), MediaError>) + Send>;
+
+/// Where operations for a drive on another thread (or in the world) go.
+pub trait Port: Send + Sync + 'static {
+    fn geometry(&self) -> Geometry;
+
+    /// Queues the operation. Its own queue limit is stated by each port; at the limit it answers `Retry`.
+    fn submit(&self, op: Op, priority: Priority, done: Done);
+
+    /// Called in a loop by a blocked caller. A world that runs on the caller's own thread makes one step of
+    /// progress and returns true; a port served by another thread returns false and the caller sleeps.
+    fn pump(&self) -> bool {
+        false
+    }
+}
+
+/// A port, shared, with the verbs spelled out.
+#[derive(Clone)]
+pub struct Handle(Arc<dyn Port>);
+
+type Finished = (Op, Result<(), MediaError>);
+
+impl Handle {
+    pub fn new(port: impl Port) -> Handle {
+        Handle(Arc::new(port))
+    }
+
+    pub fn geometry(&self) -> Geometry {
+        self.0.geometry()
+    }
+
+    /// Queues the operation; see [`Port::submit`].
+    pub fn submit(&self, op: Op, priority: Priority, done: Done) {
+        self.0.submit(op, priority, done);
+    }
+
+    async fn run(&self, op: Op, priority: Priority) -> Result<Op, MediaError> {
+        let (sender, receiver) = oneshot::channel::<Finished>();
+        self.0.submit(op, priority, Box::new(move |op, result| drop(sender.send((op, result)))));
+        match receiver.await {
+            Ok((op, result)) => result.map(|()| op),
+            Err(_) => Err(gone()),
+        }
+    }
+
+    fn run_blocking(&self, op: Op, priority: Priority) -> Result<Op, MediaError> {
+        let slot = Arc::new((Mutex::new(None::<Finished>), Condvar::new()));
+        let filled = Arc::clone(&slot);
+        self.0.submit(
+            op,
+            priority,
+            Box::new(move |op, result| {
+                *filled.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((op, result));
+                filled.1.notify_one();
+            }),
+        );
+        loop {
+            let pumped = self.0.pump();
+            let mut finished = slot.0.lock().unwrap_or_else(PoisonError::into_inner);
+            while finished.is_none() && !pumped {
+                // The port answers every operation, also while it shuts down.
+                finished = slot.1.wait(finished).unwrap_or_else(PoisonError::into_inner);
+            }
+            if let Some((op, result)) = finished.take() {
+                return result.map(|()| op);
+            }
+        }
+    }
+
+    pub async fn read(&self, at: u64, length: usize) -> Result<Buffer, MediaError> {
+        filled(self.run(Op::Read { at, buffer: Buffer::zeroed(length) }, Priority::Host).await?)
+    }
+
+    /// Acknowledged by the rules of [`Op::Write`].
+    pub async fn write(&self, at: u64, data: Vec<Shared>, fua: bool) -> Result<(), MediaError> {
+        self.run(Op::Write { at, data, fua }, Priority::Host).await.map(drop)
+    }
+
+    pub async fn zero(&self, at: u64, length: u64) -> Result<(), MediaError> {
+        self.run(Op::Zero { at, length }, Priority::Host).await.map(drop)
+    }
+
+    pub async fn discard(&self, at: u64, length: u64) -> Result<(), MediaError> {
+        self.run(Op::Discard { at, length }, Priority::Host).await.map(drop)
+    }
+
+    pub async fn flush(&self) -> Result<(), MediaError> {
+        self.run(Op::Flush, Priority::Urgent).await.map(drop)
+    }
+
+    pub async fn extents(&self, at: u64, length: u64) -> Result<Vec<Extent>, MediaError> {
+        match self.run(Op::Extents { at, length, extents: Vec::new() }, Priority::Host).await? {
+            Op::Extents { extents, .. } => Ok(extents),
+            other => Err(mixed_up(&other)),
+        }
+    }
+
+    pub fn read_blocking(&self, at: u64, length: usize) -> Result<Buffer, MediaError> {
+        filled(self.run_blocking(Op::Read { at, buffer: Buffer::zeroed(length) }, Priority::Host)?)
+    }
+
+    pub fn write_blocking(&self, at: u64, data: Vec<Shared>, fua: bool) -> Result<(), MediaError> {
+        self.run_blocking(Op::Write { at, data, fua }, Priority::Host).map(drop)
+    }
+
+    pub fn discard_blocking(&self, at: u64, length: u64) -> Result<(), MediaError> {
+        self.run_blocking(Op::Discard { at, length }, Priority::Host).map(drop)
+    }
+
+    pub fn flush_blocking(&self) -> Result<(), MediaError> {
+        self.run_blocking(Op::Flush, Priority::Urgent).map(drop)
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Handle({})", self.geometry().size)
+    }
+}
+
+fn filled(op: Op) -> Result<Buffer, MediaError> {
+    match op {
+        Op::Read { buffer, .. } => Ok(buffer),
+        other => Err(mixed_up(&other)),
+    }
+}
+
+fn gone() -> MediaError {
+    MediaError::new(MediaFault::Gone, "the server of this volume has stopped")
+}
+
+fn mixed_up(op: &Op) -> MediaError {
+    MediaError::new(MediaFault::Gone, format!("a port answered with another operation than was asked: {op:?}"))
+}
