@@ -1,1 +1,17 @@
-//! Being built.
+//! Floor 2: the array. A pool of drives that declusters, checks, repairs and rebuilds, and offers volumes
+//! that are drives themselves.
+//!
+//! [`Pool`] is the whole state machine: it is handed events and the time, and hands back actions. It has no
+//! threads, reads no clock, draws no entropy and does no I/O. Inside, flows of several steps are coroutines
+//! on a small deterministic executor; they only choose what happens next, and change state in plain calls.
+
+pub mod admin;
+pub mod error;
+pub mod pool;
+
+pub use admin::{
+    Alarm, AlarmKind, Command, CreateOptions, DigestUnit, DriveHealth, DriveStatus, OpenOptions, PoolStatus, Progress,
+    Reply, Severity, VolumeSpec, VolumeStatus, WriteMode,
+};
+pub use error::ArrayError;
+pub use pool::{Action, Attached, Event, Pool, State};

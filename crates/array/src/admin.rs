@@ -1,0 +1,251 @@
+//! What an operator asks of a pool, and what it shows.
+
+use stele_codes::Code;
+use stele_ground::{Bytes, DriveId, Instant, PoolId, VolumeId};
+
+/// How a new pool is laid out. Chance comes in as values, so that a simulated pool repeats.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    pub pool: PoolId,
+    pub name: String,
+    /// One identity per attached drive, in order.
+    pub drives: Vec<DriveId>,
+    /// Seeds the choice of placement rows.
+    pub seed: u64,
+    /// Bytes of log per log drive; none: a 64th of the drive, 8 MiB to 1 GiB.
+    pub log: Option<Bytes>,
+    /// Drives' worth of distributed spare space; none: the largest enclosure's drives, or two.
+    pub spare_drives: Option<u32>,
+    /// Seconds since 1970 that the operator confirmed; stored for the record.
+    pub created: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Answer reads only and write nothing, labels included.
+    pub read_only: bool,
+    /// Open writable below a majority of drives. Audited by the caller.
+    pub override_quorum: bool,
+    /// Memory for slot-table pages and cached blocks, each.
+    pub table_cache: Bytes,
+    pub block_cache: Bytes,
+    /// Dirty blocks held before writers wait for destage.
+    pub dirty_limit: Bytes,
+    pub seed: u64,
+    /// Bytes a second that rebuild and scrub may each move while hosts are active.
+    pub background_rate: Option<Bytes>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            read_only: false,
+            override_quorum: false,
+            table_cache: Bytes(64 << 20),
+            block_cache: Bytes(128 << 20),
+            dirty_limit: Bytes(64 << 20),
+            seed: 0,
+            background_rate: None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteMode {
+    /// Acknowledged when durable in the log on its replicas (small writes) or in its slot and mapped (full stripes).
+    WriteBack,
+    /// Acknowledged when the strips are durable on their drives.
+    WriteThrough,
+    /// Acknowledged from memory. For the laboratory, asked for by name, shown in every status.
+    Volatile,
+}
+
+/// The unit a digest covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DigestUnit {
+    /// 4096 bytes: a cold small read costs one small drive read.
+    Block,
+    /// A whole strip: the smallest table, for streams.
+    Strip,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeSpec {
+    pub name: String,
+    pub code: Code,
+    pub size: Bytes,
+    /// 16 KiB to 1 MiB, a power of two.
+    pub strip: Bytes,
+    /// 512 or 4096: the block shown to users of the volume.
+    pub block: Bytes,
+    pub digest: DigestUnit,
+    pub mode: WriteMode,
+    /// Every stripe owns its slot from the start.
+    pub fully_allocated: bool,
+    /// The part of Stele that keeps state on it ("catalog", "archive"); none for a host's volume.
+    pub owner: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Command {
+    CreateVolume(VolumeSpec),
+    /// Refused while the volume is protected.
+    DeleteVolume {
+        name: String,
+    },
+    /// Grows it; shrinking is refused.
+    ResizeVolume {
+        name: String,
+        size: Bytes,
+    },
+    /// Said by the volume's owner only: `retained` true forbids delete, shrink, rollback, writable export and
+    /// `Volatile`, and removing or re-creating the pool.
+    Protect {
+        volume: VolumeId,
+        owner: String,
+        retained: bool,
+    },
+    ListVolumes,
+    Status,
+    /// Puts the attached drive `new` (an index handed to `Event::Attach`) in the place of `old` and copies back.
+    ReplaceDrive {
+        old: u32,
+        new: u32,
+        identity: DriveId,
+    },
+    /// Declares a drive lost; its strips are rebuilt into spare space.
+    FailDrive {
+        drive: u32,
+    },
+    /// Reads and verifies everything once, now. Answers when it has begun.
+    StartScrub,
+    /// Writes a checkpoint, so that the log is empty behind it.
+    Checkpoint,
+    /// Destages, checkpoints and marks the labels clean; then the pool is `Closed`.
+    Close,
+}
+
+#[derive(Clone, Debug)]
+pub enum Reply {
+    Done,
+    Volume(VolumeStatus),
+    Volumes(Vec<VolumeStatus>),
+    Status(Box<PoolStatus>),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeStatus {
+    pub id: VolumeId,
+    pub spec: VolumeSpec,
+    pub retained: bool,
+    /// Bytes of data in slots it owns.
+    pub allocated: Bytes,
+    /// Stripes known to be lost: offset and length in the volume.
+    pub lost: Vec<(u64, u64)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DriveHealth {
+    Healthy,
+    /// Answering, but with errors or slowly.
+    Suspect,
+    /// Back after an absence or newly put in; being brought up to date.
+    Stale,
+    /// Not here, or not answering.
+    Missing,
+    /// Given up; what it held is being or has been rebuilt elsewhere.
+    Failed,
+    /// Foreign, duplicated or too small: not used.
+    Rejected,
+}
+
+#[derive(Clone, Debug)]
+pub struct DriveStatus {
+    pub index: u32,
+    pub identity: DriveId,
+    pub name: String,
+    pub enclosure: u32,
+    pub health: DriveHealth,
+    pub size: Bytes,
+    pub used: Bytes,
+    pub read_errors: u64,
+    pub write_errors: u64,
+    pub digest_errors: u64,
+    pub repaired: u64,
+    /// What is wrong and what to do next; empty when nothing is.
+    pub note: String,
+}
+
+/// How far a long work is. Units are bytes of strips.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    pub done: Bytes,
+    pub total: Bytes,
+    pub since: Instant,
+    /// Bytes a second, recent.
+    pub rate: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct PoolStatus {
+    pub pool: PoolId,
+    pub name: String,
+    pub epoch: u64,
+    pub read_only: bool,
+    pub drives: Vec<DriveStatus>,
+    /// Raw bytes of cells; in use; kept free for rebuilds.
+    pub raw: Bytes,
+    pub used: Bytes,
+    pub spare: Bytes,
+    pub spare_used: Bytes,
+    pub log_used: Bytes,
+    pub log_size: Bytes,
+    pub dirty: Bytes,
+    pub rebuild: Option<Progress>,
+    pub copy_back: Option<Progress>,
+    pub scrub: Option<Progress>,
+    /// Whole passes finished since the pool was opened, and what the last found.
+    pub scrubs_finished: u64,
+    pub scrub_damage_found: u64,
+    pub scrub_damage_repaired: u64,
+    pub lost_stripes: u64,
+    /// Strips rebuilt or repaired since open.
+    pub rebuilt: u64,
+    pub repaired: u64,
+    /// Monotonic counts for benchmarks and metrics, by name: reads, writes, log groups, flushes, bytes copied ...
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Severity {
+    Notice,
+    Warning,
+    Critical,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AlarmKind {
+    DriveMissing,
+    DriveFailed,
+    DriveRejected,
+    DriveStale,
+    DamageRepaired,
+    StripeLost,
+    LogDegraded,
+    LogRepaired,
+    SpareExhausted,
+    SpaceLow,
+    RebuildFinished,
+    ScrubFinished,
+    ReadOnly,
+}
+
+/// Something an operator should know, once.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Alarm {
+    pub kind: AlarmKind,
+    pub severity: Severity,
+    pub drive: Option<u32>,
+    /// Cause, place, next step.
+    pub message: String,
+}

@@ -1,0 +1,37 @@
+//! What the array refuses or cannot do, by what the caller can do about it.
+
+use std::fmt;
+
+/// Each message gives cause, place and the next step.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ArrayError {
+    /// The request is wrong as it stands: a name taken, a size out of range, too few drives for the code.
+    Invalid(String),
+    /// Forbidden in this state: protected volume, read-only pool, pool in use elsewhere.
+    Refused(String),
+    /// No room, now; nothing was stored.
+    Full(String),
+    /// Too little redundancy or no quorum; adding or returning drives helps.
+    Degraded(String),
+    /// Stored bytes are damaged beyond redundancy; names what and where.
+    Damaged(String),
+    /// No such volume or drive.
+    Missing(String),
+    /// The pool has stopped and answers nothing any more.
+    Stopped(String),
+}
+
+impl fmt::Display for ArrayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (ArrayError::Invalid(message)
+        | ArrayError::Refused(message)
+        | ArrayError::Full(message)
+        | ArrayError::Degraded(message)
+        | ArrayError::Damaged(message)
+        | ArrayError::Missing(message)
+        | ArrayError::Stopped(message)) = self;
+        f.write_str(message)
+    }
+}
+
+impl std::error::Error for ArrayError {}
