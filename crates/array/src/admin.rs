@@ -1,7 +1,7 @@
 //! What an operator asks of a pool, and what it shows.
 
 use stele_codes::Code;
-use stele_ground::{Bytes, DriveId, Instant, PoolId, VolumeId};
+use stele_ground::{Bytes, DriveId, Duration, Instant, PoolId, VolumeId};
 
 /// How a new pool is laid out. Chance comes in as values, so that a simulated pool repeats.
 #[derive(Clone, Debug)]
@@ -34,6 +34,8 @@ pub struct OpenOptions {
     pub seed: u64,
     /// Bytes a second that rebuild and scrub may each move while hosts are active.
     pub background_rate: Option<Bytes>,
+    /// How long a drive may be missing before its strips are rebuilt into spare space; zero: at once.
+    pub rebuild_after: Duration,
 }
 
 impl Default for OpenOptions {
@@ -46,6 +48,7 @@ impl Default for OpenOptions {
             dirty_limit: Bytes(64 << 20),
             seed: 0,
             background_rate: None,
+            rebuild_after: Duration(0),
         }
     }
 }
