@@ -2,7 +2,7 @@
 
 use stele_ground::{Bytes, Instant};
 
-use crate::{Completion, Request};
+use crate::{Completion, MediaError, MediaFault, Op, Request};
 
 /// What a drive says about itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,12 +13,39 @@ pub struct Geometry {
     pub block: Bytes,
 }
 
+impl Geometry {
+    /// The refusals that every drive shares: `Invalid` for an operation that is empty, misaligned or out of range.
+    pub fn admit(&self, op: &Op) -> Result<(), MediaError> {
+        let Some((at, length)) = op.range() else { return Ok(()) };
+        let Bytes(block) = self.block;
+        if length == 0 {
+            return Err(MediaError::new(
+                MediaFault::Invalid,
+                format!("an empty request at {at}: ask for at least {block} bytes"),
+            ));
+        }
+        if !at.is_multiple_of(block) || !length.is_multiple_of(block) {
+            return Err(MediaError::new(
+                MediaFault::Invalid,
+                format!("{length} bytes at {at} are misaligned: offset and length must be multiples of {block}"),
+            ));
+        }
+        if at.checked_add(length).is_none_or(|end| end > self.size.0) {
+            return Err(MediaError::new(
+                MediaFault::Invalid,
+                format!("{length} bytes at {at} reach beyond the end at {}", self.size.0),
+            ));
+        }
+        Ok(())
+    }
+}
+
 /// Storage with one owner, which submits operations and reaps their completions. A drive is polled:
 /// it never calls back and never blocks in `submit` or `reap`.
 ///
 /// Every conforming drive, whatever it is made of:
 /// - completes each request exactly once, in any order, with the operation and its buffers;
-/// - answers a request out of range or misaligned with `Invalid` and touches nothing;
+/// - answers a request that is empty, out of range or misaligned (see [`Geometry::admit`]) with `Invalid` and touches nothing;
 /// - returns from a read what the last completed write to each block left, or, for blocks of a write in
 ///   flight, either content a block at a time;
 /// - keeps over a power cut everything a completed flush or `fua` write promised (see [`crate::Op`]), and of

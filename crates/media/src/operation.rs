@@ -44,6 +44,17 @@ pub struct Extent {
     pub state: ExtentState,
 }
 
+impl Extent {
+    /// Adds `next` to a list, joined with the last where the states are equal.
+    pub fn append(extents: &mut Vec<Extent>, next: Extent) {
+        match extents.last_mut() {
+            Some(last) if last.state == next.state => last.length += next.length,
+            _ if next.length > 0 => extents.push(next),
+            _ => {}
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExtentState {
     Data,
