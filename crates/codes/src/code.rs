@@ -80,3 +80,6 @@ impl fmt::Display for NoSuchCode {
 }
 
 impl std::error::Error for NoSuchCode {}
+
+#[cfg(test)]
+mod tests;
