@@ -4,10 +4,16 @@
 //! cheap to clone and slice, so that one block can be on its way to four drives uncopied.
 
 use std::fmt;
+use std::mem;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 use stele_ground::BLOCK;
+
+mod pool;
+
+pub use pool::BufferPool;
 
 /// Immutable bytes shared by reference count.
 pub type Shared = bytes::Bytes;
@@ -20,12 +26,18 @@ struct Page([u8; BLOCK]);
 pub struct Buffer {
     pages: Vec<Page>,
     length: usize,
+    /// Where the pages go when the buffer is dropped; none: back to the allocator.
+    home: Option<Arc<pool::Shelves>>,
+}
+
+fn pages_of_zeros(count: usize) -> Vec<Page> {
+    bytemuck::zeroed_vec(count)
 }
 
 impl Buffer {
     /// `length` zero bytes.
     pub fn zeroed(length: usize) -> Buffer {
-        Buffer { pages: vec![Page::zeroed(); length.div_ceil(BLOCK)], length }
+        Buffer { pages: pages_of_zeros(length.div_ceil(BLOCK)), length, home: None }
     }
 
     /// A copy of `bytes`, aligned.
@@ -49,6 +61,14 @@ impl Buffer {
     /// Gives up the right to write in exchange for cheap sharing. No copy.
     pub fn freeze(self) -> Shared {
         Shared::from_owner(self)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(home) = self.home.take() {
+            home.put_back(mem::take(&mut self.pages));
+        }
     }
 }
 
@@ -76,3 +96,6 @@ impl fmt::Debug for Buffer {
         write!(f, "Buffer({} bytes)", self.length)
     }
 }
+
+#[cfg(test)]
+mod tests;

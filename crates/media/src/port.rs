@@ -5,8 +5,11 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use futures_channel::oneshot;
+use stele_ground::{Bytes, Instant};
 
-use crate::{Buffer, Extent, Geometry, MediaError, MediaFault, Op, Priority, Shared};
+use crate::{
+    Buffer, BufferPool, Completion, Drive, Extent, Geometry, MediaError, MediaFault, Op, Priority, Request, Shared,
+};
 
 /// Called exactly once with the finished operation, on the thread that serves the port. It must not block.
 pub type Done = Box<dyn FnOnce(Op, Result<(), MediaError>) + Send>;
@@ -25,29 +28,80 @@ pub trait Port: Send + Sync + 'static {
     }
 }
 
-/// A port, shared, with the verbs spelled out.
+/// A port, shared, with the verbs spelled out. The buffers that its reads return are used again when dropped.
 #[derive(Clone)]
-pub struct Handle(Arc<dyn Port>);
+pub struct Handle {
+    port: Arc<dyn Port>,
+    buffers: BufferPool,
+}
+
+/// Memory that the handles of one port keep for further reads.
+const BUFFERS_KEPT_MAX: Bytes = Bytes(16 << 20);
 
 type Finished = (Op, Result<(), MediaError>);
 
+/// Where a blocked caller waits for its answer.
+#[derive(Default)]
+struct Slot {
+    answer: Mutex<Answer>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+enum Answer {
+    #[default]
+    Awaited,
+    Here(Finished),
+    /// The port dropped the operation unanswered: its server died.
+    Lost,
+}
+
+/// Fills the slot, also when it is dropped without an answer.
+struct Fill(Arc<Slot>);
+
+impl Fill {
+    fn set(&self, answer: Answer) {
+        let mut held = self.0.answer.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*held, Answer::Awaited) {
+            *held = answer;
+            self.0.filled.notify_one();
+        }
+    }
+}
+
+impl Drop for Fill {
+    fn drop(&mut self) {
+        self.set(Answer::Lost);
+    }
+}
+
 impl Handle {
     pub fn new(port: impl Port) -> Handle {
-        Handle(Arc::new(port))
+        Handle { port: Arc::new(port), buffers: BufferPool::new(BUFFERS_KEPT_MAX) }
     }
 
     pub fn geometry(&self) -> Geometry {
-        self.0.geometry()
+        self.port.geometry()
     }
 
     /// Queues the operation; see [`Port::submit`].
     pub fn submit(&self, op: Op, priority: Priority, done: Done) {
-        self.0.submit(op, priority, done);
+        self.port.submit(op, priority, done);
+    }
+
+    /// See [`Port::pump`].
+    pub fn pump(&self) -> bool {
+        self.port.pump()
+    }
+
+    /// A buffer for a read through this handle, with stale content.
+    pub fn buffer(&self, length: usize) -> Buffer {
+        self.buffers.take(length)
     }
 
     async fn run(&self, op: Op, priority: Priority) -> Result<Op, MediaError> {
         let (sender, receiver) = oneshot::channel::<Finished>();
-        self.0.submit(op, priority, Box::new(move |op, result| drop(sender.send((op, result)))));
+        self.port.submit(op, priority, Box::new(move |op, result| drop(sender.send((op, result)))));
         match receiver.await {
             Ok((op, result)) => result.map(|()| op),
             Err(_) => Err(gone()),
@@ -55,31 +109,25 @@ impl Handle {
     }
 
     fn run_blocking(&self, op: Op, priority: Priority) -> Result<Op, MediaError> {
-        let slot = Arc::new((Mutex::new(None::<Finished>), Condvar::new()));
-        let filled = Arc::clone(&slot);
-        self.0.submit(
-            op,
-            priority,
-            Box::new(move |op, result| {
-                *filled.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((op, result));
-                filled.1.notify_one();
-            }),
-        );
+        let slot = Arc::new(Slot::default());
+        let fill = Fill(Arc::clone(&slot));
+        self.port.submit(op, priority, Box::new(move |op, result| fill.set(Answer::Here((op, result)))));
         loop {
-            let pumped = self.0.pump();
-            let mut finished = slot.0.lock().unwrap_or_else(PoisonError::into_inner);
-            while finished.is_none() && !pumped {
-                // The port answers every operation, also while it shuts down.
-                finished = slot.1.wait(finished).unwrap_or_else(PoisonError::into_inner);
+            let pumped = self.port.pump();
+            let mut answer = slot.answer.lock().unwrap_or_else(PoisonError::into_inner);
+            while matches!(*answer, Answer::Awaited) && !pumped {
+                answer = slot.filled.wait(answer).unwrap_or_else(PoisonError::into_inner);
             }
-            if let Some((op, result)) = finished.take() {
-                return result.map(|()| op);
+            match std::mem::take(&mut *answer) {
+                Answer::Awaited => {}
+                Answer::Here((op, result)) => return result.map(|()| op),
+                Answer::Lost => return Err(gone()),
             }
         }
     }
 
     pub async fn read(&self, at: u64, length: usize) -> Result<Buffer, MediaError> {
-        filled(self.run(Op::Read { at, buffer: Buffer::zeroed(length) }, Priority::Host).await?)
+        filled(self.run(Op::Read { at, buffer: self.buffer(length) }, Priority::Host).await?)
     }
 
     /// Acknowledged by the rules of [`Op::Write`].
@@ -107,11 +155,15 @@ impl Handle {
     }
 
     pub fn read_blocking(&self, at: u64, length: usize) -> Result<Buffer, MediaError> {
-        filled(self.run_blocking(Op::Read { at, buffer: Buffer::zeroed(length) }, Priority::Host)?)
+        filled(self.run_blocking(Op::Read { at, buffer: self.buffer(length) }, Priority::Host)?)
     }
 
     pub fn write_blocking(&self, at: u64, data: Vec<Shared>, fua: bool) -> Result<(), MediaError> {
         self.run_blocking(Op::Write { at, data, fua }, Priority::Host).map(drop)
+    }
+
+    pub fn zero_blocking(&self, at: u64, length: u64) -> Result<(), MediaError> {
+        self.run_blocking(Op::Zero { at, length }, Priority::Host).map(drop)
     }
 
     pub fn discard_blocking(&self, at: u64, length: u64) -> Result<(), MediaError> {
@@ -120,6 +172,46 @@ impl Handle {
 
     pub fn flush_blocking(&self) -> Result<(), MediaError> {
         self.run_blocking(Op::Flush, Priority::Urgent).map(drop)
+    }
+
+    pub fn extents_blocking(&self, at: u64, length: u64) -> Result<Vec<Extent>, MediaError> {
+        match self.run_blocking(Op::Extents { at, length, extents: Vec::new() }, Priority::Host)? {
+            Op::Extents { extents, .. } => Ok(extents),
+            other => Err(mixed_up(&other)),
+        }
+    }
+}
+
+/// The other direction: a drive again, over a handle, for one owner who wants to poll. So arrays stack, and
+/// the suite that tests drives tests whatever is behind a port.
+pub struct Remote {
+    handle: Handle,
+    finished: Arc<Mutex<Vec<Completion>>>,
+}
+
+impl Remote {
+    pub fn new(handle: Handle) -> Remote {
+        Remote { handle, finished: Arc::default() }
+    }
+}
+
+impl Drive for Remote {
+    fn geometry(&self) -> Geometry {
+        self.handle.geometry()
+    }
+
+    fn submit(&mut self, request: Request) {
+        let finished = Arc::clone(&self.finished);
+        let Request { tag, op, priority, .. } = request;
+        let done = move |op, result| {
+            finished.lock().unwrap_or_else(PoisonError::into_inner).push(Completion { tag, op, result });
+        };
+        self.handle.submit(op, priority, Box::new(done));
+    }
+
+    fn reap(&mut self, _now: Instant, finished: &mut Vec<Completion>) {
+        self.handle.pump();
+        finished.append(&mut self.finished.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 

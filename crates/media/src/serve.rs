@@ -1,0 +1,193 @@
+//! Serves one drive on a thread of its own, so that many threads and tasks can use it through a [`Handle`].
+//!
+//! Limits: [`MAILBOX_MAX`] operations wait, [`IN_FLIGHT_MAX`] are with the drive; beyond them `submit` answers
+//! `Retry` at once, on the caller's thread. When the last handle is dropped, what was accepted is still carried out,
+//! then the thread ends and the drive is dropped before the drop of the handle returns.
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use stele_ground::{Bytes, Duration};
+
+use crate::mailbox::{Mailbox, Refused};
+use crate::system::{EventFd, now};
+use crate::{
+    Completion, Done, Drive, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port, Priority, Request,
+};
+
+/// Operations that wait in the mailbox.
+pub const MAILBOX_MAX: usize = 4096;
+/// Operations handed to the drive and not yet finished.
+pub const IN_FLIGHT_MAX: usize = 1024;
+
+struct Job {
+    op: Op,
+    priority: Priority,
+    done: Done,
+}
+
+struct Served {
+    mailbox: Arc<Mailbox<Job>>,
+    geometry: Geometry,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How the thread of a drive passes the time while the drive works. It must return when the bell rings.
+pub(crate) trait Idle {
+    fn idle(&mut self, bell: &EventFd, timeout: Option<Duration>);
+}
+
+/// For drives that are only polled: gives the processor away and comes back.
+struct Polled;
+
+impl Idle for Polled {
+    fn idle(&mut self, _bell: &EventFd, _timeout: Option<Duration>) {
+        std::thread::yield_now();
+    }
+}
+
+/// Serves a drive that needs only to be polled: one made of memory, or a wrapper.
+pub fn serve<D: Drive + Send + 'static>(drive: D) -> io::Result<Handle> {
+    start("stele-drive", move |_| Ok((drive, Polled))).map_err(|error| match error {
+        Start::System(error) => error,
+        Start::Media(error) => io::Error::other(error),
+    })
+}
+
+/// Serves a fresh memory drive.
+pub fn serve_memory(size: Bytes) -> io::Result<Handle> {
+    serve(MemoryDrive::new(size))
+}
+
+pub(crate) enum Start {
+    System(io::Error),
+    Media(MediaError),
+}
+
+/// Starts the thread, makes the drive on it, and waits until that has succeeded or failed.
+pub(crate) fn start<D, I>(
+    name: &str,
+    make: impl FnOnce(&Arc<EventFd>) -> Result<(D, I), MediaError> + Send + 'static,
+) -> Result<Handle, Start>
+where
+    D: Drive + 'static,
+    I: Idle + 'static,
+{
+    let mailbox = Arc::new(Mailbox::new(MAILBOX_MAX).map_err(Start::System)?);
+    let theirs = Arc::clone(&mailbox);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let thread = std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || match make(theirs.bell()) {
+            Ok((drive, idle)) => {
+                let _ = sender.send(Ok(drive.geometry()));
+                run(&theirs, drive, idle);
+            }
+            Err(error) => drop(sender.send(Err(error))),
+        })
+        .map_err(Start::System)?;
+    match receiver.recv() {
+        Ok(Ok(geometry)) => Ok(Handle::new(Served { mailbox, geometry, thread: Some(thread) })),
+        Ok(Err(error)) => {
+            let _ = thread.join();
+            Err(Start::Media(error))
+        }
+        Err(_) => Err(Start::Media(MediaError::new(MediaFault::Gone, "the drive's thread died as it started"))),
+    }
+}
+
+/// Closes the mailbox however the thread ends, so that nobody waits for an answer that cannot come.
+struct Closing<'a>(&'a Mailbox<Job>);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+        let mut left = Vec::new();
+        self.0.take(usize::MAX, &mut left);
+        for job in left {
+            (job.done)(job.op, Err(MediaError::new(MediaFault::Gone, "the drive's thread has ended")));
+        }
+    }
+}
+
+fn run<D: Drive, I: Idle>(mailbox: &Mailbox<Job>, mut drive: D, mut idle: I) {
+    let closing = Closing(mailbox);
+    // Tags are places in this table.
+    let mut waiting: Vec<Option<Done>> = Vec::new();
+    let mut free: Vec<usize> = Vec::new();
+    let mut jobs: Vec<Job> = Vec::new();
+    let mut finished: Vec<Completion> = Vec::new();
+    loop {
+        let in_flight = waiting.len() - free.len();
+        mailbox.take(IN_FLIGHT_MAX - in_flight, &mut jobs);
+        let taken = jobs.len();
+        for Job { op, priority, done } in jobs.drain(..) {
+            let place = free.pop().unwrap_or_else(|| {
+                waiting.push(None);
+                waiting.len() - 1
+            });
+            waiting[place] = Some(done);
+            drive.submit(Request { tag: place as u64, op, priority, deadline: None });
+        }
+        if taken > 0 {
+            drive.kick();
+        }
+        drive.reap(now(), &mut finished);
+        let reaped = finished.len();
+        for Completion { tag, op, result } in finished.drain(..) {
+            let done = waiting.get_mut(tag as usize).and_then(Option::take);
+            let done = done.unwrap_or_else(|| panic!("the drive completed a request twice or unasked: tag {tag}"));
+            free.push(tag as usize);
+            done(op, result);
+        }
+        if taken > 0 || reaped > 0 {
+            continue;
+        }
+        if waiting.len() == free.len() {
+            if mailbox.is_closed() && mailbox.is_empty() {
+                break;
+            }
+            mailbox.wait(None);
+        } else if mailbox.fall_asleep() || mailbox.is_closed() {
+            idle.idle(mailbox.bell(), drive.next_event().map(|at| at.since(now())));
+            mailbox.woken();
+        } else if waiting.len() - free.len() >= IN_FLIGHT_MAX {
+            idle.idle(mailbox.bell(), None);
+        }
+    }
+    drop(closing);
+}
+
+impl Port for Served {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit(&self, op: Op, priority: Priority, done: Done) {
+        match self.mailbox.post(Job { op, priority, done }) {
+            Ok(()) => {}
+            Err(Refused::Full(job)) => {
+                let message = format!("{MAILBOX_MAX} operations already wait for this drive: ask again");
+                (job.done)(job.op, Err(MediaError::new(MediaFault::Retry, message)));
+            }
+            Err(Refused::Closed(job)) => {
+                (job.done)(job.op, Err(MediaError::new(MediaFault::Gone, "the drive's thread has ended")));
+            }
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.mailbox.close();
+        let Some(thread) = self.thread.take() else { return };
+        // A completion may hold the last handle: the thread cannot wait for itself, and ends right after.
+        if thread.thread().id() != std::thread::current().id() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
