@@ -1,0 +1,54 @@
+//! `./x demo`: the main job of Stele on real files, in front of your eyes.
+//!
+//! It starts the `stele` command as a user would, speaks to it through the AWS SDK over HTTP, and damages the
+//! files that are its drives. Every step must hold, or it ends with what did not and exit code 1.
+
+mod archive;
+mod damage;
+mod server;
+mod steps;
+mod tree;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Archive a tree under retention, damage the drives, lose an enclosure, and read everything back.
+#[derive(Parser, Debug)]
+#[command(name = "./x demo")]
+pub struct Arguments {
+    /// Files to archive [default: this repository and what cargo has downloaded]
+    #[arg(long, value_name = "DIR")]
+    from: Vec<PathBuf>,
+    /// Data directory [default: a new one under the system's temporary directory]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Leave the data directory and the server's log behind
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Why the demonstration stopped.
+pub type Outcome<T> = Result<T, String>;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("demo: cannot start threads: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(steps::run(arguments)) {
+        Ok(line) => {
+            println!("{line}");
+            ExitCode::SUCCESS
+        }
+        Err(reason) => {
+            println!("demo: FAILED: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
