@@ -98,10 +98,11 @@ impl History {
         kept.push(Written { stamp, began: now, ended: now, durable });
     }
 
-    /// Drops what no read and no power cut can bring back, to keep the lists short.
-    pub fn prune(&mut self) {
+    /// Drops what no power cut and no read that began at `oldest` or later can bring back, to keep the lists short.
+    pub fn prune(&mut self, oldest: u64) {
         for sector in &mut self.sectors {
-            if let Some(last) = sector.iter().filter(|write| write.durable).map(|write| write.began).max() {
+            let settled = sector.iter().filter(|write| write.durable && write.ended < oldest);
+            if let Some(last) = settled.map(|write| write.began).max() {
                 sector.retain(|write| write.ended >= last);
             }
         }

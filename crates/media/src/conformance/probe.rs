@@ -212,7 +212,8 @@ impl Probe {
             }
             Op::Flush => {
                 self.history.flushed(asked.began);
-                self.history.prune();
+                let oldest = self.asked.values().map(|asked| asked.began).min().unwrap_or(u64::MAX);
+                self.history.prune(oldest);
             }
             Op::Extents { at, length, extents } => self.verify_extents(&what, at, length, &extents, asked.began),
         }
