@@ -5,11 +5,13 @@ pub mod buffer;
 pub mod conformance;
 pub mod drive;
 pub mod error;
+pub mod faulty;
 pub mod mailbox;
 pub mod memory;
 pub mod operation;
 pub mod port;
 pub mod serve;
+pub mod simulated;
 pub mod system;
 
 pub use buffer::{Buffer, BufferPool, Shared};

@@ -1,0 +1,397 @@
+//! A drive that goes wrong by plan: wraps any drive and lies, errs, damages, delays and forgets as the
+//! [`FaultPlan`] decides. What it does to stored data it does beside the drive (see [`Damage`]), so that it also works
+//! over files; what befalls whole drives (power, unplugging, images) is done to the drive inside.
+
+mod damage;
+mod plan;
+
+use std::collections::BTreeMap;
+
+use stele_ground::{Dice, Duration, Instant};
+
+pub use damage::Damage;
+pub use plan::{Class, Decider, FaultKind, FaultPlan, FaultRecord, Permit, Proposal};
+
+use crate::{Completion, Drive, Geometry, MediaError, MediaFault, Op, Request, Shared};
+
+/// How much longer a slow operation takes.
+const SLOWNESS: Duration = Duration::from_millis(20);
+
+/// The longest cluster of sectors that becomes unreadable at once, in bytes.
+const CLUSTER_MAX: u64 = 64 << 10;
+
+/// What was done to an operation on its way down, to be undone or completed on its way up.
+#[derive(Debug)]
+enum Trick {
+    /// Give back the operation as it was asked: where, and what.
+    Restore {
+        at: u64,
+        data: Option<Vec<Shared>>,
+        fails: bool,
+    },
+    Hold(Duration),
+    /// Held until released.
+    HoldForever,
+}
+
+/// A drive with faults.
+pub struct Faulty<D> {
+    inner: D,
+    decider: Decider,
+    damage: Damage,
+    tricks: BTreeMap<u64, Trick>,
+    /// Answers kept back until their time.
+    held: BTreeMap<(Instant, u64), Completion>,
+    stuck: Vec<Completion>,
+    ready: Vec<Completion>,
+    reaped: Vec<Completion>,
+    order: u64,
+    clock: Instant,
+    /// Added to every operation of a limping drive.
+    limp: Duration,
+}
+
+impl<D: Drive> Faulty<D> {
+    pub fn new(inner: D, plan: &FaultPlan, drive: usize) -> Faulty<D> {
+        Faulty {
+            inner,
+            decider: plan.for_drive(drive),
+            damage: Damage::default(),
+            tricks: BTreeMap::new(),
+            held: BTreeMap::new(),
+            stuck: Vec::new(),
+            ready: Vec::new(),
+            reaped: Vec::new(),
+            order: 0,
+            clock: Instant::default(),
+            limp: Duration(0),
+        }
+    }
+
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    pub fn inner_mut(&mut self) -> &mut D {
+        &mut self.inner
+    }
+
+    pub fn decider(&mut self) -> &mut Decider {
+        &mut self.decider
+    }
+
+    pub fn damage(&self) -> &Damage {
+        &self.damage
+    }
+
+    /// Damages what is stored, now: `BitFlip`, `ByteFlip` or `LatentError`, if the permit allows it.
+    pub fn injure(&mut self, kind: FaultKind, at: u64, length: u64) -> bool {
+        if !self.decider.permits(kind, at, length) {
+            return false;
+        }
+        let Faulty { damage, decider, .. } = self;
+        match kind {
+            FaultKind::BitFlip => damage.flip_bits(at, length, decider.dice()),
+            FaultKind::ByteFlip => damage.flip_bytes(at, length, decider.dice()),
+            FaultKind::LatentError => damage.make_unreadable(at, length),
+            _ => return false,
+        }
+        self.decider.record(self.clock, kind, at, length, 0);
+        true
+    }
+
+    /// From now on every operation takes this much longer; none for a healthy drive.
+    pub fn limp(&mut self, extra: Duration) {
+        self.limp = extra;
+    }
+
+    pub fn is_limping(&self) -> bool {
+        self.limp.0 > 0
+    }
+
+    /// Answers that were stuck come back now.
+    pub fn release(&mut self) {
+        self.ready.append(&mut self.stuck);
+    }
+
+    /// Operations that will not be answered until released.
+    pub fn stuck(&self) -> usize {
+        self.stuck.len()
+    }
+
+    /// The process that waited for answers is gone (or the power is): forgets what was under way. Damage stays.
+    pub fn forget(&mut self) {
+        self.tricks.clear();
+        self.held.clear();
+        self.stuck.clear();
+        self.ready.clear();
+    }
+
+    /// The medium was replaced whole: damage is gone with it.
+    pub fn heal(&mut self) {
+        self.damage.heal_all();
+    }
+
+    fn answer(&mut self, request: Request, result: Result<(), MediaError>) {
+        self.ready.push(Completion { tag: request.tag, op: request.op, result });
+    }
+
+    /// Does what the plan wants to this operation, if it is permitted; else passes it on.
+    fn befall(&mut self, kind: FaultKind, mut request: Request) {
+        let (at, length) = request.op.range().unwrap_or((0, 0));
+        if self.inner.geometry().admit(&request.op).is_err() {
+            return self.inner.submit(request);
+        }
+        let block = self.inner.geometry().block.0;
+        let clock = self.clock;
+        match kind {
+            FaultKind::BitFlip | FaultKind::ByteFlip => {
+                self.injure(kind, at, length);
+                self.inner.submit(request);
+            }
+            FaultKind::LatentError => {
+                let start = at + self.decider.dice().below(length.div_ceil(block)) * block;
+                let longest = CLUSTER_MAX.min(self.inner.geometry().size.0 - start) / block;
+                let sides = 1 + self.decider.dice().below(longest.max(1));
+                let cluster = (1 + self.decider.dice().below(sides)) * block;
+                self.injure(kind, start, cluster.min(self.inner.geometry().size.0 - start));
+                self.inner.submit(request);
+            }
+            FaultKind::TransientError => {
+                if !self.decider.permits(kind, at, length) {
+                    return self.inner.submit(request);
+                }
+                self.decider.record(clock, kind, at, length, 0);
+                self.answer(request, Err(MediaError::new(MediaFault::Retry, "the drive could not read this time")));
+            }
+            FaultKind::LostWrite => {
+                if !self.decider.permits(kind, at, length) {
+                    return self.inner.submit(request);
+                }
+                self.decider.record(clock, kind, at, length, 0);
+                self.answer(request, Ok(()));
+            }
+            FaultKind::LyingFlush => {
+                if !self.decider.permits(kind, 0, 0) {
+                    return self.inner.submit(request);
+                }
+                self.decider.record(clock, kind, 0, 0, 0);
+                self.answer(request, Ok(()));
+            }
+            FaultKind::WriteError | FaultKind::TornWrite => {
+                if !self.decider.permits(kind, at, length) {
+                    return self.inner.submit(request);
+                }
+                self.decider.record(clock, kind, at, length, 0);
+                self.tear(request, at, length, kind == FaultKind::WriteError);
+            }
+            FaultKind::MisdirectedRead | FaultKind::MisdirectedWrite => {
+                let other = self.other_place(at, length);
+                let allowed = other != at
+                    && self.decider.permits(kind, at, length)
+                    && (kind == FaultKind::MisdirectedRead || self.decider.permits(kind, other, length));
+                if allowed {
+                    self.decider.record(clock, kind, at, length, other);
+                    match &mut request.op {
+                        Op::Read { at, .. } | Op::Write { at, .. } | Op::Zero { at, .. } | Op::Discard { at, .. } => {
+                            *at = other;
+                        }
+                        Op::Flush | Op::Extents { .. } => {}
+                    }
+                    self.tricks.insert(request.tag, Trick::Restore { at, data: None, fails: false });
+                }
+                self.inner.submit(request);
+            }
+            FaultKind::Slow | FaultKind::Stuck => {
+                if self.decider.permits(kind, at, length) {
+                    self.decider.record(clock, kind, at, length, 0);
+                    let trick = if kind == FaultKind::Slow { Trick::Hold(SLOWNESS) } else { Trick::HoldForever };
+                    self.tricks.insert(request.tag, trick);
+                }
+                self.inner.submit(request);
+            }
+            _ => self.inner.submit(request),
+        }
+    }
+
+    /// Somewhere on the same drive: near by half of the time, else anywhere.
+    fn other_place(&mut self, at: u64, length: u64) -> u64 {
+        let geometry = self.inner.geometry();
+        let places = (geometry.size.0.saturating_sub(length)) / geometry.block.0 + 1;
+        let dice = self.decider.dice();
+        let place = at / geometry.block.0;
+        let other = match dice.below(4) {
+            0 => place + 1 + dice.below(64),
+            1 => place.saturating_sub(1 + dice.below(64)),
+            _ => dice.below(places),
+        };
+        other.min(places - 1) * geometry.block.0
+    }
+
+    /// Lets only the beginning or the end of a write happen.
+    fn tear(&mut self, mut request: Request, at: u64, length: u64, fails: bool) {
+        let Op::Write { at: place, data, .. } = &mut request.op else {
+            let error = MediaError::new(MediaFault::Retry, "the drive could not write this time");
+            return self.answer(request, if fails { Err(error) } else { Ok(()) });
+        };
+        let whole = data.clone();
+        let units = length / self.inner.geometry().block.0;
+        let kept = self.decider.dice().below(units) * self.inner.geometry().block.0;
+        let beginning = self.decider.dice().one_in(2);
+        let (from, to) = if beginning { (0, kept) } else { (length - kept, length) };
+        *data = cut_out(&whole, from, to);
+        *place = at + from;
+        if kept == 0 {
+            request.op = Op::Write { at, data: whole, fua: false };
+            let error = MediaError::new(MediaFault::Retry, "the drive could not write this time");
+            return self.answer(request, if fails { Err(error) } else { Ok(()) });
+        }
+        self.tricks.insert(request.tag, Trick::Restore { at, data: Some(whole), fails });
+        self.inner.submit(request);
+    }
+
+    fn finish(&mut self, mut completion: Completion, now: Instant) {
+        // What reached the medium healed it: at the place it really went to.
+        if completion.result.is_ok()
+            && let Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. } = &completion.op
+            && let Some((at, length)) = completion.op.range()
+        {
+            self.damage.heal(at, length);
+        }
+        if completion.result.is_ok()
+            && let Op::Read { at, buffer } = &mut completion.op
+            && !self.damage.is_empty()
+            && !self.damage.strike(*at, buffer)
+        {
+            completion.result = Err(MediaError::new(
+                MediaFault::Damaged,
+                format!("the drive cannot read {} bytes at {at}: unrecovered sectors", buffer.len()),
+            ));
+        }
+        let mut wait = self.limp;
+        match self.tricks.remove(&completion.tag) {
+            Some(Trick::Restore { at, data, fails }) => {
+                match &mut completion.op {
+                    Op::Read { at: place, .. } | Op::Zero { at: place, .. } | Op::Discard { at: place, .. } => {
+                        *place = at;
+                    }
+                    Op::Write { at: place, data: pieces, .. } => {
+                        *place = at;
+                        if let Some(data) = data {
+                            *pieces = data;
+                        }
+                    }
+                    Op::Flush | Op::Extents { .. } => {}
+                }
+                if fails && completion.result.is_ok() {
+                    completion.result = Err(MediaError::new(MediaFault::Retry, "the drive could not write this time"));
+                }
+            }
+            Some(Trick::Hold(extra)) => wait = Duration(wait.0 + extra.0),
+            Some(Trick::HoldForever) => return self.stuck.push(completion),
+            None => {}
+        }
+        if wait.0 == 0 {
+            self.ready.push(completion);
+        } else {
+            self.order += 1;
+            self.held.insert((now + wait, self.order), completion);
+        }
+    }
+}
+
+impl Faulty<crate::simulated::SimulatedDrive> {
+    /// Lets time pass before a submit; see the simulated drive.
+    pub fn advance(&mut self, now: Instant) {
+        self.clock = self.clock.max(now);
+        self.inner.advance(now);
+    }
+
+    /// The power goes and comes back.
+    pub fn power_cut(&mut self, dice: &mut Dice) {
+        self.inner.power_cut(dice);
+        self.forget();
+    }
+
+    /// The drive is taken away; what is stuck or held comes back as gone with the rest.
+    pub fn unplug(&mut self) {
+        self.inner.unplug();
+        let held = std::mem::take(&mut self.held).into_values();
+        for mut completion in held.chain(std::mem::take(&mut self.stuck)) {
+            completion.result = Err(MediaError::new(MediaFault::Gone, "the drive was unplugged"));
+            self.ready.push(completion);
+        }
+        let tricks = &mut self.tricks;
+        tricks.retain(|_, trick| matches!(trick, Trick::Restore { .. }));
+    }
+}
+
+/// The bytes `from..to` of the pieces laid end to end.
+fn cut_out(pieces: &[Shared], from: u64, to: u64) -> Vec<Shared> {
+    let mut start = 0;
+    let mut kept = Vec::new();
+    for piece in pieces {
+        let end = start + piece.len() as u64;
+        let (low, high) = (from.max(start), to.min(end));
+        if low < high {
+            kept.push(piece.slice((low - start) as usize..(high - start) as usize));
+        }
+        start = end;
+    }
+    kept
+}
+
+impl<D: Drive> Drive for Faulty<D> {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn submit(&mut self, request: Request) {
+        let class = match &request.op {
+            Op::Read { .. } => Class::Read,
+            Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. } => Class::Write,
+            Op::Flush => Class::Flush,
+            Op::Extents { .. } => return self.inner.submit(request),
+        };
+        match self.decider.wish(class) {
+            Some(kind) => self.befall(kind, request),
+            None => self.inner.submit(request),
+        }
+    }
+
+    fn kick(&mut self) {
+        self.inner.kick();
+    }
+
+    fn reap(&mut self, now: Instant, finished: &mut Vec<Completion>) {
+        self.clock = self.clock.max(now);
+        let mut reaped = std::mem::take(&mut self.reaped);
+        self.inner.reap(now, &mut reaped);
+        reaped.drain(..).for_each(|completion| self.finish(completion, now));
+        self.reaped = reaped;
+        finished.append(&mut self.ready);
+        while let Some(entry) = self.held.first_entry() {
+            if entry.key().0 > now {
+                break;
+            }
+            finished.push(entry.remove());
+        }
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        if !self.ready.is_empty() {
+            return Some(self.clock);
+        }
+        let held = self.held.first_key_value().map(|(&(at, _), _)| at);
+        [self.inner.next_event(), held].into_iter().flatten().min()
+    }
+}
+
+impl<D: std::fmt::Debug> std::fmt::Debug for Faulty<D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Faulty({:?}, {} damaged units)", self.inner, self.damage.len())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,317 @@
+//! A drive made of memory and virtual time, for proof: it keeps exactly what a drive promises and not a byte more.
+//!
+//! Writes become visible when they complete and durable by a flush or `fua`. A power cut leaves of everything
+//! else any subset, torn at 512 or 4096 bytes, earlier versions included, in any order. Commands in service overlap and
+//! complete out of order, as long as its [`Model`] says. It never fails on its own: wrap it in
+//! [`crate::faulty::Faulty`] for that. What happens to a whole drive (unplugging, rolling back to an
+//! image, cloning, flips at rest) is called by whoever owns it.
+//!
+//! Time is a value: the owner calls [`SimulatedDrive::advance`] (or `reap`) with the time before it submits.
+
+mod cache;
+mod model;
+mod platter;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use stele_ground::{BLOCK, Bytes, Dice, Instant};
+
+pub use cache::{Cut, Unsettled};
+pub use model::{Model, Plain, Work};
+pub use platter::{Page, Platter, SECTOR};
+
+use crate::{Buffer, Completion, Drive, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request, Shared};
+use cache::{Cache, pages_of};
+
+/// Commands waiting in the drive; one more is answered with `Retry`.
+pub const WAITING_MAX: usize = 65_536;
+
+struct Serving {
+    request: Request,
+    /// For a flush: what it covers, fixed when it was submitted.
+    mark: u64,
+}
+
+/// The drive. Not shared; its owner steps it.
+pub struct SimulatedDrive {
+    geometry: Geometry,
+    platter: Platter,
+    cache: Cache,
+    model: Box<dyn Model>,
+    clock: Instant,
+    waiting: VecDeque<Serving>,
+    /// By the time of completion, ties in order of service.
+    serving: BTreeMap<(Instant, u64), Serving>,
+    served: u64,
+    finished: Vec<Completion>,
+    plugged: bool,
+}
+
+impl SimulatedDrive {
+    /// An empty drive. `tear` is the unit that a power cut never splits: 512 or 4096 bytes.
+    pub fn new(geometry: Geometry, tear: Bytes, model: Box<dyn Model>) -> SimulatedDrive {
+        SimulatedDrive::holding(Platter::default(), geometry, tear, model)
+    }
+
+    /// A drive that holds an image from before.
+    pub fn holding(platter: Platter, geometry: Geometry, tear: Bytes, model: Box<dyn Model>) -> SimulatedDrive {
+        assert!(tear.0 == SECTOR as u64 || tear.0 == BLOCK as u64, "drives tear at 512 or 4096 bytes");
+        SimulatedDrive {
+            geometry,
+            platter,
+            cache: Cache::new(tear.0 as usize),
+            model,
+            clock: Instant::default(),
+            waiting: VecDeque::new(),
+            serving: BTreeMap::new(),
+            served: 0,
+            finished: Vec::new(),
+            plugged: true,
+        }
+    }
+
+    /// Lets time pass: what is done by `now` is carried out, what waited is begun at its own time.
+    pub fn advance(&mut self, now: Instant) {
+        loop {
+            self.begin();
+            match self.serving.first_key_value() {
+                Some((&(at, _), _)) if at <= now => {}
+                _ => break,
+            }
+            if let Some(((at, _), serving)) = self.serving.pop_first() {
+                self.clock = self.clock.max(at);
+                self.carry_out(serving);
+            }
+        }
+        self.clock = self.clock.max(now);
+    }
+
+    fn begin(&mut self) {
+        while !self.waiting.is_empty() && self.serving.len() < self.model.channels() {
+            let chosen = if self.waiting.len() == 1 {
+                0
+            } else {
+                let works: Vec<Work> = self.waiting.iter().map(|waiting| work_of(&waiting.request.op)).collect();
+                self.model.choose(self.clock, &works)
+            };
+            let Some(next) = self.waiting.remove(chosen) else { return };
+            let done = self.clock + self.model.service(self.clock, work_of(&next.request.op));
+            self.served += 1;
+            self.serving.insert((done, self.served), next);
+        }
+    }
+
+    fn carry_out(&mut self, serving: Serving) {
+        let Serving { mut request, mark } = serving;
+        match &mut request.op {
+            Op::Read { at, buffer } => read(&self.platter, &self.cache, *at, buffer),
+            Op::Write { at, data, fua } => {
+                let length = data.iter().map(|piece| piece.len() as u64).sum();
+                self.apply(*at, length, Some(data), *fua);
+            }
+            Op::Zero { at, length } | Op::Discard { at, length } => self.apply(*at, *length, None, false),
+            Op::Flush => self.cache.flush(&mut self.platter, mark),
+            Op::Extents { at, length, extents } => *extents = self.extents(*at, *length),
+        }
+        self.finished.push(Completion { tag: request.tag, op: request.op, result: Ok(()) });
+    }
+
+    fn apply(&mut self, at: u64, length: u64, data: Option<&[Shared]>, through: bool) {
+        let sequence = self.cache.next();
+        for (page, mask, content) in cut_into_pages(at, length, data) {
+            if through {
+                self.cache.put_through(&mut self.platter, page, mask, &content);
+            } else {
+                self.cache.put(&mut self.platter, sequence, page, mask, content);
+            }
+        }
+    }
+
+    fn extents(&self, at: u64, length: u64) -> Vec<Extent> {
+        let mut extents = Vec::new();
+        let mut cursor = at;
+        while cursor < at + length {
+            let page = cursor / BLOCK as u64;
+            let count = ((page + 1) * BLOCK as u64).min(at + length) - cursor;
+            let state = match self.cache.view(&self.platter, page) {
+                Some(_) => ExtentState::Data,
+                None => ExtentState::Hole,
+            };
+            Extent::append(&mut extents, Extent { length: count, state });
+            cursor += count;
+        }
+        extents
+    }
+
+    /// What a power cut now could leave, commands in service included as writes that may or may not have reached the
+    /// medium. Call before [`SimulatedDrive::power_cut_choosing`]; commands in flight are dropped by it.
+    pub fn prepare_power_cut(&mut self) -> Vec<Unsettled> {
+        for (_, serving) in std::mem::take(&mut self.serving) {
+            match &serving.request.op {
+                Op::Write { at, data, .. } => {
+                    let length = data.iter().map(|piece| piece.len() as u64).sum();
+                    self.apply(*at, length, Some(data), false);
+                }
+                Op::Zero { at, length } | Op::Discard { at, length } => self.apply(*at, *length, None, false),
+                _ => {}
+            }
+        }
+        self.waiting.clear();
+        self.finished.clear();
+        self.cache.unsettled()
+    }
+
+    /// The power goes: every command in flight is forgotten, and each unsettled place keeps what `choose` says.
+    pub fn power_cut_choosing(&mut self, choose: impl FnMut(Unsettled) -> usize) {
+        self.prepare_power_cut();
+        self.cache.cut(&mut self.platter, choose);
+    }
+
+    /// The power goes, as cruelly as the dice say.
+    pub fn power_cut(&mut self, dice: &mut Dice) -> Cut {
+        let cut = Cut::drawn(dice);
+        self.power_cut_choosing(|place| cut.choose(dice, place));
+        cut
+    }
+
+    /// Takes the drive away: everything in flight comes back as `Gone`, and so does everything later. It keeps its
+    /// power, so its cache too; follow with a power cut where that is meant.
+    pub fn unplug(&mut self) {
+        self.plugged = false;
+        let serving = std::mem::take(&mut self.serving);
+        for lost in serving.into_values().chain(std::mem::take(&mut self.waiting)) {
+            self.finished.push(refused(lost.request, MediaFault::Gone, "the drive was unplugged"));
+        }
+    }
+
+    pub fn plug(&mut self) {
+        self.plugged = true;
+    }
+
+    pub fn is_plugged(&self) -> bool {
+        self.plugged
+    }
+
+    /// Commands not yet answered.
+    pub fn in_flight(&self) -> usize {
+        self.waiting.len() + self.serving.len() + self.finished.len()
+    }
+
+    /// What is durable now.
+    pub fn platter(&self) -> &Platter {
+        &self.platter
+    }
+
+    /// What a reader sees now: the durable content with everything cached over it.
+    pub fn image(&self) -> Platter {
+        let mut platter = self.platter.clone();
+        self.cache.clone().flush(&mut platter, u64::MAX);
+        platter
+    }
+
+    /// The medium is now this image, and the cache empty: a roll-back, a clone, a swap.
+    pub fn restore(&mut self, image: Platter) {
+        self.platter = image;
+        self.power_cut_choosing(|_| 0);
+    }
+
+    /// Inverts bits of one stored byte, as decay at rest does. A cached newer version hides it.
+    pub fn flip(&mut self, at: u64, bits: u8) {
+        let index = at / BLOCK as u64;
+        let mut content = platter::bytes_of(&self.platter.page(index));
+        content[(at % BLOCK as u64) as usize] ^= bits;
+        self.platter.set(index, platter::page_of(&content));
+    }
+}
+
+fn work_of(op: &Op) -> Work {
+    match op {
+        Op::Read { at, buffer } => Work::Read { at: *at, length: buffer.len() as u64 },
+        Op::Write { at, data, fua } => {
+            Work::Write { at: *at, length: data.iter().map(|piece| piece.len() as u64).sum(), fua: *fua }
+        }
+        Op::Zero { at, length } => Work::Write { at: *at, length: *length, fua: false },
+        Op::Flush => Work::Flush,
+        Op::Discard { .. } | Op::Extents { .. } => Work::Other,
+    }
+}
+
+fn cut_into_pages(at: u64, length: u64, data: Option<&[Shared]>) -> Vec<(u64, u8, Page)> {
+    let mut bytes = data.unwrap_or_default().iter().map(|piece| &piece[..]);
+    let mut current: &[u8] = &[];
+    pages_of(at, length, |into| {
+        if data.is_none() {
+            return;
+        }
+        let mut filled = 0;
+        while filled < into.len() {
+            if current.is_empty() {
+                match bytes.next() {
+                    Some(piece) => current = piece,
+                    None => return,
+                }
+            }
+            let count = current.len().min(into.len() - filled);
+            into[filled..filled + count].copy_from_slice(&current[..count]);
+            current = &current[count..];
+            filled += count;
+        }
+    })
+}
+
+fn read(platter: &Platter, cache: &Cache, at: u64, buffer: &mut Buffer) {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        let cursor = at + filled as u64;
+        let start = (cursor % BLOCK as u64) as usize;
+        let count = (BLOCK - start).min(buffer.len() - filled);
+        let into = &mut buffer[filled..filled + count];
+        match cache.view(platter, cursor / BLOCK as u64) {
+            Some(page) => into.copy_from_slice(&page[start..start + count]),
+            None => into.fill(0),
+        }
+        filled += count;
+    }
+}
+
+fn refused(request: Request, fault: MediaFault, message: &'static str) -> Completion {
+    Completion { tag: request.tag, op: request.op, result: Err(MediaError::new(fault, message)) }
+}
+
+impl Drive for SimulatedDrive {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn submit(&mut self, request: Request) {
+        if !self.plugged {
+            self.finished.push(refused(request, MediaFault::Gone, "the drive is unplugged"));
+        } else if let Err(error) = self.geometry.admit(&request.op) {
+            self.finished.push(Completion { tag: request.tag, op: request.op, result: Err(error) });
+        } else if self.waiting.len() >= WAITING_MAX {
+            self.finished.push(refused(request, MediaFault::Retry, "the drive's queue is full"));
+        } else {
+            let mark = self.cache.mark();
+            self.waiting.push_back(Serving { request, mark });
+            self.begin();
+        }
+    }
+
+    fn reap(&mut self, now: Instant, finished: &mut Vec<Completion>) {
+        self.advance(now);
+        finished.append(&mut self.finished);
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        if self.finished.is_empty() { self.serving.first_key_value().map(|(&(at, _), _)| at) } else { Some(self.clock) }
+    }
+}
+
+impl std::fmt::Debug for SimulatedDrive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SimulatedDrive({}, {:?}, {} in flight)", self.geometry.size, self.platter, self.in_flight())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+//! The volatile write cache of a simulated drive: every version of every sector since it was last durable.
+//!
+//! Keeping all versions, and not only the newest, is what makes a power cut as cruel as a real one: a drive may have
+//! destaged an early version of a sector and lost a later one, and may have done so in any order between flushes.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use stele_ground::{BLOCK, Dice};
+
+use super::platter::{Page, Platter, SECTOR, SECTORS, bytes_of, merge, page_of};
+
+/// Versions held before the oldest are made durable, as a drive with a full cache does: 64 MiB.
+const VERSIONS_MAX: usize = 16_384;
+
+#[derive(Clone, Debug)]
+struct Version {
+    sequence: u64,
+    /// Which sectors of the page this write touched, and is not yet durable in.
+    mask: u8,
+    content: Page,
+}
+
+/// A page with sectors that a power cut may lose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unsettled {
+    pub page: u64,
+    /// First sector of the unit; the unit is one sector, or all eight where they are written as one.
+    pub sector: u8,
+    /// What may be found after the cut: the durable content, or one of so many later versions. At least 2.
+    pub choices: usize,
+}
+
+/// The cache. Its content is lost by a power cut, apart from what chance leaves.
+#[derive(Clone, Debug)]
+pub struct Cache {
+    pages: BTreeMap<u64, Vec<Version>>,
+    /// Sequence and page of every version, oldest first; entries of versions that became durable stay until popped.
+    order: VecDeque<(u64, u64)>,
+    sequence: u64,
+    /// Bytes that are torn as one: 512 or 4096.
+    tear: usize,
+}
+
+impl Cache {
+    pub fn new(tear: usize) -> Cache {
+        Cache { pages: BTreeMap::new(), order: VecDeque::new(), sequence: 0, tear }
+    }
+
+    /// Everything applied so far; a flush submitted now covers it.
+    pub fn mark(&self) -> u64 {
+        self.sequence
+    }
+
+    /// A new sequence for a write about to be put.
+    pub fn next(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
+    }
+
+    /// What a read sees.
+    pub fn view(&self, platter: &Platter, page: u64) -> Page {
+        let Some(versions) = self.pages.get(&page) else { return platter.page(page) };
+        match versions.last() {
+            Some(last) if last.mask == u8::MAX => last.content.clone(),
+            _ => {
+                let mut content = bytes_of(&platter.page(page));
+                versions.iter().for_each(|version| merge(&mut content, version.mask, &version.content));
+                page_of(&content)
+            }
+        }
+    }
+
+    /// A write of some sectors of a page becomes visible, but not durable.
+    pub fn put(&mut self, platter: &mut Platter, sequence: u64, page: u64, mask: u8, content: Page) {
+        self.pages.entry(page).or_default().push(Version { sequence, mask, content });
+        self.order.push_back((sequence, page));
+        while self.order.len() > VERSIONS_MAX {
+            if let Some((oldest, page)) = self.order.pop_front() {
+                self.settle_page(platter, page, oldest);
+            }
+        }
+    }
+
+    /// A write of some sectors becomes visible and durable at once, whatever older versions of them there were.
+    pub fn put_through(&mut self, platter: &mut Platter, page: u64, mask: u8, content: &Page) {
+        if let Some(versions) = self.pages.get_mut(&page) {
+            versions.iter_mut().for_each(|version| version.mask &= !mask);
+            versions.retain(|version| version.mask != 0);
+            if versions.is_empty() {
+                self.pages.remove(&page);
+            }
+        }
+        platter.set_sectors(page, mask, content);
+    }
+
+    /// Makes every write up to `mark` durable.
+    pub fn flush(&mut self, platter: &mut Platter, mark: u64) {
+        while let Some(&(sequence, page)) = self.order.front() {
+            if sequence > mark {
+                break;
+            }
+            self.order.pop_front();
+            self.settle_page(platter, page, sequence);
+        }
+    }
+
+    fn settle_page(&mut self, platter: &mut Platter, page: u64, mark: u64) {
+        let Some(versions) = self.pages.get_mut(&page) else { return };
+        let durable = versions.iter().take_while(|version| version.sequence <= mark).count();
+        for version in versions.drain(..durable) {
+            platter.set_sectors(page, version.mask, &version.content);
+        }
+        if versions.is_empty() {
+            self.pages.remove(&page);
+        }
+    }
+
+    /// Every place where a power cut has a choice, in order.
+    pub fn unsettled(&self) -> Vec<Unsettled> {
+        let mut all = Vec::new();
+        for (&page, versions) in &self.pages {
+            for (sector, unit) in self.units() {
+                let choices = 1 + versions.iter().filter(|version| version.mask & unit != 0).count();
+                if choices > 1 {
+                    all.push(Unsettled { page, sector, choices });
+                }
+            }
+        }
+        all
+    }
+
+    /// First sector and mask of every unit that is torn as one.
+    fn units(&self) -> impl Iterator<Item = (u8, u8)> + use<> {
+        let step = self.tear / SECTOR;
+        let mask = if step >= SECTORS { u8::MAX } else { (1 << step) - 1 };
+        (0..SECTORS).step_by(step).map(move |sector| (sector as u8, mask << sector))
+    }
+
+    /// The power is gone: of each unsettled place the version chosen survives (0 is the durable content).
+    /// Choices come in the order of [`Cache::unsettled`].
+    pub fn cut(&mut self, platter: &mut Platter, mut choose: impl FnMut(Unsettled) -> usize) {
+        let places = self.unsettled();
+        for place in places {
+            let chosen = choose(place);
+            if chosen == 0 {
+                continue;
+            }
+            let step = self.tear / SECTOR;
+            let unit = if step >= SECTORS { u8::MAX } else { ((1 << step) - 1) << place.sector };
+            let version = self
+                .pages
+                .get(&place.page)
+                .and_then(|versions| versions.iter().filter(|version| version.mask & unit != 0).nth(chosen - 1));
+            if let Some(version) = version {
+                platter.set_sectors(place.page, version.mask & unit, &version.content);
+            }
+        }
+        self.pages.clear();
+        self.order.clear();
+    }
+}
+
+/// How cruel one power cut is, drawn anew for each.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// The cache vanishes.
+    NothingSurvives,
+    /// The drive managed to write everything.
+    EverythingSurvives,
+    /// Each place throws its own die.
+    Any,
+    /// Each place keeps its newest version with this chance in 256, else the durable content.
+    Newest(u8),
+}
+
+impl Cut {
+    pub fn drawn(dice: &mut Dice) -> Cut {
+        match dice.below(8) {
+            0 | 1 => Cut::NothingSurvives,
+            2 => Cut::EverythingSurvives,
+            3 | 4 => Cut::Newest((1 << dice.below(8)) as u8),
+            5 => Cut::Newest(!((1 << dice.below(8)) as u8)),
+            _ => Cut::Any,
+        }
+    }
+
+    pub fn choose(self, dice: &mut Dice, place: Unsettled) -> usize {
+        match self {
+            Cut::NothingSurvives => 0,
+            Cut::EverythingSurvives => place.choices - 1,
+            Cut::Any => dice.below(place.choices as u64) as usize,
+            Cut::Newest(chance) if dice.below(256) < u64::from(chance) => place.choices - 1,
+            Cut::Newest(_) => 0,
+        }
+    }
+}
+
+/// Cuts a write into pages: page index, mask of the sectors touched, and the content in those sectors.
+pub(super) fn pages_of(at: u64, length: u64, mut read: impl FnMut(&mut [u8])) -> Vec<(u64, u8, Page)> {
+    let mut pages = Vec::with_capacity((length as usize).div_ceil(BLOCK) + 1);
+    let mut cursor = at;
+    while cursor < at + length {
+        let index = cursor / BLOCK as u64;
+        let start = (cursor % BLOCK as u64) as usize;
+        let count = (BLOCK - start).min((at + length - cursor) as usize);
+        let mut content = [0; BLOCK];
+        read(&mut content[start..start + count]);
+        let mask = (start / SECTOR..(start + count) / SECTOR).fold(0, |mask, sector| mask | 1 << sector);
+        pages.push((index, mask, page_of(&content)));
+        cursor += count as u64;
+    }
+    pages
+}

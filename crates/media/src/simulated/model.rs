@@ -1,0 +1,94 @@
+//! How long a simulated drive takes: which waiting command it serves next, and for how long.
+
+use stele_ground::{Dice, Duration, Instant};
+
+/// What a command does, as far as time is concerned.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    Read {
+        at: u64,
+        length: u64,
+    },
+    Write {
+        at: u64,
+        length: u64,
+        fua: bool,
+    },
+    Flush,
+    /// Discards and questions about extents.
+    Other,
+}
+
+/// A model of a drive's mechanics. Mechanical and flash models keep their own state (head, dies) in it.
+pub trait Model: Send {
+    /// Commands served at once.
+    fn channels(&self) -> usize;
+
+    /// Which of the waiting commands is served next; `waiting` is in order of arrival and not empty.
+    fn choose(&mut self, _now: Instant, _waiting: &[Work]) -> usize {
+        0
+    }
+
+    /// How long the command takes from when it is begun.
+    fn service(&mut self, now: Instant, work: Work) -> Duration;
+}
+
+/// A drive without mechanics: a fixed time a command, a rate, and a jitter that reorders completions.
+#[derive(Clone, Debug)]
+pub struct Plain {
+    pub channels: usize,
+    pub command: Duration,
+    pub flush: Duration,
+    /// Bytes a second of one channel.
+    pub rate: u64,
+    /// Up to this much more, evenly.
+    pub jitter: Duration,
+    pub dice: Dice,
+}
+
+impl Plain {
+    /// About a SATA flash drive: 60 us, 400 MB/s, flush 400 us.
+    pub fn flash(dice: Dice) -> Plain {
+        Plain {
+            channels: 8,
+            command: Duration::from_micros(60),
+            flush: Duration::from_micros(400),
+            rate: 400_000_000,
+            jitter: Duration::from_micros(60),
+            dice,
+        }
+    }
+
+    /// Everything at once and in no time, in order.
+    pub fn instant() -> Plain {
+        Plain {
+            channels: usize::MAX,
+            command: Duration(0),
+            flush: Duration(0),
+            rate: u64::MAX,
+            jitter: Duration(0),
+            dice: Dice::new(0),
+        }
+    }
+}
+
+impl Model for Plain {
+    fn channels(&self) -> usize {
+        self.channels
+    }
+
+    fn service(&mut self, _now: Instant, work: Work) -> Duration {
+        let fixed = match work {
+            Work::Flush => self.flush,
+            Work::Write { fua: true, .. } => Duration(self.command.0 + self.flush.0 / 2),
+            _ => self.command,
+        };
+        let length = match work {
+            Work::Read { length, .. } | Work::Write { length, .. } => length,
+            Work::Flush | Work::Other => 0,
+        };
+        let moving = (u128::from(length) * 1_000_000_000 / u128::from(self.rate)) as u64;
+        let jitter = if self.jitter.0 == 0 { 0 } else { self.dice.below(self.jitter.0) };
+        Duration(fixed.0 + moving + jitter)
+    }
+}

@@ -1,0 +1,94 @@
+//! What a simulated drive holds for good: sparse pages of 4096 bytes, shared by reference count, so that an image
+//! of a drive (to roll back to, to clone, to try another power cut from) costs a pointer a page.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stele_ground::BLOCK;
+use stele_ground::digest::{context, crc32c};
+
+/// Bytes that are written or lost as one: 512, or 4096 on drives with large sectors.
+pub const SECTOR: usize = 512;
+/// Sectors of a page.
+pub const SECTORS: usize = BLOCK / SECTOR;
+
+/// The content of a page; none where it is all zeros.
+pub type Page = Option<Arc<[u8; BLOCK]>>;
+
+/// Durable content. Never-written space is zeros.
+#[derive(Clone, Default)]
+pub struct Platter {
+    pages: BTreeMap<u64, Arc<[u8; BLOCK]>>,
+}
+
+impl Platter {
+    pub fn page(&self, index: u64) -> Page {
+        self.pages.get(&index).cloned()
+    }
+
+    pub fn set(&mut self, index: u64, page: Page) {
+        match page {
+            Some(content) => self.pages.insert(index, content),
+            None => self.pages.remove(&index),
+        };
+    }
+
+    /// Puts the sectors of `from` named by the bits of `mask` into the page.
+    pub fn set_sectors(&mut self, index: u64, mask: u8, from: &Page) {
+        if mask == u8::MAX {
+            self.set(index, from.clone());
+        } else if mask != 0 {
+            let mut content = bytes_of(&self.page(index));
+            merge(&mut content, mask, from);
+            self.set(index, page_of(&content));
+        }
+    }
+
+    /// Pages that hold anything but zeros, in order.
+    pub fn written(&self) -> impl Iterator<Item = u64> + '_ {
+        self.pages.keys().copied()
+    }
+
+    /// Pages that hold anything but zeros.
+    pub fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// A hash of everything held; equal platters hash equal.
+    pub fn hash(&self) -> u64 {
+        self.pages.iter().fold(0, |hash, (index, page)| {
+            let low = crc32c(&page[..]);
+            let high = crc32c(&page[BLOCK / 2..]);
+            hash ^ context(*index, context(u64::from(low), u64::from(high)))
+        })
+    }
+}
+
+impl std::fmt::Debug for Platter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Platter({} pages)", self.pages.len())
+    }
+}
+
+pub(super) fn bytes_of(page: &Page) -> [u8; BLOCK] {
+    page.as_ref().map_or([0; BLOCK], |content| **content)
+}
+
+pub(super) fn page_of(bytes: &[u8; BLOCK]) -> Page {
+    bytes.iter().any(|byte| *byte != 0).then(|| Arc::new(*bytes))
+}
+
+/// Copies the sectors named by `mask`.
+pub(super) fn merge(content: &mut [u8; BLOCK], mask: u8, from: &Page) {
+    for sector in (0..SECTORS).filter(|sector| mask & (1 << sector) != 0) {
+        let range = sector * SECTOR..(sector + 1) * SECTOR;
+        match from {
+            Some(source) => content[range.clone()].copy_from_slice(&source[range]),
+            None => content[range].fill(0),
+        }
+    }
+}
