@@ -1,0 +1,205 @@
+//! Cases, rounds taken in turns, medians, and the two ways to print them. See the crate's opening comment for how to add a case.
+
+mod report;
+
+use std::time::{Duration, Instant};
+
+pub use report::Row;
+
+/// What the command line asked for.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Words that must all occur in a case's name.
+    pub pattern: String,
+    pub json: bool,
+    pub rounds: u32,
+}
+
+/// One bench while it runs.
+#[derive(Debug)]
+pub struct Bench {
+    name: &'static str,
+    options: Options,
+    rows: usize,
+    missed: usize,
+}
+
+/// What a figure counts, and which way is better.
+#[derive(Clone, Copy, Debug)]
+pub struct Unit {
+    name: &'static str,
+    more_is_better: bool,
+}
+
+/// A case being described; nothing is measured before [`Case::run`].
+pub struct Case<'a> {
+    bench: &'a mut Bench,
+    name: String,
+    unit: Unit,
+    target: Option<f64>,
+    peer: Peer<'a>,
+}
+
+type Round<'a> = Box<dyn FnMut() -> Result<f64, String> + 'a>;
+
+enum Peer<'a> {
+    None,
+    Known(String, f64),
+    Measured(String, Round<'a>),
+}
+
+impl Unit {
+    /// More is better: rates.
+    pub const fn more(name: &'static str) -> Unit {
+        Unit { name, more_is_better: true }
+    }
+
+    /// Less is better: times, CPU, memory.
+    #[allow(dead_code)] // For benches that measure CPU or memory.
+    pub const fn less(name: &'static str) -> Unit {
+        Unit { name, more_is_better: false }
+    }
+}
+
+impl Bench {
+    pub fn new(name: &'static str, options: Options) -> Bench {
+        Bench { name, options, rows: 0, missed: 0 }
+    }
+
+    /// Whether `--case` lets this case through; ask before a costly set-up.
+    pub fn wants(&self, case: &str) -> bool {
+        self.options.pattern.split_whitespace().all(|word| case.contains(word))
+    }
+
+    pub fn case<'a>(&'a mut self, name: impl Into<String>, unit: Unit) -> Case<'a> {
+        Case { bench: self, name: name.into(), unit, target: None, peer: Peer::None }
+    }
+
+    /// Reports a figure that was taken beside another case: no rounds, no spread.
+    #[allow(dead_code)] // For benches that start servers.
+    pub fn figure(&mut self, name: &str, unit: Unit, value: f64, reference: Option<(&str, f64)>, target: Option<f64>) {
+        if self.wants(name) {
+            let reference = reference.map(|(name, value)| (name.to_owned(), value));
+            self.report(name.to_owned(), unit, &[value], reference, target);
+        }
+    }
+
+    /// A line for people, not shown with `--json`: what a table must say to be honest (durability, cache, signing).
+    pub fn note(&self, text: &str) {
+        if !self.options.json {
+            println!("  {text}");
+        }
+    }
+
+    /// How many targets were missed.
+    pub fn finish(self) -> usize {
+        if self.rows == 0 {
+            eprintln!("bench: no case of {} has all the words '{}'", self.name, self.options.pattern);
+        }
+        self.missed
+    }
+
+    fn report(
+        &mut self,
+        case: String,
+        unit: Unit,
+        ours: &[f64],
+        reference: Option<(String, f64)>,
+        target: Option<f64>,
+    ) {
+        let (value, spread) = median_and_spread(ours);
+        let ratio = reference.as_ref().map(|(_, theirs)| match unit.more_is_better {
+            true => value / theirs,
+            false => theirs / value,
+        });
+        let row = Row { bench: self.name, case, value, unit: unit.name, reference, ratio, target, spread };
+        self.missed += usize::from(row.missed());
+        if self.options.json {
+            println!("{}", row.json());
+        } else {
+            if self.rows == 0 {
+                println!("{}", Row::heading());
+            }
+            println!("{}", row.line());
+        }
+        self.rows += 1;
+    }
+}
+
+impl<'a> Case<'a> {
+    /// The ratio to reach.
+    pub fn target(mut self, ratio: f64) -> Case<'a> {
+        self.target = Some(ratio);
+        self
+    }
+
+    /// A peer or limit measured in this run, its rounds between ours.
+    pub fn beside(mut self, name: impl Into<String>, round: impl FnMut() -> Result<f64, String> + 'a) -> Case<'a> {
+        self.peer = Peer::Measured(name.into(), Box::new(round));
+        self
+    }
+
+    /// A figure taken elsewhere; the name says where.
+    #[allow(dead_code)] // For peers that are not on every machine.
+    pub fn against(mut self, name: impl Into<String>, value: f64) -> Case<'a> {
+        self.peer = Peer::Known(name.into(), value);
+        self
+    }
+
+    /// Measures and reports, unless `--case` leaves this case out.
+    pub fn run(mut self, mut round: impl FnMut() -> Result<f64, String>) -> Result<(), String> {
+        if !self.bench.wants(&self.name) {
+            return Ok(());
+        }
+        let rounds = self.bench.options.rounds as usize;
+        let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+        // The first of each fills caches and tables and is not counted.
+        for count in 0..=rounds {
+            let value = round().map_err(|reason| format!("{}: {reason}", self.name))?;
+            let peer = match &mut self.peer {
+                Peer::Measured(name, round) => Some(round().map_err(|reason| format!("{name}: {reason}"))?),
+                _ => None,
+            };
+            if count > 0 {
+                ours.push(value);
+                theirs.extend(peer);
+            }
+        }
+        let reference = match self.peer {
+            Peer::None => None,
+            Peer::Known(name, value) => Some((name, value)),
+            Peer::Measured(name, _) => Some((name, median_and_spread(&theirs).0)),
+        };
+        self.bench.report(self.name, self.unit, &ours, reference, self.target);
+        Ok(())
+    }
+}
+
+/// Calls `work` for about `wanted` and returns calls a second. The clock is read once a batch.
+pub fn rate(wanted: Duration, mut work: impl FnMut()) -> f64 {
+    let (start, mut calls, mut batch) = (Instant::now(), 0u64, 1u64);
+    loop {
+        (0..batch).for_each(|_| work());
+        calls += batch;
+        let elapsed = start.elapsed();
+        if elapsed >= wanted {
+            return calls as f64 / elapsed.as_secs_f64();
+        }
+        // Batches stay below a tenth of the wanted time.
+        if elapsed * 20 < wanted {
+            batch *= 2;
+        }
+    }
+}
+
+/// The median, and (max - min) / median.
+fn median_and_spread(values: &[f64]) -> (f64, f64) {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let (Some(least), Some(most)) = (sorted.first(), sorted.last()) else { return (0.0, 0.0) };
+    let median = (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0;
+    (median, if median == 0.0 { 0.0 } else { (most - least) / median })
+}
+
+#[cfg(test)]
+mod tests;

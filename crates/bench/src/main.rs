@@ -1,0 +1,83 @@
+//! `./x bench NAME [--case PATTERN] [--json]`: figures beside the peer or limit they are judged by, from one run.
+//!
+//! # To add a bench or a case
+//!
+//! A bench is a module here with `pub fn run(bench: &mut Bench) -> Result<(), String>`, listed in [`BENCHES`]. In it, for each case:
+//!
+//! ```ignore
+//! // Skips the costly set-up when --case leaves this case out.
+//! if bench.wants("put 4 KiB, 8 clients") {
+//!     let mut server = start()?;
+//!     bench
+//!         .case("put 4 KiB, 8 clients", Unit::more("objects/s"))
+//!         .target(2.0)                                        // the ratio to reach; leave out where there is none
+//!         .beside("btrfs raid6", || peer.round())             // a peer measured now, its rounds between ours; or
+//!         // .against("MinIO, reference machine", 592.0)      // a figure taken elsewhere: say where; or neither
+//!         .run(|| server.round())?;                           // one round: does the work, returns the figure
+//! }
+//! ```
+//!
+//! A round returns `Result<f64, String>` and should take 50 ms to a few seconds. One round of each is thrown away, then
+//! `--rounds` of each are taken in turns; shown are the medians, their ratio (above 1: we are better, whichever way the unit
+//! counts) and the spread of ours, (max - min) / median. Figures that fall out of the same work (CPU, memory) are reported
+//! with [`Bench::figure`]. [`process::Usage`] reads a process's CPU time and peak memory. `rate` times a closure.
+
+mod codes;
+mod harness;
+mod process;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use harness::{Bench, Options};
+
+type Run = fn(&mut Bench) -> Result<(), String>;
+
+/// Name, what it measures, how.
+const BENCHES: &[(&str, &str, Run)] = &[("codes", "parity, reconstruction and digests beside ISA-L", codes::run)];
+
+/// Measures Stele beside its peers and limits.
+#[derive(Parser)]
+#[command(
+    name = "stele-bench",
+    after_help = "Examples:\n  ./x bench codes\n  ./x bench codes --case '8+2 64 KiB' --json"
+)]
+struct Arguments {
+    /// What to measure; leave out for a list.
+    name: Option<String>,
+    /// Only cases whose name contains every word of PATTERN.
+    #[arg(long, value_name = "PATTERN")]
+    case: Option<String>,
+    /// One JSON object a line instead of a table.
+    #[arg(long)]
+    json: bool,
+    /// Rounds taken of each case.
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Exit with 1 when a target is missed.
+    #[arg(long)]
+    check: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let name = arguments.name.as_deref().unwrap_or_default();
+    let Some((name, _, run)) = BENCHES.iter().find(|(listed, ..)| *listed == name) else {
+        if !name.is_empty() {
+            eprintln!("bench: there is no '{name}'; there are:");
+        }
+        BENCHES.iter().for_each(|(name, about, _)| eprintln!("  ./x bench {name:<10} {about}"));
+        return ExitCode::from(2);
+    };
+    let options =
+        Options { pattern: arguments.case.unwrap_or_default(), json: arguments.json, rounds: arguments.rounds };
+    let mut bench = Bench::new(name, options);
+    eprintln!("{}", process::machine());
+    if let Err(reason) = run(&mut bench) {
+        eprintln!("bench: {name} stopped: {reason}");
+        return ExitCode::FAILURE;
+    }
+    let missed = bench.finish();
+    ExitCode::from(u8::from(arguments.check && missed > 0))
+}

@@ -1,0 +1,46 @@
+//! What a process has used and what machine this is, from /proc. Figures are 0 where /proc does not tell.
+
+use std::fs;
+
+/// CPU time and memory of one process.
+#[derive(Clone, Copy, Default, Debug)]
+#[allow(dead_code)] // Read by the benches that start servers.
+pub struct Usage {
+    /// Nanoseconds on a CPU, user and kernel, of all threads that are alive.
+    pub cpu_nanoseconds: u64,
+    /// The most memory resident so far, in bytes.
+    pub resident_peak_bytes: u64,
+}
+
+#[allow(dead_code)]
+impl Usage {
+    /// Of this process.
+    pub fn own() -> Usage {
+        Usage::of(std::process::id())
+    }
+
+    pub fn of(process: u32) -> Usage {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        let on_cpu = |thread: fs::DirEntry| -> Option<u64> {
+            fs::read_to_string(thread.path().join("schedstat")).ok()?.split(' ').next()?.parse().ok()
+        };
+        let status = fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let peak = peak.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+        Usage { cpu_nanoseconds: threads.filter_map(on_cpu).sum(), resident_peak_bytes: peak.unwrap_or(0) * 1024 }
+    }
+}
+
+/// One line for the head of a report: processor, CPUs, memory, kernel.
+pub fn machine() -> String {
+    let value = |path: &str, key: &str| -> Option<String> {
+        let text = fs::read_to_string(path).ok()?;
+        let line = text.lines().find(|line| line.starts_with(key))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    };
+    let processor = value("/proc/cpuinfo", "model name").unwrap_or_else(|| "unknown processor".into());
+    let cpus = std::thread::available_parallelism().map_or(0, usize::from);
+    let memory = value("/proc/meminfo", "MemTotal").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{processor}, {cpus} CPUs, {} GiB, Linux {}", memory.unwrap_or(0) / (1 << 20), kernel.trim())
+}
