@@ -6,8 +6,20 @@
 //! on a small deterministic executor; they only choose what happens next, and change state in plain calls.
 
 pub mod admin;
+pub mod anchor;
+mod codec;
 pub mod error;
+pub mod io;
+pub mod label;
+pub mod layout;
+pub mod log;
+pub mod mutation;
+pub mod place;
 pub mod pool;
+pub mod records;
+pub mod sync;
+pub mod table;
+pub mod task;
 
 pub use admin::{
     Alarm, AlarmKind, Command, CreateOptions, DigestUnit, DriveHealth, DriveStatus, OpenOptions, PoolStatus, Progress,

@@ -1,0 +1,1 @@
+//! A label as bytes; see FORMAT/drive.md.

@@ -1,0 +1,1 @@
+//! Choosing the drives of a row.

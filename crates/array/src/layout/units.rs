@@ -1,0 +1,1 @@
+//! Which units of which drive are taken, and the reserve.

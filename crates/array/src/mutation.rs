@@ -1,0 +1,51 @@
+//! Switches that remove one protection each, so that a test suite can prove that it would notice.
+//! A pool outside tests carries none. Each is a cheap check of one bit.
+
+/// One protection that can be taken away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Mutation {
+    /// Log groups are acknowledged without a flush of the members.
+    LogFlush,
+    /// Log groups are acknowledged out of order.
+    LogOrder,
+    /// Recovery does not refuse a hole below a watermark.
+    LogHole,
+    /// Recovery accepts groups without comparing the previous group's CRC.
+    LogChain,
+    /// Recovery accepts groups of any epoch.
+    LogEpoch,
+    /// Live groups are not copied to members that lack them before serving.
+    LogReplicate,
+    /// Labels are not flushed.
+    LabelFlush,
+    /// A configuration counts as agreed without a majority.
+    LabelMajority,
+    /// Pages are not flushed before the anchor.
+    PageFlush,
+    /// Page digests are not checked.
+    PageDigest,
+    /// Places of the previous checkpoint are reused before the new anchor is durable.
+    PageReuse,
+    /// Anchors are not flushed before the log is trimmed.
+    AnchorFlush,
+    /// The anchor does not wait for the log to be durable up to the cut.
+    AnchorOrder,
+    /// Pages changed after the cut are not copied first.
+    CutCopy,
+}
+
+/// The protections taken away.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Mutations(u64);
+
+impl Mutations {
+    pub fn with(self, mutation: Mutation) -> Mutations {
+        Mutations(self.0 | 1 << mutation as u8)
+    }
+
+    #[inline]
+    pub fn has(self, mutation: Mutation) -> bool {
+        self.0 & 1 << mutation as u8 != 0
+    }
+}
