@@ -1,0 +1,59 @@
+use super::*;
+
+fn of(algorithm: Algorithm, data: &[u8]) -> Checksum {
+    let mut hashes = Hashes::new([algorithm]);
+    hashes.update(data);
+    hashes.finish().checksums.remove(0)
+}
+
+#[test]
+fn published_check_values_come_out() {
+    let check = |algorithm, hex: &str| assert_eq!(to_hex(&of(algorithm, b"123456789").value), hex, "{algorithm:?}");
+    check(Algorithm::Crc32, "cbf43926");
+    check(Algorithm::Crc32c, "e3069283");
+    check(Algorithm::Crc64Nvme, "ae8b14860a799888");
+    check(Algorithm::Sha1, "f7c3bc1d808e04732adf679965ccc34ca7ae3441");
+    check(Algorithm::Sha256, "15e2b0d3c33891ebb0f1ef609ec419420c20e320ce94c65fbc8c3312448eb225");
+}
+
+#[test]
+fn base64_matches_the_rfc_and_refuses_the_rest() {
+    let check = |plain: &str, text: &str| {
+        assert_eq!(to_base64(plain.as_bytes()), text);
+        assert_eq!(from_base64(text).as_deref(), Some(plain.as_bytes()));
+    };
+    for (plain, text) in [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foobar", "Zm9vYmFy")] {
+        check(plain, text);
+    }
+    for text in ["Zg=", "Zg", "Z===", "Zm9*", "Zh==", "===="] {
+        assert_eq!(from_base64(text), None, "{text}");
+    }
+}
+
+#[test]
+fn joined_crcs_equal_the_crc_of_the_whole() {
+    let whole: Vec<u8> = (0..100_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+    for algorithm in [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme] {
+        let parts: Vec<(Checksum, u64)> = [&whole[..1], &whole[1..70_000], &whole[70_000..]]
+            .iter()
+            .map(|part| (of(algorithm, part), part.len() as u64))
+            .collect();
+        let borrowed: Vec<(&Checksum, u64)> = parts.iter().map(|(sum, length)| (sum, *length)).collect();
+        assert_eq!(joined(algorithm, &borrowed), Some(of(algorithm, &whole)), "{algorithm:?}");
+    }
+    assert_eq!(joined(Algorithm::Sha256, &[]), None);
+}
+
+#[test]
+fn a_wrong_digest_is_named() {
+    let mut hashes = Hashes::new([Algorithm::Crc32c]);
+    hashes.update(b"content");
+    let digests = hashes.finish();
+    assert_eq!(digests.verify(&Expected::default()), Ok(()));
+    let wrong = Expected { md5: Some([0; 16]), ..Expected::default() };
+    assert!(matches!(digests.verify(&wrong), Err(ArchiveError::BadDigest { algorithm: "MD5", .. })));
+    let wrong = Expected { checksums: vec![of(Algorithm::Crc32c, b"other")], ..Expected::default() };
+    assert!(matches!(digests.verify(&wrong), Err(ArchiveError::BadDigest { algorithm: "CRC32C", .. })));
+    let late = Expected { checksums: vec![of(Algorithm::Sha1, b"content")], ..Expected::default() };
+    assert!(matches!(digests.verify(&late), Err(ArchiveError::InvalidRequest(_))));
+}

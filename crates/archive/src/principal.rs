@@ -1,0 +1,210 @@
+//! Who asks: actors, their rights, and access keys.
+//!
+//! A face finds out who the caller is; what the caller may do is decided here. A right is a role (what may be done
+//! to the store and its buckets) or a grant (what may be done to the objects of one bucket or below one prefix).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use minicbor::{Decode, Encode};
+use zeroize::Zeroizing;
+
+use crate::audit::Action;
+use crate::error::{ArchiveError, Result};
+use crate::time::Timestamp;
+
+/// Named in every audit record.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
+pub enum Actor {
+    #[n(0)]
+    Anonymous,
+    /// The id of an access key.
+    #[n(1)]
+    Key(#[n(0)] String),
+    /// A user of this machine, through the unix socket or the command line.
+    #[n(2)]
+    Local(#[n(0)] u32),
+    /// The archive's own background work: "expiration", "reclamation", "clock", "rebuild".
+    #[n(3)]
+    System(#[n(0)] String),
+}
+
+impl fmt::Display for Actor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Actor::Anonymous => f.write_str("anonymous"),
+            Actor::Key(id) => write!(f, "key {id}"),
+            Actor::Local(uid) => write!(f, "uid {uid}"),
+            Actor::System(name) => write!(f, "stele {name}"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Role {
+    /// Buckets, quotas, access keys, space.
+    #[n(0)]
+    StorageAdministrator,
+    /// Object Lock, default retention, retention, legal holds, protection levels, the compliance clock.
+    #[n(1)]
+    RetentionOfficer,
+    /// Reads the audit log, `why`, and every bucket's settings.
+    #[n(2)]
+    Auditor,
+    /// Objects, within the grants.
+    #[n(3)]
+    User,
+}
+
+/// What a grant allows with objects.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
+#[cbor(index_only)]
+pub enum Access {
+    #[n(0)]
+    Read,
+    #[n(1)]
+    Write,
+    #[n(2)]
+    Delete,
+    #[n(3)]
+    List,
+    /// Setting retention and legal holds on versions.
+    #[n(4)]
+    Retain,
+}
+
+impl Access {
+    pub const ALL: [Access; 5] = [Access::Read, Access::Write, Access::Delete, Access::List, Access::Retain];
+}
+
+/// Access to the keys of a bucket that start with a prefix.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
+pub struct Grant {
+    /// None: every bucket.
+    #[n(0)]
+    pub bucket: Option<String>,
+    /// Empty: every key. A listing needs a prefix of its own that starts with this.
+    #[n(1)]
+    pub prefix: String,
+    #[n(2)]
+    pub access: BTreeSet<Access>,
+}
+
+/// Everything a key or a local user may do.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Encode, Decode)]
+pub struct Rights {
+    #[n(0)]
+    pub roles: BTreeSet<Role>,
+    #[n(1)]
+    pub grants: Vec<Grant>,
+    /// May bypass GOVERNANCE retention, on explicit request.
+    #[n(2)]
+    pub bypass_governance: bool,
+}
+
+impl Rights {
+    /// Every role, every bucket, and the bypass of GOVERNANCE. COMPLIANCE stays as closed to it as to anyone.
+    pub fn all() -> Rights {
+        Rights {
+            roles: BTreeSet::from([Role::StorageAdministrator, Role::RetentionOfficer, Role::Auditor, Role::User]),
+            grants: vec![Grant { bucket: None, prefix: String::new(), access: Access::ALL.into() }],
+            bypass_governance: true,
+        }
+    }
+
+    /// A user who reads, writes, deletes and lists below a prefix of one bucket.
+    pub fn user(bucket: &str, prefix: &str) -> Rights {
+        Rights {
+            roles: BTreeSet::from([Role::User]),
+            grants: vec![Grant {
+                bucket: Some(bucket.into()),
+                prefix: prefix.into(),
+                access: [Access::Read, Access::Write, Access::Delete, Access::List].into(),
+            }],
+            bypass_governance: false,
+        }
+    }
+}
+
+/// Who asks, with what rights, from where. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub actor: Actor,
+    pub rights: Arc<Rights>,
+    /// Peer address and request id, for the audit record.
+    pub origin: Option<Arc<str>>,
+}
+
+impl Caller {
+    /// Nobody in particular: only what a bucket offers to everyone.
+    pub fn anonymous() -> Caller {
+        Caller { actor: Actor::Anonymous, rights: Arc::default(), origin: None }
+    }
+
+    /// A user of this machine whom the unix socket let in.
+    pub fn local(uid: u32) -> Caller {
+        Caller { actor: Actor::Local(uid), rights: Arc::new(Rights::all()), origin: None }
+    }
+
+    pub(crate) fn system(name: &str) -> Caller {
+        Caller { actor: Actor::System(name.into()), rights: Arc::new(Rights::all()), origin: None }
+    }
+
+    pub fn from(mut self, origin: impl Into<Arc<str>>) -> Caller {
+        self.origin = Some(origin.into());
+        self
+    }
+
+    pub fn has(&self, role: Role) -> bool {
+        self.rights.roles.contains(&role)
+    }
+
+    /// Whether the caller may do this to keys that start with `prefix` (a whole key for one object).
+    pub(crate) fn granted(&self, access: Access, bucket: &str, prefix: &str) -> bool {
+        self.has(Role::User)
+            && self.rights.grants.iter().any(|grant| {
+                grant.access.contains(&access)
+                    && grant.bucket.as_deref().is_none_or(|name| name == bucket)
+                    && prefix.starts_with(grant.prefix.as_str())
+            })
+    }
+
+    /// Refuses unless the caller has one of the roles.
+    pub(crate) fn require_role(&self, roles: &[Role], action: Action) -> Result<()> {
+        if roles.iter().any(|role| self.has(*role)) {
+            return Ok(());
+        }
+        let names: Vec<String> = roles.iter().map(|role| format!("{role:?}")).collect();
+        Err(ArchiveError::Denied(format!(
+            "{} may not {action}: it takes the role {}; ask a storage administrator for a key that has it",
+            self.actor,
+            names.join(" or ")
+        )))
+    }
+}
+
+/// An access key as an administrator sees it: without its secret.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AccessKeyInfo {
+    pub id: String,
+    pub description: String,
+    pub rights: Rights,
+    pub created: Timestamp,
+    pub revoked: Option<Timestamp>,
+}
+
+/// What creating a key returns: the only time its secret is shown.
+#[derive(Clone)]
+pub struct NewAccessKey {
+    pub id: String,
+    pub secret: Zeroizing<String>,
+}
+
+/// What a face needs to check a signature: the secret, and who the caller is if the signature is right.
+#[derive(Clone)]
+pub struct Credentials {
+    pub secret: Zeroizing<String>,
+    pub caller: Caller,
+}
