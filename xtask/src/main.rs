@@ -1,1 +1,106 @@
-fn main() {}
+//! What people and CI do with this repository, on one command each: `./x test`, `./x demo`, `./x bench`.
+//!
+//! Depends on nothing but the argument parser, so that it builds in seconds; everything heavy is a cargo it starts.
+
+mod fuzz;
+mod step;
+mod suite;
+mod tidy;
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "x", bin_name = "./x", about = "What people and CI do with this repository")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Everything that is tested; the same in CI. Ends with 'N passed, N failed'.
+    #[command(after_help = "Examples:\n  ./x test\n  ./x test fmt clippy tidy")]
+    Test {
+        /// Only these steps, of: fmt, tidy, clippy, unit, seeds, documents.
+        steps: Vec<String>,
+    },
+    /// The main job on real input, shown step by step. Ends with 'demo: ok'.
+    #[command(disable_help_flag = true)]
+    Demo {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
+    /// Figures beside the peer or limit they are judged by: ./x bench codes.
+    #[command(disable_help_flag = true)]
+    Bench {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
+    /// Simulated machines under faults, seed after seed; a failing one prints the command that replays it.
+    #[command(disable_help_flag = true)]
+    Soak {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
+    /// Random bytes, steered by coverage, into a parser of stored bytes.
+    #[command(after_help = "Examples:\n  ./x fuzz\n  ./x fuzz label --seconds 600")]
+    Fuzz {
+        /// What to fuzz; leave out for a list.
+        target: Option<String>,
+        #[arg(long, default_value_t = 60)]
+        seconds: u64,
+    },
+    /// Formats every file.
+    Fmt,
+    /// The house rules that no compiler knows.
+    Tidy,
+}
+
+fn main() -> ExitCode {
+    let root = root();
+    if let Err(reason) = std::env::set_current_dir(&root) {
+        eprintln!("x: cannot enter {}: {reason}", root.display());
+        return ExitCode::FAILURE;
+    }
+    match Arguments::parse().task {
+        Task::Test { steps } => suite::run(&root, &steps),
+        Task::Demo { rest } => become_crate("stele-demo", rest),
+        Task::Bench { rest } => become_crate("stele-bench", rest),
+        Task::Soak { rest } => become_crate("stele-sim", rest),
+        Task::Fuzz { target, seconds } => fuzz::run(&root, target.as_deref(), seconds),
+        Task::Fmt => hand_over(cargo().args(["fmt", "--all"])),
+        Task::Tidy => {
+            let faults = tidy::check(&root);
+            faults.iter().for_each(|fault| println!("{fault}"));
+            println!("tidy: {} faults", faults.len());
+            ExitCode::from(u8::from(!faults.is_empty()))
+        }
+    }
+}
+
+/// The cargo this was started by.
+fn cargo() -> Command {
+    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// The repository: cargo tells where the manifest of what it runs is.
+fn root() -> PathBuf {
+    let manifest = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    manifest.and_then(|xtask| xtask.parent().map(PathBuf::from)).unwrap_or_else(|| PathBuf::from("."))
+}
+
+/// Builds a crate's binary and becomes it.
+fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
+    hand_over(cargo().args(["run", "--quiet", "--release", "--package", package, "--"]).args(rest))
+}
+
+fn hand_over(command: &mut Command) -> ExitCode {
+    let reason = command.exec();
+    eprintln!("x: cannot start {}: {reason}", command.get_program().display());
+    ExitCode::FAILURE
+}

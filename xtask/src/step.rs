@@ -1,0 +1,126 @@
+//! Running one step of a suite: what it printed, how many tests passed and failed, how long it took.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// What came of a step.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Outcome {
+    pub passed: u64,
+    pub failed: u64,
+    /// What a person needs to see, when something failed.
+    pub shown: Vec<String>,
+}
+
+impl Outcome {
+    /// Of a step that is one test.
+    pub fn of(passed: bool, shown: Vec<String>) -> Outcome {
+        Outcome { passed: u64::from(passed), failed: u64::from(!passed), shown }
+    }
+}
+
+/// Runs a step and prints one line about it, below what failed.
+pub fn take(name: &str, work: impl FnOnce() -> Outcome) -> Outcome {
+    let start = Instant::now();
+    print!("{name:<10} ");
+    // A line not yet ended shows what is being waited for.
+    std::io::stdout().flush().ok();
+    let outcome = work();
+    let verdict = if outcome.failed == 0 { "ok" } else { "FAILED" };
+    println!("{verdict:<7} {:>8}  {} passed, {} failed", lasted(start.elapsed()), outcome.passed, outcome.failed);
+    outcome.shown.iter().for_each(|line| println!("    {line}"));
+    outcome
+}
+
+/// A command that either succeeds or does not.
+pub fn command(command: &mut Command) -> Outcome {
+    let mut lines = Vec::new();
+    match lines_of(command, |line| lines.push(line)) {
+        Ok(true) => Outcome::of(true, Vec::new()),
+        Ok(false) => Outcome::of(false, lines),
+        Err(reason) => Outcome::of(false, vec![reason]),
+    }
+}
+
+/// `cargo test`: counts the tests, shows only what failed.
+pub fn tests(command: &mut Command) -> Outcome {
+    let mut tally = Tally::default();
+    let ended = lines_of(command, |line| tally.line(line));
+    tally.end(ended)
+}
+
+/// Calls `each` with every line of both outputs in the order they were written; whether the command succeeded.
+fn lines_of(command: &mut Command, mut each: impl FnMut(String)) -> Result<bool, String> {
+    let program = command.get_program().display().to_string();
+    let cannot = |reason: std::io::Error| format!("cannot run {program}: {reason}");
+    let (reader, writer) = std::io::pipe().map_err(cannot)?;
+    let mut child = command.stdout(writer.try_clone().map_err(cannot)?).stderr(writer).spawn().map_err(cannot)?;
+    // The command holds the writing ends; the pipe does not end before they are dropped.
+    command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
+    for line in BufReader::new(reader).split(b'\n') {
+        each(String::from_utf8_lossy(&line.map_err(cannot)?).into_owned());
+    }
+    Ok(child.wait().map_err(cannot)?.success())
+}
+
+/// Reads the output of cargo test.
+#[derive(Default)]
+struct Tally {
+    outcome: Outcome,
+    /// Since the last test program began.
+    lines: Vec<String>,
+}
+
+impl Tally {
+    fn line(&mut self, line: String) {
+        let count = |word: &str| -> Option<u64> {
+            let (before, _) = line.split_once(&format!(" {word}"))?;
+            before.rsplit([' ', ';']).next()?.parse().ok()
+        };
+        if line.trim_start().starts_with("Running ") || line.trim_start().starts_with("Doc-tests ") {
+            self.lines.clear();
+        }
+        if let Some(result) = line.strip_prefix("test result: ") {
+            self.outcome.passed += count("passed").unwrap_or(0);
+            self.outcome.failed += count("failed").unwrap_or(0);
+            if !result.starts_with("ok") {
+                self.outcome.shown.append(&mut self.lines);
+                self.outcome.shown.push(line);
+            }
+            self.lines.clear();
+        } else if !line.ends_with("... ok") {
+            self.lines.push(line);
+        }
+    }
+
+    fn end(mut self, ended: Result<bool, String>) -> Outcome {
+        match ended {
+            Ok(true) => {}
+            // A test program that crashed, or a build that failed, has no result line.
+            Ok(false) if self.outcome.failed == 0 => {
+                self.outcome.failed = 1;
+                self.outcome.shown.append(&mut self.lines);
+            }
+            Ok(false) => {}
+            Err(reason) => {
+                self.outcome.failed += 1;
+                self.outcome.shown.push(reason);
+            }
+        }
+        self.outcome
+    }
+}
+
+/// `3.2 s` or `4 min 05 s`.
+pub fn lasted(time: Duration) -> String {
+    let seconds = time.as_secs();
+    if seconds < 60 {
+        format!("{:.1} s", time.as_secs_f64())
+    } else {
+        format!("{} min {:02} s", seconds / 60, seconds % 60)
+    }
+}
+
+#[cfg(test)]
+mod tests;

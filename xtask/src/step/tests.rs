@@ -1,0 +1,46 @@
+use super::*;
+
+fn tally(text: &str, ended: Result<bool, String>) -> Outcome {
+    let mut tally = Tally::default();
+    text.lines().for_each(|line| tally.line(line.to_owned()));
+    tally.end(ended)
+}
+
+const GOOD: &str = "     Running unittests src/lib.rs (target/a)
+test one ... ok
+test result: ok. 21 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.36s";
+
+const BAD: &str = "     Running unittests src/lib.rs (target/b)
+test two ... FAILED
+why it failed
+test result: FAILED. 3 passed; 2 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.36s";
+
+#[test]
+fn results_add_up_and_only_failures_are_shown() {
+    let outcome = tally(&format!("{GOOD}\n{BAD}\n{GOOD}"), Ok(false));
+    assert_eq!((outcome.passed, outcome.failed), (45, 2));
+    assert!(outcome.shown.iter().any(|line| line == "why it failed"));
+    assert!(!outcome.shown.iter().any(|line| line.contains("target/a")), "{:?}", outcome.shown);
+    assert_eq!(tally(GOOD, Ok(true)), Outcome { passed: 21, failed: 0, shown: Vec::new() });
+}
+
+#[test]
+fn a_crash_without_a_result_is_a_failure() {
+    let outcome = tally(&format!("{GOOD}\n     Running b\nfree(): invalid next size"), Ok(false));
+    assert_eq!((outcome.passed, outcome.failed), (21, 1));
+    assert_eq!(outcome.shown.last().map(String::as_str), Some("free(): invalid next size"));
+    assert_eq!(tally("", Err("no cargo".into())).failed, 1);
+}
+
+#[test]
+fn commands_are_judged_by_their_exit() {
+    assert_eq!(command(&mut Command::new("true")), Outcome::of(true, Vec::new()));
+    assert_eq!(command(Command::new("sh").args(["-c", "echo a; echo b >&2; exit 3"])).shown, ["a", "b"]);
+    assert_eq!(command(&mut Command::new("/nowhere/at/all")).failed, 1);
+}
+
+#[test]
+fn times_are_short() {
+    assert_eq!(lasted(Duration::from_millis(3249)), "3.2 s");
+    assert_eq!(lasted(Duration::from_secs(245)), "4 min 05 s");
+}

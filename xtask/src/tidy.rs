@@ -1,0 +1,50 @@
+//! House rules that neither the compiler nor clippy knows: where `unsafe` may be, which crate may use which, how long a file
+//! may grow, which words and names do not occur, what tests may not do, and that documents name only what exists.
+//!
+//! A fault is one line: place, what is wrong, what to do.
+
+mod documents;
+mod floors;
+mod source;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+pub use documents::commands;
+
+/// Every fault that can be seen without building anything.
+pub fn check(root: &Path) -> Vec<String> {
+    let files = tracked(root);
+    if files.is_empty() {
+        return vec![format!("{}: git lists no files here; run from a clone", root.display())];
+    }
+    let mut faults = Vec::new();
+    for path in &files {
+        let Ok(text) = std::fs::read_to_string(root.join(path)) else { continue };
+        let name = path.to_string_lossy();
+        // The rules themselves spell out what they forbid.
+        if name.ends_with(".rs") && !name.starts_with("xtask/src/tidy") {
+            source::check(&name, &text, &mut faults);
+        } else if name.starts_with("crates/") && name.ends_with("/Cargo.toml") {
+            floors::check(&name, &text, &mut faults);
+        } else if documents::is_one(&name) {
+            documents::check(root, &name, &text, &files, &mut faults);
+        }
+    }
+    faults
+}
+
+/// What git tracks, or would track after `git add`.
+fn tracked(root: &Path) -> Vec<PathBuf> {
+    let listed = Command::new("git")
+        .current_dir(root)
+        .args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .map(|output| output.stdout)
+        .unwrap_or_default();
+    let names = listed.split(|&byte| byte == 0).filter(|name| !name.is_empty());
+    names.map(|name| PathBuf::from(String::from_utf8_lossy(name).into_owned())).collect()
+}
+
+#[cfg(test)]
+mod tests;

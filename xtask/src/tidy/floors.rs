@@ -1,0 +1,37 @@
+//! Dependencies point down only (ARCHITECTURE.md, "Floors"). Dependencies of tests are free.
+
+/// Each crate and those of ours it may use.
+const FLOORS: &[(&str, &[&str])] = &[
+    ("ground", &[]),
+    ("isal", &[]),
+    ("codes", &["ground"]),
+    ("media", &["ground"]),
+    ("array", &["ground", "codes", "media"]),
+    ("catalog", &["ground", "media"]),
+    ("archive", &["ground", "catalog", "media"]),
+    ("object", &["ground", "archive"]),
+    ("sim", &["ground", "codes", "media", "array", "catalog", "archive", "object"]),
+    ("stele", &["ground", "codes", "media", "array", "catalog", "archive", "object"]),
+    // What is not part of the product may use all of it.
+    ("bench", &["ground", "codes", "media", "array", "catalog", "archive", "object", "sim", "isal"]),
+    ("demo", &["ground", "codes", "media", "array", "catalog", "archive", "object"]),
+];
+
+pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
+    let Some(own) = name.split('/').nth(1) else { return };
+    let Some((_, allowed)) = FLOORS.iter().find(|(listed, _)| *listed == own) else {
+        faults.push(format!("{name}: the crate has no floor; list it in xtask/src/tidy/floors.rs and ARCHITECTURE.md"));
+        return;
+    };
+    let mut counted = false;
+    for (number, line) in text.lines().enumerate() {
+        if line.starts_with('[') {
+            counted = line.trim() == "[dependencies]";
+        }
+        let Some(rest) = line.strip_prefix("stele-").filter(|_| counted) else { continue };
+        let used = rest.split(['.', ' ', '=']).next().unwrap_or(rest);
+        if !allowed.contains(&used) {
+            faults.push(format!("{name}:{}: {own} may not use {used}: dependencies point down only", number + 1));
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Rules for Rust files.
+
+/// Where `unsafe` may be: the io_uring driver, the SIMD kernels, and the binding of a test oracle.
+const UNSAFE: &[&str] = &[
+    "crates/codes/src/kernel/avx2.rs",
+    "crates/codes/src/kernel/gfni.rs",
+    "crates/isal/src/lib.rs",
+    "crates/media/src/",
+];
+
+/// Crates whose state is synchronous and deterministic.
+const DETERMINISTIC: &[&str] = &["ground", "codes", "array", "catalog", "archive"];
+
+/// What they may not touch, and what instead. Tests may.
+const CHANCE: &[(&str, &str)] = &[
+    ("Instant::now", "take the time as a value"),
+    ("SystemTime::now", "take the time as a value"),
+    ("thread::sleep", "the driver waits, not the core"),
+    ("HashMap", "iteration order is chance: BTreeMap"),
+    ("HashSet", "iteration order is chance: BTreeSet"),
+    ("getrandom", "take dice or bytes as a value"),
+    ("SystemRandom", "take dice or bytes as a value"),
+];
+
+/// The drivers at the edge of a deterministic crate, which do wait, tell the time and draw keys.
+const DRIVERS: &[&str] = &["crates/ground/src/clock.rs"];
+
+/// Words of unfinished work.
+const UNFINISHED: &[&str] = &["todo!(", "unimplemented!(", "dbg!(", "TODO", "FIXME", "XXX:"];
+
+/// Phrases in comments that announce unfinished work.
+const EXCUSES: &[&str] = &["for now,", "for now.", "placeholder", "simplified version"];
+
+const IGNORED: &str = "#[ignore";
+
+const LINES_MAX: usize = 600;
+
+/// Last words of type names that say nothing.
+const DRAWERS: &[&str] = &["Manager", "Helper", "Util", "Utils", "Common"];
+
+pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
+    let mut fault = |line: usize, what: &str| faults.push(format!("{name}:{}: {what}", line + 1));
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.len() > LINES_MAX {
+        fault(lines.len() - 1, &format!("{} lines; split where the ideas split (at most {LINES_MAX})", lines.len()));
+    }
+    let test = is_test(name);
+    let core = is_core(name);
+    // What follows this line in a file is its tests.
+    let tests_from = lines.iter().position(|line| line.trim() == "mod tests {").unwrap_or(lines.len());
+    for (number, line) in lines.iter().enumerate() {
+        let code = line.split("//").next().unwrap_or_default();
+        if let Some(word) = UNFINISHED.iter().find(|word| line.contains(**word)) {
+            fault(number, &format!("'{word}' is unfinished work: finish it"));
+        }
+        if let Some(comment) = line.find("//").map(|at| line[at..].to_lowercase())
+            && let Some(phrase) = EXCUSES.iter().find(|phrase| comment.contains(**phrase))
+        {
+            fault(
+                number,
+                &format!("'{phrase}' announces unfinished work: finish it, or state the limit and its reason"),
+            );
+        }
+        if line.trim_start().starts_with(IGNORED) {
+            fault(number, "an ignored test proves nothing: make it run or delete it");
+        }
+        if (test || number > tests_from) && (code.contains("thread::sleep") || code.contains("time::sleep")) {
+            fault(number, "a test may not wait for the wall clock: wait for the event");
+        }
+        if core && !test && number < tests_from {
+            for (word, instead) in CHANCE.iter().filter(|(word, _)| code.contains(word)) {
+                fault(number, &format!("{word} in a deterministic crate: {instead}"));
+            }
+        }
+        if (code.contains("allow(unsafe_code)") || code.contains("expect(unsafe_code)"))
+            && !UNSAFE.iter().any(|allowed| name.starts_with(allowed))
+        {
+            fault(number, "unsafe code is for the io_uring driver and the SIMD kernels");
+        }
+        if is_unsafe_block(code) && !has_reason(&lines, number) {
+            fault(number, "an unsafe block without '// SAFETY:' above it");
+        }
+        if let Some(drawer) = named_type(code).and_then(|name| DRAWERS.iter().find(|word| name.ends_with(**word))) {
+            fault(number, &format!("'{drawer}' in a type's name says nothing: name what it does"));
+        }
+    }
+}
+
+fn is_test(name: &str) -> bool {
+    name.ends_with("/tests.rs") || name.contains("/tests/")
+}
+
+fn is_core(name: &str) -> bool {
+    let crate_name = name.strip_prefix("crates/").and_then(|rest| rest.split('/').next());
+    crate_name.is_some_and(|name| DETERMINISTIC.contains(&name)) && !DRIVERS.contains(&name)
+}
+
+fn is_unsafe_block(code: &str) -> bool {
+    code.contains("unsafe {") || code.contains("unsafe impl ")
+}
+
+/// Within the comment lines and the statement above: a block may begin in the middle of a statement.
+fn has_reason(lines: &[&str], number: usize) -> bool {
+    lines[number.saturating_sub(6)..=number].iter().any(|line| line.contains("// SAFETY"))
+}
+
+/// The name of the struct, enum or trait that a line declares.
+fn named_type(code: &str) -> Option<&str> {
+    let mut words = code.split_whitespace().skip_while(|word| word.starts_with("pub"));
+    let declared = matches!(words.next()?, "struct" | "enum" | "trait" | "type");
+    let end = |c: char| !c.is_alphanumeric();
+    declared.then(|| words.next()).flatten().map(|name| name.split(end).next().unwrap_or(name))
+}

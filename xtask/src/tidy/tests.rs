@@ -1,0 +1,54 @@
+use super::*;
+
+fn check(name: &str, text: &str, expected: &[&str]) {
+    let mut faults = Vec::new();
+    if name.ends_with(".rs") {
+        source::check(name, text, &mut faults);
+    } else {
+        floors::check(name, text, &mut faults);
+    }
+    assert_eq!(faults.len(), expected.len(), "{name}: {text}: {faults:?}");
+    for (fault, part) in faults.iter().zip(expected) {
+        assert!(fault.contains(part), "{fault} lacks {part}");
+    }
+}
+
+#[test]
+fn each_rule_for_sources_finds_its_fault() {
+    let block = "unsafe { x() }";
+    for (name, text, expected) in [
+        ("crates/array/src/a.rs", "fn f() {}\n".repeat(601).as_str(), &["601 lines"][..]),
+        ("crates/array/src/a.rs", "todo!()", &["unfinished"]),
+        ("crates/array/src/a.rs", "// ok for now.", &["announces"]),
+        ("crates/array/src/a.rs", "    #[ignore]", &["ignored"]),
+        ("crates/array/src/a.rs", "let t = Instant::now();", &["a.rs:1: Instant::now in a deterministic crate"]),
+        ("crates/array/src/a.rs", "// Instant::now is not called", &[]),
+        ("crates/array/src/a/tests.rs", "let t = Instant::now();", &[]),
+        ("crates/object/src/a.rs", "let t = Instant::now();", &[]),
+        ("crates/object/src/a/tests.rs", "tokio::time::sleep(x).await", &["wall clock"]),
+        ("crates/object/src/a.rs", "#![allow(unsafe_code)]", &["unsafe code is for"]),
+        ("crates/codes/src/kernel/gfni.rs", "#![allow(unsafe_code)]", &[]),
+        ("crates/codes/src/kernel/gfni.rs", block, &["SAFETY"]),
+        ("crates/codes/src/kernel/gfni.rs", "// SAFETY: reason\nunsafe { x() }", &[]),
+        ("crates/stele/src/a.rs", "pub(crate) struct PoolManager;", &["'Manager'"]),
+        ("crates/stele/src/a.rs", "struct Pool;", &[]),
+    ] {
+        check(name, text, expected);
+    }
+}
+
+#[test]
+fn dependencies_point_down() {
+    let array = "crates/array/Cargo.toml";
+    check(array, "[dependencies]\nstele-codes.workspace = true\nstele-media.workspace = true", &[]);
+    check(array, "[dependencies]\nstele-catalog.workspace = true", &["array may not use catalog"]);
+    check(array, "[dev-dependencies]\nstele-sim.workspace = true", &[]);
+    check("crates/new/Cargo.toml", "", &["has no floor"]);
+}
+
+/// The suite runs these rules over the repository in a step of its own; here only that they find the repository.
+#[test]
+fn the_repository_is_listed() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    assert!(tracked(root).iter().any(|path| path == Path::new("Cargo.toml")));
+}
