@@ -46,7 +46,7 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// What becomes readable when a sleeping reactor has mail; to be waited for by the reactor itself.
+    /// What becomes readable when a sleeping reactor has mail. Whoever waits for it clears it.
     pub fn bell(&self) -> &Arc<EventFd> {
         &self.bell
     }
@@ -105,11 +105,9 @@ impl<T> Mailbox<T> {
         asleep
     }
 
-    /// The reactor is awake; posters need not ring. The bell is quiet again.
+    /// The reactor is awake; posters need not ring. (A poster may be about to: then the next sleep is a short one.)
     pub fn woken(&self) {
-        if !self.sleeping.swap(false, Ordering::SeqCst) {
-            self.bell.clear();
-        }
+        self.sleeping.store(false, Ordering::SeqCst);
     }
 
     /// Sleeps until an item is posted, the mailbox is closed, or the time is over.

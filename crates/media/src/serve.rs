@@ -13,7 +13,8 @@ use stele_ground::{Bytes, Duration};
 use crate::mailbox::{Mailbox, Refused};
 use crate::system::{EventFd, now};
 use crate::{
-    Completion, Done, Drive, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port, Priority, Request,
+    Completion, Done, Drive, DriveFile, Engine, Geometry, Handle, MediaError, MediaFault, MemoryDrive, Op, Port,
+    Priority, Request, Ring,
 };
 
 /// Operations that wait in the mailbox.
@@ -33,7 +34,7 @@ struct Served {
     thread: Option<JoinHandle<()>>,
 }
 
-/// How the thread of a drive passes the time while the drive works. It must return when the bell rings.
+/// How the thread of a drive passes the time while the drive works. It must return when the bell rings, and clear it.
 pub(crate) trait Idle {
     fn idle(&mut self, bell: &EventFd, timeout: Option<Duration>);
 }
@@ -58,6 +59,26 @@ pub fn serve<D: Drive + Send + 'static>(drive: D) -> io::Result<Handle> {
 /// Serves a fresh memory drive.
 pub fn serve_memory(size: Bytes) -> io::Result<Handle> {
     serve(MemoryDrive::new(size))
+}
+
+struct OnRing(Ring);
+
+impl Idle for OnRing {
+    fn idle(&mut self, _bell: &EventFd, timeout: Option<Duration>) {
+        self.0.wait(timeout);
+    }
+}
+
+/// Serves a file or device on a ring of its own.
+pub fn serve_file(file: DriveFile, engine: Engine) -> Result<Handle, MediaError> {
+    let made = start("stele-drive", move |bell| {
+        let ring = Ring::new(Arc::clone(bell), engine);
+        Ok((ring.attach(file), OnRing(ring)))
+    });
+    made.map_err(|error| match error {
+        Start::System(error) => MediaError::new(MediaFault::Retry, format!("no thread for a drive: {error}")),
+        Start::Media(error) => error,
+    })
 }
 
 pub(crate) enum Start {

@@ -3,11 +3,15 @@
 #![allow(unsafe_code)]
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::sync::LazyLock;
 
 use stele_ground::{Duration, Instant};
+
+/// Slices that one vectored system call takes (UIO_MAXIOV).
+pub const IOVECS_MAX: usize = 1024;
 
 /// The monotonic clock (CLOCK_MONOTONIC), counted from the first call in this process.
 pub fn now() -> Instant {
@@ -40,13 +44,15 @@ impl EventFd {
         let _ = (&self.0).read(&mut [0; 8]);
     }
 
-    /// Sleeps until it is readable or the time is over; none: without end. Spurious returns are possible.
+    /// Sleeps until it is readable or the time is over (none: without end), and clears it. It may return early.
     pub fn wait(&self, timeout: Option<Duration>) {
         let mut poll = libc::pollfd { fd: self.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let time = timeout.map(timespec);
         let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // SAFETY: one pollfd, alive during the call; `time` is null or points to a timespec alive during the call.
-        unsafe { libc::ppoll(&mut poll, 1, time, std::ptr::null()) };
+        if unsafe { libc::ppoll(&mut poll, 1, time, std::ptr::null()) } > 0 {
+            self.clear();
+        }
     }
 }
 
@@ -61,4 +67,81 @@ fn timespec(span: Duration) -> libc::timespec {
         tv_sec: (span.0 / 1_000_000_000) as libc::time_t,
         tv_nsec: (span.0 % 1_000_000_000) as libc::c_long,
     }
+}
+
+/// What the kernel says about unbuffered access to a file: alignment of memory, and of offsets and lengths.
+/// None where it does not say or unbuffered access is refused.
+pub fn direct_alignment(file: &File) -> Option<(usize, u64)> {
+    let mut found = MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: an empty path with AT_EMPTY_PATH names the descriptor, which `file` keeps open; `found` has room for
+    // one statx and is alive during the call.
+    let result = unsafe {
+        libc::statx(file.as_raw_fd(), c"".as_ptr(), libc::AT_EMPTY_PATH, libc::STATX_DIOALIGN, found.as_mut_ptr())
+    };
+    // SAFETY: every bit pattern, zeros included, is a valid statx.
+    let found = unsafe { found.assume_init() };
+    let known = result == 0 && found.stx_mask & libc::STATX_DIOALIGN != 0 && found.stx_dio_offset_align > 0;
+    known.then_some((found.stx_dio_mem_align as usize, u64::from(found.stx_dio_offset_align)))
+}
+
+/// Whether the file lies in memory (tmpfs, ramfs): its transfers are copies that wait for no device.
+pub fn in_memory(file: &File) -> bool {
+    const RAMFS_MAGIC: i64 = 0x8584_58f6;
+    let mut found = MaybeUninit::<libc::statfs>::zeroed();
+    // SAFETY: the descriptor is open and `found` has room for one statfs.
+    let result = unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) };
+    // SAFETY: every bit pattern, zeros included, is a valid statfs.
+    let kind = unsafe { found.assume_init() }.f_type;
+    result == 0 && (kind == libc::TMPFS_MAGIC || kind == RAMFS_MAGIC)
+}
+
+/// The logical sector of a block device, in bytes.
+pub fn sector_size(device: &File) -> io::Result<u64> {
+    let mut size: libc::c_int = 0;
+    // SAFETY: BLKSSZGET stores one int through its argument.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), libc::BLKSSZGET as _, &mut size) })?;
+    Ok(size as u64)
+}
+
+/// Tells a block device that a range is no longer wanted.
+pub fn discard_device(device: &File, at: u64, length: u64) -> io::Result<()> {
+    const BLKDISCARD: u64 = 0x1277;
+    let range = [at, length];
+    // SAFETY: BLKDISCARD reads two u64 through its argument.
+    check(unsafe { libc::ioctl(device.as_raw_fd(), BLKDISCARD as _, range.as_ptr()) })
+}
+
+/// `mode` is of the FALLOC_FL family.
+pub fn allocate(file: &File, mode: i32, at: u64, length: u64) -> io::Result<()> {
+    // SAFETY: takes integers only.
+    check(unsafe { libc::fallocate(file.as_raw_fd(), mode, at as libc::off_t, length as libc::off_t) })
+}
+
+/// Writes the slices one after another at an offset; returns how many bytes went. With `durable`, those bytes are
+/// durable when it returns. More than 1024 slices are cut off, as a short write.
+pub fn write_vectored(file: &File, slices: &[IoSlice], at: u64, durable: bool) -> io::Result<u64> {
+    let slices = &slices[..slices.len().min(IOVECS_MAX)];
+    let flags = if durable { libc::RWF_DSYNC } else { 0 };
+    // SAFETY: IoSlice is documented to have the layout of iovec; the slices and what they point to are borrowed
+    // during the call.
+    let written = unsafe {
+        libc::pwritev2(file.as_raw_fd(), slices.as_ptr().cast(), slices.len() as libc::c_int, at as libc::off_t, flags)
+    };
+    if written < 0 { Err(io::Error::last_os_error()) } else { Ok(written as u64) }
+}
+
+/// The next offset from `at` on that holds data (`data` true) or is a hole; none behind the last data.
+pub fn seek(file: &File, at: u64, data: bool) -> io::Result<Option<u64>> {
+    let whence = if data { libc::SEEK_DATA } else { libc::SEEK_HOLE };
+    // SAFETY: takes integers only. The file's own position is used by nobody.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
+    if found >= 0 {
+        return Ok(Some(found as u64));
+    }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

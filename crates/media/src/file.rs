@@ -1,0 +1,262 @@
+//! A file or block device opened as a drive: created or opened, locked against a second opener, and asked what
+//! it can do. The transfers themselves are the ring's.
+//!
+//! Failure model: everything the system reports is passed on with path and offset (see [`fault_of`]). What it does
+//! not report (rot, lost and misdirected writes) is for the digests of the floor above. A flush that failed once
+//! marks the drive as failed, since the system may answer the next flush with success although the pages are lost.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stele_ground::{BLOCK, Bytes, Duration};
+
+use crate::{Geometry, MediaError, MediaFault, system};
+
+mod fault;
+mod lock;
+
+pub(crate) use fault::failure;
+pub use fault::fault_of;
+
+/// How a new file gets its space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Space {
+    /// None at first: the file grows as it is written, and may meet a full file system.
+    Sparse,
+    /// Reserved, so that the file system cannot run full under the drive. First writes still cost it a journal entry.
+    Reserved,
+    /// Written with zeros once: the steadiest afterwards, and the slowest to create.
+    Written,
+}
+
+/// Who may use it beside us.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Reads and writes; nobody else may hold it, and a block device must not be mounted or otherwise in use.
+    Exclusive,
+    /// Reads only; other readers may hold it, no writer.
+    ReadOnly,
+    /// Reads only, whoever else writes: for a look from outside. What it sees may change under it.
+    Peek,
+}
+
+/// How the ring carries out its operations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    /// On the reactor's own thread: the file lies in memory, so that nothing waits. (io_uring would hand each
+    /// operation to a kernel thread, which costs more than the copy.)
+    Inline,
+    /// By io_uring, or by threads where that is refused.
+    Ring,
+}
+
+/// An open, locked file or device. It becomes a drive when it is attached to a ring.
+#[derive(Debug)]
+pub struct DriveFile {
+    file: File,
+    path: PathBuf,
+    geometry: Geometry,
+    access: Access,
+    device: bool,
+    way: Way,
+    /// Whether transfers pass by the page cache, and the alignment of memory that they then need.
+    direct: bool,
+    memory_alignment: usize,
+    /// What the file system turned out not to support is not tried again.
+    pub(crate) can: Abilities,
+    failed: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Abilities {
+    pub zero_range: AtomicBool,
+    pub punch: AtomicBool,
+    pub durable_write: AtomicBool,
+}
+
+/// The offset and length of files that pretend to be drives: fits every file system and every device below.
+const FILE_BLOCK: u64 = BLOCK as u64;
+/// How long the lock of a process that has died may linger: the kernel lets go of its last operations by and by.
+const LINGER_MAX: Duration = Duration::from_secs(5);
+
+impl DriveFile {
+    /// Creates a file of `size`, rounded down to whole blocks, that exists even if power fails right after.
+    /// Refuses a path that exists.
+    pub fn create(path: impl AsRef<Path>, size: Bytes, space: Space) -> Result<DriveFile, MediaError> {
+        let path = path.as_ref();
+        let size = Bytes(size.0 - size.0 % FILE_BLOCK);
+        if size.0 == 0 {
+            let message = format!("{}: a drive needs at least {FILE_BLOCK} bytes", path.display());
+            return Err(MediaError::new(MediaFault::Invalid, message));
+        }
+        let file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
+        let file = file.map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => {
+                let message = format!("{}: exists already: open it, or remove it first", path.display());
+                MediaError::new(MediaFault::Refused, message)
+            }
+            _ => failure(path, "cannot be created", &error),
+        })?;
+        let made = fill(&file, size, space).and_then(|()| sync_parent(path));
+        if let Err(error) = made {
+            // What could not get its space must not look like a drive.
+            let _ = std::fs::remove_file(path);
+            return Err(failure(path, &format!("cannot get its {size}"), &error));
+        }
+        drop(file);
+        DriveFile::open(path, Access::Exclusive)
+    }
+
+    pub fn open(path: impl AsRef<Path>, access: Access) -> Result<DriveFile, MediaError> {
+        let path = path.as_ref();
+        let cannot = |error: io::Error| failure(path, "cannot be opened", &error);
+        let metadata = std::fs::metadata(path).map_err(cannot)?;
+        let device = metadata.file_type().is_block_device();
+        if !device && !metadata.is_file() {
+            let message = format!("{}: is neither a file nor a block device", path.display());
+            return Err(MediaError::new(MediaFault::Invalid, message));
+        }
+        let (file, direct) = open_file(path, access, device)?;
+        let metadata = file.metadata().map_err(cannot)?;
+        lock::take(&file, path, &metadata, access, LINGER_MAX)?;
+        let size = if device { device_size(&file).map_err(cannot)? } else { metadata.len() };
+        let block = if device { system::sector_size(&file).map_err(cannot)? } else { FILE_BLOCK };
+        if block > FILE_BLOCK || !block.is_power_of_two() || block < 512 {
+            let message = format!("{}: has sectors of {block} bytes; 512 and 4096 are supported", path.display());
+            return Err(MediaError::new(MediaFault::Invalid, message));
+        }
+        let geometry = Geometry { size: Bytes(size - size % block), block: Bytes(block) };
+        if geometry.size.0 == 0 {
+            let message = format!("{}: is empty: a drive needs at least {block} bytes", path.display());
+            return Err(MediaError::new(MediaFault::Invalid, message));
+        }
+        let alignment = system::direct_alignment(&file).map_or(block as usize, |(memory, _)| memory.max(1));
+        Ok(DriveFile {
+            way: if system::in_memory(&file) { Way::Inline } else { Way::Ring },
+            file,
+            path: path.to_owned(),
+            geometry,
+            access,
+            device,
+            direct,
+            memory_alignment: alignment,
+            can: Abilities { zero_range: true.into(), punch: true.into(), durable_write: true.into() },
+            failed: AtomicBool::new(false),
+        })
+    }
+
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn is_device(&self) -> bool {
+        self.device
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        self.access != Access::Exclusive
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(crate) fn way(&self) -> Way {
+        self.way
+    }
+
+    /// Whether memory at this address, in a piece of this length, can be transferred as it is.
+    pub(crate) fn takes(&self, piece: &[u8]) -> bool {
+        !self.direct
+            || (piece.as_ptr().addr().is_multiple_of(self.memory_alignment)
+                && piece.len().is_multiple_of(self.geometry.block.0 as usize))
+    }
+
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_failed(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for DriveFile {
+    fn drop(&mut self) {
+        // Closing would release it too, but a ring that is being torn down may keep the file open for a while.
+        let _ = self.file.unlock();
+    }
+}
+
+/// Opens past the page cache where the file system allows; the second value says whether.
+fn open_file(path: &Path, access: Access, device: bool) -> Result<(File, bool), MediaError> {
+    let write = access == Access::Exclusive;
+    let in_use = if device && write { libc::O_EXCL } else { 0 };
+    let open = |flags| OpenOptions::new().read(true).write(write).custom_flags(flags | in_use).open(path);
+    let explain = |error: io::Error| {
+        if device && error.raw_os_error() == Some(libc::EBUSY) {
+            let message = format!(
+                "{}: the device is mounted or in use: unmount it, or choose another (lsblk shows who uses it)",
+                path.display()
+            );
+            return MediaError::new(MediaFault::Refused, message);
+        }
+        failure(path, "cannot be opened", &error)
+    };
+    match open(libc::O_DIRECT) {
+        // Newer kernels accept the flag on tmpfs, where there is nothing to pass by.
+        Ok(file) => {
+            let direct = !system::in_memory(&file);
+            Ok((file, direct))
+        }
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0).map(|file| (file, false)).map_err(explain),
+        Err(error) => Err(explain(error)),
+    }
+}
+
+fn fill(file: &File, size: Bytes, space: Space) -> io::Result<()> {
+    use std::os::unix::fs::FileExt;
+    file.set_len(size.0)?;
+    if space == Space::Reserved || space == Space::Written {
+        match system::allocate(file, 0, 0, size.0) {
+            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
+            other => other?,
+        }
+    }
+    if space == Space::Written {
+        let zeros = vec![0; 1 << 20];
+        let mut at = 0;
+        while at < size.0 {
+            let length = (size.0 - at).min(zeros.len() as u64);
+            file.write_all_at(&zeros[..length as usize], at)?;
+            at += length;
+        }
+    }
+    file.sync_all()
+}
+
+/// A file's name is durable once its directory is.
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent)?.sync_all()
+}
+
+fn device_size(file: &File) -> io::Result<u64> {
+    use std::io::{Seek, SeekFrom};
+    let mut file = file;
+    file.seek(SeekFrom::End(0))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,28 @@
+//! From the system's error numbers to what a caller can do.
+
+use std::io;
+use std::path::Path;
+
+use crate::{MediaError, MediaFault};
+
+/// The answer that an error of the system asks for.
+pub fn fault_of(error: &io::Error) -> MediaFault {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG) => MediaFault::Full,
+        Some(libc::ENODEV | libc::ENXIO | libc::ESTALE | libc::ENOMEDIUM | libc::ENOENT | libc::EBADF) => {
+            MediaFault::Gone
+        }
+        Some(libc::ESHUTDOWN | libc::ENOLINK | libc::ENOTCONN) => MediaFault::Gone,
+        Some(libc::EAGAIN | libc::EINTR | libc::ENOMEM | libc::EBUSY | libc::ETIMEDOUT | libc::ENOBUFS) => {
+            MediaFault::Retry
+        }
+        Some(libc::EPERM | libc::EACCES | libc::EROFS | libc::ETXTBSY) => MediaFault::Refused,
+        Some(libc::EINVAL | libc::EOPNOTSUPP | libc::EISDIR | libc::ENOTDIR) => MediaFault::Invalid,
+        // EIO, EREMOTEIO, EBADMSG, EILSEQ, ENODATA and whatever else a driver says: this place cannot be used.
+        _ => MediaFault::Damaged,
+    }
+}
+
+pub(crate) fn failure(path: &Path, what: &str, error: &io::Error) -> MediaError {
+    MediaError::new(fault_of(error), format!("{}: {what}: {error}", path.display()))
+}

@@ -1,0 +1,316 @@
+//! One ring per thread drives many files and devices: submissions of all of them go to the kernel in one call,
+//! completions of all come back in one place, and the thread sleeps in one place.
+//!
+//! How an operation is carried out is decided by file: by io_uring (past the page cache, with registered files)
+//! where the kernel allows it, else by a few threads with the same plan; on file systems in memory by the reactor's
+//! own thread, since there nothing waits. What a file system lacks (zeroing a range, punching holes, durable
+//! writes) is found out at first use and replaced.
+//!
+//! Limits: [`IN_FLIGHT_MAX`] operations in the kernel; [`WAITING_MAX`] more wait here, the most urgent first; beyond
+//! that they are answered with `Retry`. Dropping a drive or the ring waits for what is in flight.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::{Arc, Once};
+
+use stele_ground::{Bytes, Duration, Instant};
+
+use crate::file::{DriveFile, Way};
+use crate::system::EventFd;
+use crate::{BufferPool, Completion, Drive, Geometry, MediaError, MediaFault, Op, Request};
+
+mod direct;
+mod plan;
+mod uring;
+mod workers;
+
+use plan::{Step, Work};
+pub use uring::IN_FLIGHT_MAX;
+use uring::Uring;
+use workers::{Finished, Workers};
+
+/// Operations that wait for a place in the kernel.
+pub const WAITING_MAX: usize = 16 * 1024;
+const PRIORITIES: usize = 5;
+/// Memory kept for copies of misaligned data.
+const BOUNCE_KEPT_MAX: Bytes = Bytes(8 << 20);
+
+/// Whether a ring may use io_uring.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Engine {
+    /// io_uring where it is allowed.
+    #[default]
+    Best,
+    /// Threads only, as if io_uring were refused.
+    Threads,
+}
+
+/// The files of one thread. Clones are the same ring; it stays on its thread.
+#[derive(Clone)]
+pub struct Ring(Rc<RefCell<Core>>);
+
+struct Core {
+    bell: Arc<EventFd>,
+    // Before the files: their operations end first.
+    uring: Option<Uring>,
+    workers: Workers,
+    files: Vec<Option<Arc<DriveFile>>>,
+    waiting: [VecDeque<Work>; PRIORITIES],
+    waiting_count: usize,
+    /// Of each slot, waiting and under way.
+    outstanding: Vec<usize>,
+    with_workers: usize,
+    collected: Vec<Finished>,
+    finished: Vec<(usize, Completion)>,
+    buffers: BufferPool,
+}
+
+/// A file on a ring, as a drive.
+pub struct FileDrive {
+    core: Rc<RefCell<Core>>,
+    slot: usize,
+    file: Arc<DriveFile>,
+}
+
+impl Ring {
+    /// A ring that `bell` wakes from its sleep. Where io_uring is refused it falls back to threads, and says so once.
+    pub fn new(bell: Arc<EventFd>, engine: Engine) -> Ring {
+        let uring = match engine {
+            Engine::Threads => None,
+            Engine::Best => Uring::new(Arc::clone(&bell)).map_err(|error| warn_once(&error)).ok(),
+        };
+        let workers = Workers::new(Arc::clone(&bell));
+        Ring(Rc::new(RefCell::new(Core {
+            bell,
+            uring,
+            workers,
+            files: Vec::new(),
+            waiting: Default::default(),
+            waiting_count: 0,
+            outstanding: Vec::new(),
+            with_workers: 0,
+            collected: Vec::new(),
+            finished: Vec::new(),
+            buffers: BufferPool::new(BOUNCE_KEPT_MAX),
+        })))
+    }
+
+    /// Makes a drive of the file. Slots count from 0 and are used again.
+    pub fn attach(&self, file: DriveFile) -> FileDrive {
+        let mut core = self.0.borrow_mut();
+        let file = Arc::new(file);
+        let slot = core.files.iter().position(Option::is_none).unwrap_or_else(|| {
+            core.files.push(None);
+            core.outstanding.push(0);
+            core.files.len() - 1
+        });
+        if let (Some(uring), Way::Ring) = (&mut core.uring, file.way()) {
+            use std::os::fd::AsRawFd;
+            uring.register(slot, file.file().as_raw_fd());
+        }
+        core.files[slot] = Some(Arc::clone(&file));
+        FileDrive { core: Rc::clone(&self.0), slot, file }
+    }
+
+    /// Starts what the drives' `submit` held back: one call for all of them.
+    pub fn kick(&self) {
+        self.0.borrow_mut().kick();
+    }
+
+    /// Moves the finished operations of all drives, with their slots. Never waits.
+    pub fn reap(&self, finished: &mut Vec<(usize, Completion)>) {
+        let mut core = self.0.borrow_mut();
+        core.collect();
+        finished.append(&mut core.finished);
+    }
+
+    /// Sleeps until an operation is finished, the bell rings, or the time is over (none: without end).
+    pub fn wait(&self, timeout: Option<Duration>) {
+        self.0.borrow_mut().wait(timeout);
+    }
+
+    /// Operations accepted and not yet reaped.
+    pub fn outstanding(&self) -> usize {
+        let core = self.0.borrow();
+        core.outstanding.iter().sum::<usize>() + core.finished.len()
+    }
+
+    /// For status: how operations on ordinary files are carried out.
+    pub fn engine(&self) -> &'static str {
+        if self.0.borrow().uring.is_some() { "io_uring" } else { "threads" }
+    }
+}
+
+fn warn_once(error: &std::io::Error) {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        tracing::warn!(
+            "io_uring is refused ({error}): files are read and written by {} threads per reactor instead, which costs \
+             more processor time per operation; allow io_uring (sysctl kernel.io_uring_disabled, seccomp profile) to \
+             change that",
+            workers::THREADS_MAX
+        );
+    });
+}
+
+impl Core {
+    fn submit(&mut self, slot: usize, file: &Arc<DriveFile>, request: Request) {
+        if let Err(error) = self.admit(file, &request.op) {
+            let Request { tag, op, .. } = request;
+            self.finished.push((slot, Completion { tag, op, result: Err(error) }));
+            return;
+        }
+        self.outstanding[slot] += 1;
+        let mut work = Work::new(slot, file, request, &self.buffers);
+        if file.way() == Way::Inline {
+            let result = direct::carry_out(&mut work);
+            self.collected.push((work, result));
+        } else if self.with_workers + self.uring.as_ref().map_or(0, Uring::in_flight) < IN_FLIGHT_MAX {
+            self.start(work);
+        } else {
+            self.waiting_count += 1;
+            self.waiting[(work.priority as usize).min(PRIORITIES - 1)].push_back(work);
+        }
+    }
+
+    fn admit(&self, file: &DriveFile, op: &Op) -> Result<(), MediaError> {
+        file.geometry().admit(op)?;
+        let changes = !matches!(op, Op::Read { .. } | Op::Extents { .. });
+        if changes && file.is_read_only() && !matches!(op, Op::Flush) {
+            let message = format!("{}: is open for reading only", file.path().display());
+            return Err(MediaError::new(MediaFault::Refused, message));
+        }
+        if changes && file.has_failed() {
+            let message = format!("{}: a flush failed earlier, so the drive is given up", file.path().display());
+            return Err(MediaError::new(MediaFault::Gone, message));
+        }
+        if self.waiting_count >= WAITING_MAX {
+            let message = format!("{}: {WAITING_MAX} operations wait already", file.path().display());
+            return Err(MediaError::new(MediaFault::Retry, message));
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, work: Work) {
+        match &mut self.uring {
+            Some(uring) if work.step() != Step::Elsewhere => uring.start(work),
+            _ => {
+                self.with_workers += 1;
+                self.workers.start(work);
+            }
+        }
+    }
+
+    fn kick(&mut self) {
+        if let Some(uring) = &mut self.uring {
+            uring.kick();
+        }
+    }
+
+    fn collect(&mut self) {
+        let inline = self.collected.len();
+        if self.with_workers > 0 {
+            self.workers.collect(&mut self.collected);
+            self.with_workers -= self.collected.len() - inline;
+        }
+        if let Some(uring) = &mut self.uring {
+            uring.collect(&mut self.collected);
+        }
+        for (work, result) in self.collected.drain(..) {
+            self.outstanding[work.slot] -= 1;
+            self.finished.push(work.finish(result));
+        }
+        let mut started = false;
+        while self.waiting_count > 0
+            && self.with_workers + self.uring.as_ref().map_or(0, Uring::in_flight) < IN_FLIGHT_MAX
+        {
+            let Some(work) = self.waiting.iter_mut().find_map(VecDeque::pop_front) else { break };
+            self.waiting_count -= 1;
+            self.start(work);
+            started = true;
+        }
+        if started {
+            self.kick();
+        }
+    }
+
+    fn wait(&mut self, timeout: Option<Duration>) {
+        if !self.finished.is_empty() || !self.collected.is_empty() {
+            return;
+        }
+        match &mut self.uring {
+            Some(uring) => uring.wait(timeout),
+            None => self.bell.wait(timeout),
+        }
+    }
+}
+
+impl FileDrive {
+    /// The number under which [`Ring::reap`] reports its completions.
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
+
+    pub fn file(&self) -> &DriveFile {
+        &self.file
+    }
+}
+
+impl Drive for FileDrive {
+    fn geometry(&self) -> Geometry {
+        self.file.geometry()
+    }
+
+    fn submit(&mut self, request: Request) {
+        self.core.borrow_mut().submit(self.slot, &self.file, request);
+    }
+
+    fn kick(&mut self) {
+        self.core.borrow_mut().kick();
+    }
+
+    fn reap(&mut self, _now: Instant, finished: &mut Vec<Completion>) {
+        let mut core = self.core.borrow_mut();
+        core.collect();
+        let mine = core.finished.extract_if(.., |(slot, _)| *slot == self.slot);
+        finished.extend(mine.map(|(_, completion)| completion));
+    }
+}
+
+impl Drop for FileDrive {
+    fn drop(&mut self) {
+        let mut core = self.core.borrow_mut();
+        while core.outstanding[self.slot] > 0 {
+            core.collect();
+            if core.outstanding[self.slot] > 0 {
+                core.wait_busy();
+            }
+        }
+        let slot = self.slot;
+        core.finished.retain(|(of, _)| *of != slot);
+        core.files[slot] = None;
+        if let (Some(uring), Way::Ring) = (&mut core.uring, self.file.way()) {
+            uring.unregister(slot);
+        }
+    }
+}
+
+impl Core {
+    /// As `wait`, but whatever other drives have finished meanwhile does not end it at once.
+    fn wait_busy(&mut self) {
+        match &mut self.uring {
+            Some(uring) => uring.wait(Some(Duration::from_millis(1))),
+            None => self.bell.wait(Some(Duration::from_millis(1))),
+        }
+    }
+}
+
+impl std::fmt::Debug for FileDrive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FileDrive({}, {})", self.file.path().display(), self.file.geometry().size)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,208 @@
+//! What an operation on a file becomes, step by step, whoever carries the steps out: io_uring, a thread, or the
+//! reactor itself. A plan says the next step and is told its outcome; it goes on after a short transfer and falls
+//! back where a file system lacks an ability.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::file::{DriveFile, fault_of};
+use crate::{Buffer, BufferPool, Completion, MediaError, MediaFault, Op, Priority, Request};
+
+/// Zeros are written at most this many bytes at a time.
+pub const ZEROS: usize = 1 << 20;
+
+/// An operation under way, with everything it needs to stay alive.
+pub struct Work {
+    pub slot: usize,
+    pub tag: u64,
+    pub priority: Priority,
+    pub file: Arc<DriveFile>,
+    pub op: Op,
+    /// An aligned copy of data that the drive cannot take as it lies.
+    pub bounce: Option<Buffer>,
+    stage: Stage,
+    /// Bytes transferred so far.
+    done: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    First,
+    /// Zeroing by a hole, since zeroing a range is not supported.
+    Punch,
+    /// Zeroing by writing, since neither is.
+    Zeros,
+    /// The write is done and is being made durable.
+    Sync,
+}
+
+/// One thing to ask of the system. `from` counts bytes of the operation's own data.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    Read {
+        at: u64,
+        from: u64,
+    },
+    Write {
+        at: u64,
+        from: u64,
+        durable: bool,
+    },
+    WriteZeros {
+        at: u64,
+        length: u64,
+    },
+    Allocate {
+        mode: i32,
+        at: u64,
+        length: u64,
+    },
+    Sync,
+    /// No call that io_uring knows: listing extents, discarding on a device.
+    Elsewhere,
+}
+
+impl Work {
+    pub fn new(slot: usize, file: &Arc<DriveFile>, request: Request, buffers: &BufferPool) -> Work {
+        let Request { tag, op, priority, .. } = request;
+        let bounce = match &op {
+            Op::Write { data, .. } if file.is_direct() && !data.iter().all(|piece| file.takes(piece)) => {
+                let mut copy = buffers.take(data.iter().map(|piece| piece.len()).sum());
+                let mut at = 0;
+                for piece in data {
+                    copy[at..at + piece.len()].copy_from_slice(piece);
+                    at += piece.len();
+                }
+                Some(copy)
+            }
+            _ => None,
+        };
+        Work { slot, tag, priority, file: Arc::clone(file), op, bounce, stage: Stage::First, done: 0 }
+    }
+
+    pub fn step(&self) -> Step {
+        let done = self.done;
+        match (&self.op, self.stage) {
+            (_, Stage::Sync) | (Op::Flush, _) => Step::Sync,
+            (Op::Read { at, .. }, _) => Step::Read { at: at + done, from: done },
+            (Op::Write { at, fua, .. }, _) => {
+                let durable = *fua && self.file.can.durable_write.load(Ordering::Relaxed);
+                Step::Write { at: at + done, from: done, durable }
+            }
+            (Op::Zero { at, length }, Stage::Zeros) => {
+                Step::WriteZeros { at: at + done, length: (length - done).min(ZEROS as u64) }
+            }
+            (Op::Zero { at, length }, stage) => {
+                let whole = stage == Stage::First && self.file.can.zero_range.load(Ordering::Relaxed);
+                let mode = if whole { libc::FALLOC_FL_ZERO_RANGE } else { libc::FALLOC_FL_PUNCH_HOLE };
+                Step::Allocate { mode: mode | libc::FALLOC_FL_KEEP_SIZE, at: *at, length: *length }
+            }
+            (Op::Discard { at, length }, _) if !self.file.is_device() => {
+                let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                Step::Allocate { mode, at: *at, length: *length }
+            }
+            (Op::Discard { .. } | Op::Extents { .. }, _) => Step::Elsewhere,
+        }
+    }
+
+    /// Takes the outcome of the step: bytes transferred, or the system's error. None: there is a further step.
+    pub fn outcome(&mut self, step: Step, result: io::Result<u64>) -> Option<Result<(), MediaError>> {
+        match result {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => None,
+            Err(error) => self.failed(step, &error),
+            Ok(bytes) => self.succeeded(step, bytes),
+        }
+    }
+
+    fn succeeded(&mut self, step: Step, bytes: u64) -> Option<Result<(), MediaError>> {
+        let length = self.op.range().map_or(0, |(_, length)| length);
+        match step {
+            Step::Allocate { .. } | Step::Sync | Step::Elsewhere => return Some(Ok(())),
+            Step::Read { .. } | Step::Write { .. } | Step::WriteZeros { .. } => self.done += bytes,
+        }
+        if self.done < length {
+            // Nothing, or a transfer that ends within a block, is the end of the file.
+            let block = self.file.geometry().block.0;
+            let ended = bytes == 0 || (self.file.is_direct() && !self.done.is_multiple_of(block));
+            return ended.then(|| Err(self.ended()));
+        }
+        match (&self.op, step) {
+            (Op::Write { fua: true, .. }, Step::Write { durable: false, .. }) => {
+                self.stage = Stage::Sync;
+                None
+            }
+            _ => Some(Ok(())),
+        }
+    }
+
+    fn failed(&mut self, step: Step, error: &io::Error) -> Option<Result<(), MediaError>> {
+        let unsupported = matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY));
+        let unsupported = unsupported || (error.raw_os_error() == Some(libc::EINVAL) && step_may_be_unknown(step));
+        if unsupported {
+            match (&self.op, step) {
+                (Op::Zero { .. }, Step::Allocate { .. }) if self.stage == Stage::First => {
+                    self.file.can.zero_range.store(false, Ordering::Relaxed);
+                    self.stage = if self.file.can.punch.load(Ordering::Relaxed) { Stage::Punch } else { Stage::Zeros };
+                    return None;
+                }
+                (Op::Zero { .. }, Step::Allocate { .. }) => {
+                    self.file.can.punch.store(false, Ordering::Relaxed);
+                    self.stage = Stage::Zeros;
+                    return None;
+                }
+                // The content of discarded space is promised to nobody: keeping it is fine.
+                (Op::Discard { .. }, _) => return Some(Ok(())),
+                (_, Step::Write { durable: true, .. }) => {
+                    self.file.can.durable_write.store(false, Ordering::Relaxed);
+                    return None;
+                }
+                _ => {}
+            }
+        }
+        // A flush that failed may have dropped what it should have made durable, and the next may then "succeed". Of a
+        // durable write only a buffered one hides a flush; past the cache, an error is one of the place.
+        let hidden = matches!(step, Step::Write { durable: true, .. }) && !self.file.is_direct();
+        if step == Step::Sync || (hidden && fault_of(error) == MediaFault::Damaged) {
+            self.file.set_failed();
+            let message = format!("{error}; what was not yet durable may be lost, so the drive is given up");
+            return Some(Err(MediaError::new(MediaFault::Gone, self.describe(&message))));
+        }
+        Some(Err(MediaError::new(fault_of(error), self.describe(&error.to_string()))))
+    }
+
+    fn ended(&self) -> MediaError {
+        let size = self.file.geometry().size;
+        let message = format!("the file ends before its {size}: it was cut short behind Stele's back");
+        MediaError::new(MediaFault::Damaged, self.describe(&message))
+    }
+
+    fn describe(&self, what: &str) -> String {
+        let path = self.file.path().display();
+        let verb = match &self.op {
+            Op::Read { .. } => "read",
+            Op::Write { .. } => "write",
+            Op::Zero { .. } => "zeroing",
+            Op::Discard { .. } => "discard",
+            Op::Extents { .. } => "listing extents",
+            Op::Flush => return format!("{path}: flush: {what}"),
+        };
+        let (at, length) = self.op.range().unwrap_or_default();
+        format!("{path}: {verb} of {length} bytes at {at}: {what}")
+    }
+
+    pub fn finish(self, result: Result<(), MediaError>) -> (usize, Completion) {
+        (self.slot, Completion { tag: self.tag, op: self.op, result })
+    }
+}
+
+/// Old kernels answer EINVAL for flags they do not know. For a plain transfer it means what it says.
+fn step_may_be_unknown(step: Step) -> bool {
+    matches!(step, Step::Allocate { .. } | Step::Write { durable: true, .. } | Step::Elsewhere)
+}
+
+impl std::fmt::Debug for Work {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.describe("under way"))
+    }
+}

@@ -1,0 +1,225 @@
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+use stele_ground::MIB;
+
+use super::*;
+use crate::conformance::{self, Subject};
+use crate::file::tests::Scratch;
+use crate::{Access, Buffer, ExtentState, Priority, Shared, Space};
+
+struct OnFile {
+    ring: Ring,
+    drive: Option<FileDrive>,
+    path: PathBuf,
+    engine: Engine,
+}
+
+fn ring(engine: Engine) -> Ring {
+    Ring::new(Arc::new(EventFd::new().expect("an eventfd")), engine)
+}
+
+impl OnFile {
+    fn new(scratch: &Scratch, space: Space, engine: Engine) -> OnFile {
+        let path = scratch.path("drive");
+        let _ = std::fs::remove_file(&path);
+        let file = DriveFile::create(&path, Bytes(5 * MIB), space).expect("created");
+        let ring = ring(engine);
+        OnFile { drive: Some(ring.attach(file)), ring, path, engine }
+    }
+}
+
+impl Subject for OnFile {
+    fn drive(&mut self) -> &mut dyn Drive {
+        self.drive.as_mut().expect("attached")
+    }
+    fn wait(&mut self) -> Instant {
+        self.ring.wait(Some(Duration::from_millis(1)));
+        Instant(0)
+    }
+    /// Not power, but the process: everything completed must be there, whatever was flushed.
+    fn cut_power(&mut self) -> bool {
+        self.drive = None;
+        self.ring = ring(self.engine);
+        let file = DriveFile::open(&self.path, Access::Exclusive).expect("opened again");
+        self.drive = Some(self.ring.attach(file));
+        true
+    }
+    fn whole_blocks(&self) -> bool {
+        false
+    }
+}
+
+#[test]
+fn files_conform_on_io_uring() {
+    let scratch = Scratch::new("uring");
+    conformance::check("sparse file", 1, &mut |_| Box::new(OnFile::new(&scratch, Space::Sparse, Engine::Best)));
+    conformance::check("written file", 2, &mut |_| Box::new(OnFile::new(&scratch, Space::Written, Engine::Best)));
+}
+
+#[test]
+fn files_conform_on_threads() {
+    let scratch = Scratch::new("threads");
+    conformance::check("file", 3, &mut |_| Box::new(OnFile::new(&scratch, Space::Reserved, Engine::Threads)));
+}
+
+#[test]
+fn files_in_memory_conform() {
+    let scratch = Scratch::in_memory("inline");
+    conformance::check("tmpfs file", 4, &mut |_| Box::new(OnFile::new(&scratch, Space::Sparse, Engine::Best)));
+}
+
+fn request(tag: u64, op: Op) -> Request {
+    Request { tag, op, priority: Priority::Host, deadline: None }
+}
+
+fn finish(ring: &Ring, count: usize) -> Vec<(usize, Completion)> {
+    let mut finished = Vec::new();
+    while finished.len() < count {
+        ring.kick();
+        ring.reap(&mut finished);
+        if finished.len() < count {
+            ring.wait(None);
+        }
+    }
+    assert_eq!(finished.len(), count);
+    finished
+}
+
+fn one(ring: &Ring, drive: &mut FileDrive, op: Op) -> (Op, Result<(), MediaError>) {
+    drive.submit(request(1, op));
+    let (slot, completion) = finish(ring, 1).remove(0);
+    assert_eq!(slot, drive.slot());
+    (completion.op, completion.result)
+}
+
+#[test]
+fn one_ring_drives_many_files_and_more_operations_than_the_kernel_takes() {
+    let scratch = Scratch::new("many");
+    for engine in [Engine::Best, Engine::Threads] {
+        let ring = ring(engine);
+        let mut drives: Vec<FileDrive> = (0..20)
+            .map(|n| {
+                let path = scratch.path(&format!("{engine:?}-{n}"));
+                ring.attach(DriveFile::create(path, Bytes(MIB), Space::Sparse).expect("created"))
+            })
+            .collect();
+        const EACH: u64 = 100;
+        let pages: Vec<Shared> = (0..20u8).map(|n| Buffer::copy_of(&[n + 1; 4096]).freeze()).collect();
+        for n in 0..EACH {
+            for (drive, page) in drives.iter_mut().zip(&pages) {
+                let data = vec![page.clone()];
+                drive.submit(request(n, Op::Write { at: n * 4096, data, fua: false }));
+            }
+        }
+        assert_eq!(ring.outstanding(), 20 * EACH as usize);
+        let mut seen = vec![0u128; 20];
+        for (slot, Completion { tag, result, .. }) in finish(&ring, 20 * EACH as usize) {
+            result.expect("written");
+            seen[slot] |= 1 << tag;
+        }
+        assert!(seen.iter().all(|tags| *tags == (1 << EACH) - 1), "each operation comes back to its own drive once");
+        // A drive dropped with operations in flight waits for them; its slot is used again.
+        let mut dropped = drives.remove(7);
+        dropped.submit(request(5, Op::Zero { at: 0, length: MIB }));
+        let (slot, path) = (dropped.slot(), dropped.file().path().to_owned());
+        drop(dropped);
+        assert_eq!(std::fs::read(&path).expect("read")[..4096], [0; 4096]);
+        let mut again = ring.attach(DriveFile::open(&path, Access::Exclusive).expect("its lock is gone"));
+        assert_eq!(again.slot(), slot);
+        let (op, result) = one(&ring, &mut again, Op::Read { at: 0, buffer: Buffer::zeroed(MIB as usize) });
+        result.expect("read");
+        assert!(matches!(op, Op::Read { buffer, .. } if buffer.iter().all(|byte| *byte == 0)));
+    }
+}
+
+#[test]
+fn the_bell_wakes_a_sleeping_ring() {
+    for engine in [Engine::Best, Engine::Threads] {
+        let bell = Arc::new(EventFd::new().expect("an eventfd"));
+        let ring = Ring::new(Arc::clone(&bell), engine);
+        for _ in 0..100 {
+            // Without a time limit: a lost wake-up hangs the test.
+            std::thread::scope(|scope| {
+                scope.spawn(|| bell.signal());
+                ring.wait(None);
+            });
+            ring.reap(&mut Vec::new());
+        }
+        ring.wait(Some(Duration(1000)));
+    }
+}
+
+#[test]
+fn a_ring_dropped_with_operations_in_flight_finishes_them() {
+    let scratch = Scratch::new("drop");
+    for engine in [Engine::Best, Engine::Threads] {
+        let path = scratch.path(&format!("{engine:?}"));
+        let ring = ring(engine);
+        let mut drive = ring.attach(DriveFile::create(&path, Bytes(4 * MIB), Space::Sparse).expect("created"));
+        for n in 0..64 {
+            let data = vec![Buffer::copy_of(&[n as u8 + 1; 65536]).freeze()];
+            drive.submit(request(n, Op::Write { at: n * 65536, data, fua: n % 2 == 0 }));
+        }
+        drop(ring);
+        drop(drive);
+        let found = std::fs::read(&path).expect("read");
+        assert!(found.chunks(65536).enumerate().all(|(n, chunk)| chunk.iter().all(|byte| *byte == n as u8 + 1)));
+    }
+}
+
+#[test]
+fn failures_carry_path_and_place() {
+    let scratch = Scratch::new("fail");
+    for engine in [Engine::Best, Engine::Threads] {
+        let path = scratch.path(&format!("cut-{engine:?}"));
+        let ring = ring(engine);
+        let mut drive = ring.attach(DriveFile::create(&path, Bytes(MIB), Space::Sparse).expect("created"));
+        std::fs::OpenOptions::new().write(true).open(&path).expect("opened").set_len(300_000).expect("cut");
+        let (op, result) = one(&ring, &mut drive, Op::Read { at: 262_144, buffer: Buffer::zeroed(65536) });
+        let error = result.expect_err("there is no such data");
+        assert_eq!(error.fault, MediaFault::Damaged);
+        assert!(error.message.contains("cut-") && error.message.contains("262144"), "{error}");
+        assert_eq!(op.range(), Some((262_144, 65536)));
+        drop(drive);
+        let mut reader = ring.attach(DriveFile::open(&path, Access::ReadOnly).expect("opened"));
+        let (_, result) = one(&ring, &mut reader, Op::Zero { at: 0, length: 4096 });
+        assert_eq!(result.expect_err("reading only").fault, MediaFault::Refused);
+    }
+}
+
+#[test]
+fn extents_of_a_sparse_file_show_its_holes() {
+    let scratch = Scratch::new("extents");
+    let path = scratch.path("sparse");
+    let ring = ring(Engine::Best);
+    let mut drive = ring.attach(DriveFile::create(&path, Bytes(4 * MIB), Space::Sparse).expect("created"));
+    drive.file().file().write_all_at(&Buffer::copy_of(&[1; 65536]), MIB).expect("written");
+    let (op, result) = one(&ring, &mut drive, Op::Extents { at: 0, length: 4 * MIB, extents: Vec::new() });
+    result.expect("listed");
+    let Op::Extents { extents, .. } = op else { panic!("another operation came back") };
+    let data: u64 = extents.iter().filter(|e| e.state == ExtentState::Data).map(|e| e.length).sum();
+    assert_eq!(data, 65536, "{extents:?}");
+}
+
+#[test]
+fn a_served_file_conforms() {
+    use crate::{Remote, serve_file};
+    struct Far(Remote);
+    impl Subject for Far {
+        fn drive(&mut self) -> &mut dyn Drive {
+            &mut self.0
+        }
+        fn whole_blocks(&self) -> bool {
+            false
+        }
+    }
+    let scratch = Scratch::new("served");
+    for engine in [Engine::Best, Engine::Threads] {
+        conformance::check("served file", 5, &mut |seed| {
+            let path = scratch.path(&format!("{seed}-{engine:?}"));
+            let file = DriveFile::create(&path, Bytes(4 * MIB), Space::Sparse).expect("created");
+            Box::new(Far(Remote::new(serve_file(file, engine).expect("a thread"))))
+        });
+    }
+}

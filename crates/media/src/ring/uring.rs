@@ -1,0 +1,258 @@
+//! The io_uring side of a ring: the only unsafe code of the reactor.
+//!
+//! The rule that makes it sound: whatever an entry in the queue points to (buffer pages, shared bytes, the list of
+//! pieces, the table of zeros) belongs to a [`Place`] that keeps it, unmoved and untouched, until the completion of
+//! that entry was taken from the ring. Dropping the driver waits for all of them first.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode, squeue};
+use stele_ground::Duration;
+
+use super::direct::{ZERO_BYTES, rest_of};
+use super::plan::{Step, Work};
+use super::workers::Finished;
+use crate::Op;
+use crate::system::{EventFd, IOVECS_MAX};
+
+/// Entries that wait for one kick. When they are used up, `start` kicks by itself.
+const ENTRIES: u32 = 256;
+/// Operations in the kernel at once; the completion queue has room for all of them and the bell.
+pub const IN_FLIGHT_MAX: usize = 1023;
+/// Files that can be registered, so that the kernel need not look up and count the descriptor for each operation.
+const FILES_MAX: u32 = 1024;
+const BELL: u64 = u64::MAX;
+
+pub struct Uring {
+    ring: IoUring,
+    places: Vec<Place>,
+    free: Vec<usize>,
+    bell: Arc<EventFd>,
+    bell_armed: bool,
+    registers: bool,
+    registered: Vec<bool>,
+}
+
+/// An operation in the kernel and what its entry points to.
+#[derive(Default)]
+struct Place {
+    work: Option<(Work, Step)>,
+    pieces: Vec<libc::iovec>,
+}
+
+impl Uring {
+    /// Fails where the kernel or a filter refuses io_uring or what we need of it.
+    pub fn new(bell: Arc<EventFd>) -> io::Result<Uring> {
+        let ring = build()?;
+        if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring is older than 5.11"));
+        }
+        let registers = ring.submitter().register_files_sparse(FILES_MAX).is_ok();
+        Ok(Uring {
+            ring,
+            places: Vec::new(),
+            free: Vec::new(),
+            bell,
+            bell_armed: false,
+            registers,
+            registered: Vec::new(),
+        })
+    }
+
+    /// Makes the file known under the slot. Without room or support, its descriptor is used as it is.
+    pub fn register(&mut self, slot: usize, fd: RawFd) {
+        if self.registered.len() <= slot {
+            self.registered.resize(slot + 1, false);
+        }
+        self.registered[slot] =
+            self.registers && self.ring.submitter().register_files_update(slot as u32, &[fd]).is_ok();
+    }
+
+    /// Nothing of the slot may be in flight.
+    pub fn unregister(&mut self, slot: usize) {
+        if std::mem::take(&mut self.registered[slot]) {
+            let _ = self.ring.submitter().register_files_update(slot as u32, &[-1]);
+        }
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Queues the first step of the work. The caller keeps to IN_FLIGHT_MAX.
+    pub fn start(&mut self, work: Work) {
+        let step = work.step();
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.places.push(Place::default());
+            self.places.len() - 1
+        });
+        self.places[index].work = Some((work, step));
+        self.push(index);
+    }
+
+    /// Queues the current step of the place.
+    fn push(&mut self, index: usize) {
+        let Place { work, pieces } = &mut self.places[index];
+        let Some((work, step)) = work else { return };
+        let fixed = self.registered.get(work.slot).copied().unwrap_or(false).then_some(work.slot as u32);
+        let entry = entry(work, *step, pieces, fixed).user_data(index as u64);
+        while {
+            // SAFETY: what the entry points to belongs to the place, which holds it until the completion with this
+            // index is taken (`collect`) or the driver's drop has waited for it.
+            unsafe { self.ring.submission().push(&entry) }.is_err()
+        } {
+            // Full: the kernel takes all entries, or says why not yet (memory); then trying again is all there is.
+            self.kick();
+        }
+    }
+
+    /// Hands all queued entries to the kernel.
+    pub fn kick(&mut self) {
+        if !self.ring.submission().is_empty() {
+            // Interrupted or short of memory: the entries stay queued and go with the next kick or wait.
+            let _ = self.ring.submit();
+        }
+    }
+
+    /// Takes what the kernel has finished. Work with further steps is queued again.
+    pub fn collect(&mut self, into: &mut Vec<Finished>) {
+        let submission = self.ring.submission();
+        let attention = !submission.is_empty() || submission.taskrun() || submission.cq_overflow();
+        drop(submission);
+        if attention {
+            let _ = self.ring.submit();
+        }
+        // One at a time: a further step needs the ring, and the completion queue is only a load away.
+        while let Some(entry) = { self.ring.completion().next() } {
+            if entry.user_data() == BELL {
+                self.bell_armed = false;
+                self.bell.clear();
+                continue;
+            }
+            let index = entry.user_data() as usize;
+            let place = self.places.get_mut(index).and_then(|place| place.work.take());
+            let (mut work, step) = place.unwrap_or_else(|| panic!("io_uring completed place {index}, which is empty"));
+            let result = match entry.result() {
+                error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
+                bytes => Ok(bytes as u64),
+            };
+            match work.outcome(step, result) {
+                Some(result) => {
+                    self.free.push(index);
+                    into.push((work, result));
+                }
+                None => {
+                    let step = work.step();
+                    self.places[index].work = Some((work, step));
+                    self.push(index);
+                }
+            }
+        }
+    }
+
+    /// Submits what is queued and sleeps until something is finished, the bell rings, or the time is over.
+    pub fn wait(&mut self, timeout: Option<Duration>) {
+        if !self.bell_armed {
+            let entry = opcode::PollAdd::new(Fd(self.bell.as_raw_fd()), libc::POLLIN as u32).build().user_data(BELL);
+            // SAFETY: the entry points to nothing; the descriptor is kept open by `self.bell`.
+            self.bell_armed = unsafe { self.ring.submission().push(&entry) }.is_ok();
+        }
+        if !self.ring.completion().is_empty() || !self.bell_armed {
+            self.kick();
+            return;
+        }
+        // Interruptions, time-outs and shortage of memory all end the wait early; the caller looks again.
+        let _ = match timeout {
+            None => self.ring.submit_and_wait(1),
+            Some(span) => {
+                let time = Timespec::new().sec(span.0 / 1_000_000_000).nsec((span.0 % 1_000_000_000) as u32);
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time))
+            }
+        };
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        let mut finished = Vec::new();
+        while self.in_flight() > 0 {
+            // Further steps are carried out too: an operation once accepted is not cut in the middle.
+            let _ = self.ring.submit_and_wait(1);
+            self.collect(&mut finished);
+            finished.clear();
+        }
+    }
+}
+
+/// The newest way that the kernel accepts: completions are then processed only when this thread asks for them,
+/// instead of interrupting it.
+fn build() -> io::Result<IoUring> {
+    let newest = IoUring::builder()
+        .setup_cqsize(2 * (IN_FLIGHT_MAX as u32 + 1))
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .build(ENTRIES);
+    match newest {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            IoUring::builder().setup_cqsize(2 * (IN_FLIGHT_MAX as u32 + 1)).build(ENTRIES)
+        }
+        other => other,
+    }
+}
+
+fn entry(work: &mut Work, step: Step, pieces: &mut Vec<libc::iovec>, fixed: Option<u32>) -> squeue::Entry {
+    // The builders take one of two types for the file.
+    macro_rules! on_file {
+        ($operation:ident, $($argument:expr),* ; $($setter:ident($value:expr)),*) => {
+            match fixed {
+                Some(slot) => opcode::$operation::new(Fixed(slot), $($argument),*)$(.$setter($value))*.build(),
+                None => {
+                    opcode::$operation::new(Fd(work.file.file().as_raw_fd()), $($argument),*)$(.$setter($value))*.build()
+                }
+            }
+        };
+    }
+    match (step, &mut work.op) {
+        (Step::Read { at, from }, Op::Read { buffer, .. }) => {
+            let rest = &mut buffer[from as usize..];
+            on_file!(Read, rest.as_mut_ptr(), length(rest); offset(at))
+        }
+        (Step::Write { at, from, durable }, Op::Write { data, .. }) => {
+            let flags = if durable { libc::RWF_DSYNC } else { 0 };
+            pieces.clear();
+            let mut add = |piece: &[u8]| {
+                pieces.push(libc::iovec { iov_base: piece.as_ptr().cast_mut().cast(), iov_len: piece.len() });
+            };
+            match &work.bounce {
+                Some(bounce) => add(&bounce[from as usize..]),
+                None => rest_of(data, from, add),
+            }
+            match pieces.as_slice() {
+                [one] => {
+                    let length = one.iov_len.min(TRANSFER_MAX) as u32;
+                    on_file!(Write, one.iov_base.cast(), length; offset(at), rw_flags(flags))
+                }
+                many => {
+                    let count = many.len().min(IOVECS_MAX) as u32;
+                    on_file!(Writev, many.as_ptr(), count; offset(at), rw_flags(flags))
+                }
+            }
+        }
+        (Step::WriteZeros { at, length }, _) => on_file!(Write, ZERO_BYTES.as_ptr(), length as u32; offset(at)),
+        (Step::Allocate { mode, at, length }, _) => on_file!(Fallocate, length; offset(at), mode(mode)),
+        (Step::Sync, _) => on_file!(Fsync, ; flags(FsyncFlags::DATASYNC)),
+        (step, op) => unreachable!("{step:?} of {op:?} is not for io_uring"),
+    }
+}
+
+/// Whole blocks, below the 2 GiB that the kernel transfers at once.
+const TRANSFER_MAX: usize = 1 << 30;
+
+fn length(bytes: &[u8]) -> u32 {
+    bytes.len().min(TRANSFER_MAX) as u32
+}

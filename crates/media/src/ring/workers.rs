@@ -1,0 +1,111 @@
+//! A few threads that carry out what the ring cannot: everything where io_uring is refused, and calls that may
+//! wait and that io_uring does not know.
+//!
+//! Limits: [`THREADS_MAX`] threads, started as they are needed; the queue is bounded by the ring's own limit on
+//! operations in flight. Dropping waits for what is under way.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use super::direct::carry_out;
+use super::plan::Work;
+use crate::system::EventFd;
+use crate::{MediaError, MediaFault};
+
+pub const THREADS_MAX: usize = 4;
+
+pub type Finished = (Work, Result<(), MediaError>);
+
+pub struct Workers {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    more: Condvar,
+    finished: Mutex<Vec<Finished>>,
+    /// Rung when something is finished and nothing was before.
+    bell: Arc<EventFd>,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Work>,
+    idle: usize,
+    closed: bool,
+}
+
+impl Workers {
+    pub fn new(bell: Arc<EventFd>) -> Workers {
+        let shared = Shared { queue: Mutex::default(), more: Condvar::new(), finished: Mutex::default(), bell };
+        Workers { shared: Arc::new(shared), threads: Vec::new() }
+    }
+
+    pub fn start(&mut self, work: Work) {
+        let mut queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.waiting.push_back(work);
+        let short = queue.idle < queue.waiting.len() && self.threads.len() < THREADS_MAX;
+        drop(queue);
+        self.shared.more.notify_one();
+        if !short {
+            return;
+        }
+        let shared = Arc::clone(&self.shared);
+        match std::thread::Builder::new().name("stele-files".to_owned()).spawn(move || serve(&shared)) {
+            Ok(thread) => self.threads.push(thread),
+            Err(error) if self.threads.is_empty() => {
+                let mut queue = self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut finished = self.shared.finished.lock().unwrap_or_else(PoisonError::into_inner);
+                let message = format!("no thread could be started for file operations: {error}");
+                finished.extend(
+                    queue
+                        .waiting
+                        .drain(..)
+                        .map(|work| (work, Err(MediaError::new(MediaFault::Retry, message.clone())))),
+                );
+            }
+            // The threads that run will do.
+            Err(_) => {}
+        }
+    }
+
+    pub fn collect(&self, into: &mut Vec<Finished>) {
+        into.append(&mut self.shared.finished.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.shared.queue.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
+        self.shared.more.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(shared: &Shared) {
+    let mut queue = shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        if let Some(mut work) = queue.waiting.pop_front() {
+            drop(queue);
+            let result = carry_out(&mut work);
+            let mut finished = shared.finished.lock().unwrap_or_else(PoisonError::into_inner);
+            finished.push((work, result));
+            let first = finished.len() == 1;
+            drop(finished);
+            if first {
+                shared.bell.signal();
+            }
+            queue = shared.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        } else if queue.closed {
+            return;
+        } else {
+            queue.idle += 1;
+            queue = shared.more.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue.idle -= 1;
+        }
+    }
+}
