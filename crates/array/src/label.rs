@@ -13,20 +13,24 @@
 //!   recover log and table, and `Log` makes the second commit with its new epoch before it serves.
 //! - later: `commit(|configuration| ..)` for drive states, protection, the clean flag.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use stele_ground::{Bytes, DriveId, PoolId};
+use stele_media::{MediaError, Priority};
 
 use crate::io::Io;
+use crate::mutation::Mutation;
 use crate::place::DriveNumber;
-use crate::sync::Mutex;
+use crate::sync::{Mutex, join_all};
 use crate::{ArrayError, Attached, DriveHealth};
 
 pub mod codec;
 pub mod discover;
 
-pub use discover::{Discovery, Found, Verdict, discover};
+use codec::{Label, NoLabel};
+use discover::read_copy;
+pub use discover::{Discovery, Found, Reading, Verdict, discover, read_label};
 
 /// Bytes of one copy.
 pub const LABEL_SIZE: u64 = 64 << 10;
@@ -119,7 +123,7 @@ struct Inner {
     sequences: RefCell<Vec<u64>>,
     committing: Mutex,
     /// An operator accepted to write without a majority.
-    override_quorum: Cell<bool>,
+    override_quorum: bool,
 }
 
 impl DriveState {
@@ -152,7 +156,7 @@ impl Configuration {
     /// Allocation units of a drive.
     pub fn units(&self, drive: DriveNumber) -> u32 {
         let size = self.drives.get(usize::from(drive.0)).map_or(0, |entry| entry.size.0);
-        (size.saturating_sub(self.units_at() + TAIL) / self.unit_size.0) as u32
+        (copy_at(Bytes(size.max(TAIL)), 2).saturating_sub(self.units_at()) / self.unit_size.0) as u32
     }
 
     /// Where a cell starts on its drive.
@@ -173,19 +177,52 @@ impl Configuration {
 }
 
 impl Labels {
-    /// For a new pool: nothing is written before `publish`.
-    pub fn new(_io: &Io, _configuration: Configuration, _indexes: Vec<usize>) -> Labels {
-        todo!()
+    /// For a new pool: nothing is written before `publish`. `indexes` gives each drive's driver index, by number.
+    pub fn new(io: &Io, configuration: Configuration, indexes: Vec<usize>) -> Labels {
+        assert_eq!(configuration.drives.len(), indexes.len(), "one index for each drive of the table");
+        let sequences = vec![0; indexes.len()];
+        let present = indexes.into_iter().map(Some).collect();
+        Labels::assemble(io, configuration, present, sequences, false)
     }
 
     /// For a pool found on its drives.
-    pub fn resume(_io: &Io, _discovery: &Discovery, _override_quorum: bool) -> Labels {
-        todo!()
+    pub fn resume(io: &Io, discovery: &Discovery, override_quorum: bool) -> Labels {
+        let count = discovery.configuration.drives.len();
+        let mut present = vec![None; count];
+        let mut sequences = vec![0; count];
+        for (number, index) in &discovery.present {
+            present[usize::from(number.0)] = Some(*index);
+            sequences[usize::from(number.0)] = discovery.found.get(*index).map_or(0, |found| found.sequence);
+        }
+        Labels::assemble(io, discovery.configuration.clone(), present, sequences, override_quorum)
+    }
+
+    fn assemble(
+        io: &Io,
+        configuration: Configuration,
+        present: Vec<Option<usize>>,
+        sequences: Vec<u64>,
+        override_quorum: bool,
+    ) -> Labels {
+        Labels(Rc::new(Inner {
+            io: io.clone(),
+            configuration: RefCell::new(configuration),
+            present: RefCell::new(present),
+            sequences: RefCell::new(sequences),
+            committing: Mutex::default(),
+            override_quorum,
+        }))
     }
 
     /// The configuration in force (the last one committed). Do not hold it over an await.
     pub fn configuration(&self) -> std::cell::Ref<'_, Configuration> {
         self.0.configuration.borrow()
+    }
+
+    /// Changes the configuration of a pool that is not yet published.
+    pub fn draft(&self, change: impl FnOnce(&mut Configuration)) {
+        assert!(self.0.sequences.borrow().iter().all(|sequence| *sequence == 0), "a published pool changes by commit");
+        change(&mut self.0.configuration.borrow_mut());
     }
 
     /// Driver index of a drive that is present.
@@ -199,20 +236,58 @@ impl Labels {
         Some(DriveNumber(at as u16))
     }
 
-    /// Says where a drive is attached now, or that it is gone. No label is written; a returned drive gets its
-    /// label with the next commit.
-    pub fn set_index(&self, _drive: DriveNumber, _index: Option<usize>) {
-        todo!()
+    /// Says where a drive is attached now (also one whose table entry the next commit adds), or that it is gone.
+    /// No label is written; a returned drive gets its label with the next commit.
+    pub fn set_index(&self, drive: DriveNumber, index: Option<usize>) {
+        let at = usize::from(drive.0);
+        let mut present = self.0.present.borrow_mut();
+        let mut sequences = self.0.sequences.borrow_mut();
+        if present.len() <= at {
+            present.resize(at + 1, None);
+            sequences.resize(at + 1, 0);
+        }
+        present[at] = index;
+    }
+
+    /// As `set_index` for a drive that carries a label: its next label continues from this sequence, so that its older
+    /// pair of copies is kept.
+    pub fn set_returned(&self, drive: DriveNumber, index: usize, sequence: u64) {
+        self.set_index(drive, Some(index));
+        self.0.sequences.borrow_mut()[usize::from(drive.0)] = sequence;
     }
 
     /// Drives present, not failed or retired, in order of number.
     pub fn usable(&self) -> Vec<DriveNumber> {
-        todo!()
+        let configuration = self.0.configuration.borrow();
+        let present = self.0.present.borrow();
+        let usable = configuration.drives.iter().zip(present.iter()).enumerate();
+        usable
+            .filter(|(_, (entry, index))| entry.state.votes() && index.is_some())
+            .map(|(at, _)| DriveNumber(at as u16))
+            .collect()
+    }
+
+    /// True when the drive is present and neither failed nor retired.
+    pub fn is_usable(&self, drive: DriveNumber) -> bool {
+        let votes = self.0.configuration.borrow().drives.get(usize::from(drive.0)).is_some_and(|e| e.state.votes());
+        votes && self.index(drive).is_some()
     }
 
     /// First labels of a new pool: all drives, all copies, flushed.
     pub async fn publish(&self) -> Result<(), ArrayError> {
-        todo!()
+        let _turn = self.0.committing.lock().await;
+        let configuration = self.0.configuration.borrow().clone();
+        fits(&configuration)?;
+        // Twice, for both pairs of copies.
+        for _ in 0..2 {
+            let results = self.write_everywhere(&configuration).await;
+            if let Some((drive, error)) = results.into_iter().find_map(|(drive, r)| r.err().map(|e| (drive, e))) {
+                return Err(ArrayError::Degraded(format!(
+                    "the label of {drive} could not be written ({error}); replace it and create the pool again"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// First commit of an opening pool.
@@ -222,14 +297,130 @@ impl Labels {
 
     /// Changes the configuration: epoch + 1, written and flushed on every usable drive; in force when a majority of the
     /// voters of both the old and the new table hold it. `Degraded` otherwise, and then the pool must not go on
-    /// writing, since either configuration may be found at the next open.
-    pub async fn commit(&self, _change: impl FnOnce(&mut Configuration)) -> Result<(), ArrayError> {
-        todo!()
+    /// writing, since either configuration may be found at the next open. One at a time, in order.
+    pub async fn commit(&self, change: impl FnOnce(&mut Configuration)) -> Result<(), ArrayError> {
+        let _turn = self.0.committing.lock().await;
+        let old = self.0.configuration.borrow().clone();
+        let mut new = old.clone();
+        change(&mut new);
+        new.epoch = old.epoch + 1;
+        fits(&new)?;
+        let results = self.write_everywhere(&new).await;
+        let held: Vec<DriveNumber> =
+            results.iter().filter(|(_, result)| result.is_ok()).map(|(drive, _)| *drive).collect();
+        let agreed = majority(&old, &held) && majority(&new, &held)
+            || self.0.override_quorum && !held.is_empty()
+            || self.0.io.lacks(Mutation::LabelMajority);
+        if !agreed {
+            let voters = new.drives.iter().filter(|entry| entry.state.votes()).count();
+            return Err(ArrayError::Degraded(format!(
+                "only {} of {voters} drives took the configuration of epoch {}; return drives until more than half \
+                 answer, then open the pool again",
+                held.len(),
+                new.epoch
+            )));
+        }
+        // Each drive counted has answered a flush after its label was written.
+        *self.0.configuration.borrow_mut() = new;
+        Ok(())
     }
 
-    /// Reads every label copy of every usable drive, rewrites damaged or outdated ones; for scrub. Returns copies repaired.
+    /// One label on every drive that is present and in the new table; flushed where the result says so.
+    async fn write_everywhere(&self, new: &Configuration) -> Vec<(DriveNumber, Result<(), MediaError>)> {
+        let targets: Vec<(DriveNumber, usize)> = new
+            .drives
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.state.votes())
+            .filter_map(|(at, _)| self.index(DriveNumber(at as u16)).map(|index| (DriveNumber(at as u16), index)))
+            .collect();
+        let writes = targets.iter().map(|(number, index)| self.write_one(new, *number, *index));
+        let results = join_all(writes).await;
+        targets.into_iter().map(|(number, _)| number).zip(results).collect()
+    }
+
+    async fn write_one(&self, new: &Configuration, number: DriveNumber, index: usize) -> Result<(), MediaError> {
+        let at = usize::from(number.0);
+        let size = new.drives[at].size;
+        let sequence = self.0.sequences.borrow()[at] + 1;
+        let bytes = Label { sequence, number, configuration: new.clone() }.encode();
+        let io = &self.0.io;
+        let copies = copies_of(sequence);
+        let writes = copies.map(|copy| io.write(index, copy_at(size, copy), vec![bytes.clone()], Priority::Urgent));
+        for result in join_all(writes).await {
+            // A failed write leaves the sequence: the same pair is tried again, and the other stays whole.
+            result?;
+        }
+        if !io.lacks(Mutation::LabelFlush) {
+            io.flush(index).await?;
+        }
+        self.0.sequences.borrow_mut()[at] = sequence;
+        Ok(())
+    }
+
+    /// Reads every label copy of every usable drive and rewrites damaged or outdated ones; for scrub. Returns copies repaired.
     pub async fn scrub(&self) -> Result<u64, ArrayError> {
-        todo!()
+        let mut repaired = 0;
+        for number in self.usable() {
+            let _turn = self.0.committing.lock().await;
+            let Some(index) = self.index(number) else { continue };
+            let configuration = self.0.configuration.borrow().clone();
+            let at = usize::from(number.0);
+            let size = configuration.drives[at].size;
+            let newest = self.0.sequences.borrow()[at];
+            let copies = join_all((0..4).map(|copy| read_copy(&self.0.io, index, size, copy))).await;
+            let bad = copies.iter().enumerate().filter(|(copy, read)| {
+                let expected = if copies_of(newest).contains(copy) { newest } else { newest.saturating_sub(1) };
+                !matches!(read, Ok(Ok(label)) if label.sequence == expected && label.number == number)
+            });
+            let bad = bad.count() as u64;
+            if bad > 0 {
+                // The older pair first; each is flushed before the next is touched.
+                for _ in 0..2 {
+                    let written = self.write_one(&configuration, number, index).await;
+                    written.map_err(|error| {
+                        ArrayError::Degraded(format!(
+                            "the label of {number} is damaged and cannot be rewritten ({error}); replace the drive"
+                        ))
+                    })?;
+                }
+                repaired += bad;
+            }
+        }
+        Ok(repaired)
+    }
+}
+
+/// True when more than half of the table's voters are among these drives.
+fn majority(configuration: &Configuration, held: &[DriveNumber]) -> bool {
+    let votes =
+        |drive: &DriveNumber| configuration.drives.get(usize::from(drive.0)).is_some_and(|entry| entry.state.votes());
+    let voters = configuration.drives.iter().filter(|entry| entry.state.votes()).count();
+    held.iter().filter(|drive| votes(drive)).count() * 2 > voters
+}
+
+fn fits(configuration: &Configuration) -> Result<(), ArrayError> {
+    let length = codec::encoded(configuration) as u64;
+    if length > LABEL_SIZE {
+        return Err(ArrayError::Full(format!(
+            "the label needs {length} of {LABEL_SIZE} bytes for {} drives and {} log epochs; write a checkpoint",
+            configuration.drives.len(),
+            configuration.log.len()
+        )));
+    }
+    Ok(())
+}
+
+/// The copies a label of this sequence goes to.
+fn copies_of(sequence: u64) -> [usize; 2] {
+    if sequence % 2 == 1 { [0, 2] } else { [1, 3] }
+}
+
+/// Where a copy lies.
+fn copy_at(size: Bytes, copy: usize) -> u64 {
+    match copy {
+        0 | 1 => copy as u64 * LABEL_SIZE,
+        _ => size.0 / LABEL_SIZE * LABEL_SIZE - TAIL + (copy as u64 - 2) * LABEL_SIZE,
     }
 }
 
@@ -244,9 +435,32 @@ pub fn health_of(verdict: &Verdict) -> DriveHealth {
     }
 }
 
-/// Refuses to lay a pool onto drives that carry a readable label of any pool, naming them.
-pub async fn refuse_labelled(_io: &Io, _drives: &[Attached]) -> Result<(), ArrayError> {
-    todo!()
+/// Refuses to lay a pool onto drives that carry a label of any pool, whole or damaged, naming them.
+pub async fn refuse_labelled(io: &Io, drives: &[Attached]) -> Result<(), ArrayError> {
+    let readings = join_all(drives.iter().enumerate().map(|(at, drive)| read_label(io, at, drive.geometry.size))).await;
+    for (drive, reading) in drives.iter().zip(readings) {
+        let name = &drive.name;
+        match reading {
+            Reading::None(NoLabel::Blank) => {}
+            Reading::Unreadable(message) => {
+                return Err(ArrayError::Degraded(format!("{name} does not answer ({message}); leave it out")));
+            }
+            Reading::None(_) => {
+                return Err(ArrayError::Refused(format!(
+                    "{name} carries a damaged or newer label; wipe it first if nothing on it is needed"
+                )));
+            }
+            Reading::Label(label) => {
+                let theirs = &label.configuration;
+                let kept = if theirs.protected { ", which holds retained records" } else { "" };
+                return Err(ArrayError::Refused(format!(
+                    "{name} belongs to pool '{}' ({}){kept}; open that pool, or wipe the drive first",
+                    theirs.name, theirs.pool
+                )));
+            }
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -20,6 +20,8 @@ pub mod records;
 pub mod sync;
 pub mod table;
 pub mod task;
+#[cfg(test)]
+mod yard;
 
 pub use admin::{
     Alarm, AlarmKind, Command, CreateOptions, DigestUnit, DriveHealth, DriveStatus, OpenOptions, PoolStatus, Progress,

@@ -1,1 +1,162 @@
+use super::*;
+use stele_ground::BLOCK;
 
+fn block(byte: u8) -> Vec<Shared> {
+    vec![Buffer::copy_of(&[byte; BLOCK]).freeze()]
+}
+
+fn requests(io: &Io) -> Vec<(usize, Request)> {
+    let mut actions = Vec::new();
+    io.drain(&mut actions);
+    let request = |action| match action {
+        Action::Drive { drive, request } => (drive, request),
+        other => panic!("unexpected {other:?}"),
+    };
+    actions.into_iter().map(request).collect()
+}
+
+fn answer(io: &Io, drive: usize, request: Request) {
+    io.complete(drive, Completion { tag: request.tag, op: request.op, result: Ok(()) });
+}
+
+fn started() -> (Tasks, Io) {
+    let tasks = Tasks::new();
+    let io = Io::new(&tasks, Instant(0));
+    io.attach();
+    io.attach();
+    (tasks, io)
+}
+
+#[test]
+fn flushes_asked_for_meanwhile_are_one_flush() {
+    let (tasks, io) = started();
+    let done = Rc::new(Cell::new(0));
+    let flush = || {
+        let (own, done) = (io.clone(), Rc::clone(&done));
+        io.spawn(async move {
+            own.write(0, 0, block(1), Priority::Host).await.expect("written");
+            own.flush(0).await.expect("flushed");
+            done.set(done.get() + 1);
+        });
+    };
+    (0..3).for_each(|_| flush());
+    tasks.run_ready();
+    for (drive, write) in requests(&io) {
+        answer(&io, drive, write);
+    }
+    tasks.run_ready();
+    let first = requests(&io);
+    assert_eq!(first.len(), 1, "three flushes joined into one");
+    // Writes that complete while the flush is out are not covered by it.
+    (0..2).for_each(|_| flush());
+    tasks.run_ready();
+    for (drive, write) in requests(&io) {
+        assert!(matches!(write.op, Op::Write { .. }));
+        answer(&io, drive, write);
+    }
+    tasks.run_ready();
+    assert!(requests(&io).is_empty(), "one flush is out at a time");
+    first.into_iter().for_each(|(drive, flush)| answer(&io, drive, flush));
+    tasks.run_ready();
+    assert_eq!(done.get(), 3);
+    requests(&io).into_iter().for_each(|(drive, flush)| answer(&io, drive, flush));
+    tasks.run_ready();
+    assert_eq!(done.get(), 5);
+    // Nothing was written since: free.
+    let own = io.clone();
+    io.spawn(async move { own.flush(0).await.expect("nothing to do") });
+    tasks.run_ready();
+    assert!(requests(&io).is_empty() && tasks.is_idle());
+    assert_eq!(io.counters(0).flushes, 2);
+}
+
+#[test]
+fn the_first_flush_of_a_drive_is_never_skipped() {
+    let (tasks, io) = started();
+    let own = io.clone();
+    io.spawn(async move { own.flush(1).await.expect("flushed") });
+    tasks.run_ready();
+    assert_eq!(requests(&io).len(), 1);
+}
+
+#[test]
+fn beyond_the_depth_the_urgent_go_first() {
+    let (tasks, io) = started();
+    for number in 0..DEPTH + 3 {
+        let own = io.clone();
+        let priority = if number == DEPTH + 2 { Priority::Urgent } else { Priority::Scrub };
+        io.spawn(async move {
+            drop(own.read(0, number as u64 * 4096, BLOCK, priority).await);
+        });
+    }
+    tasks.run_ready();
+    let out = requests(&io);
+    assert_eq!(out.len(), DEPTH);
+    let (drive, first) = out.into_iter().next().expect("some are out");
+    answer(&io, drive, first);
+    let [(_, next)] = &requests(&io)[..] else { panic!("one completion lets one request out") };
+    assert_eq!(next.priority, Priority::Urgent);
+}
+
+#[test]
+fn a_detached_drive_answers_gone_and_late_completions_meet_nobody() {
+    let (tasks, io) = started();
+    let answers = Rc::new(RefCell::new(Vec::new()));
+    for number in 0..DEPTH + 1 {
+        let (own, answers) = (io.clone(), Rc::clone(&answers));
+        io.spawn(async move {
+            let read = own.read(0, number as u64 * 4096, BLOCK, Priority::Host).await;
+            answers.borrow_mut().push(read.map(drop).map_err(|error| error.fault));
+        });
+    }
+    tasks.run_ready();
+    let out = requests(&io);
+    io.detach(0);
+    tasks.run_ready();
+    assert_eq!(*answers.borrow(), [Err(MediaFault::Gone)]);
+    let late: Vec<u64> = out.iter().map(|(_, request)| request.tag).collect();
+    out.into_iter().for_each(|(drive, request)| answer(&io, drive, request));
+    tasks.run_ready();
+    assert_eq!(answers.borrow().len(), DEPTH + 1);
+    for tag in late {
+        io.complete(0, Completion { tag, op: Op::Flush, result: Ok(()) });
+    }
+    assert!(tasks.is_idle());
+}
+
+#[test]
+fn an_abandoned_operation_frees_its_place_when_it_answers() {
+    let (tasks, io) = started();
+    let own = io.clone();
+    let mut read = Box::pin(async move { own.read(0, 0, BLOCK, Priority::Host).await });
+    let waker = Waker::noop();
+    assert!(read.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+    let out = requests(&io);
+    drop(read);
+    assert_eq!(io.counters(0).out, 1);
+    out.into_iter().for_each(|(drive, request)| answer(&io, drive, request));
+    assert_eq!(io.counters(0).out, 0);
+    drop(tasks);
+}
+
+#[test]
+fn sleepers_wake_in_the_order_of_their_times() {
+    let (tasks, io) = started();
+    let woken = Rc::new(RefCell::new(Vec::new()));
+    for at in [30, 10, 20, 10] {
+        let (own, woken) = (io.clone(), Rc::clone(&woken));
+        io.spawn(async move {
+            own.sleep_until(Instant(at)).await;
+            woken.borrow_mut().push(at);
+        });
+    }
+    tasks.run_ready();
+    assert_eq!(io.next_wake(), Some(Instant(10)));
+    io.advance(Instant(25));
+    tasks.run_ready();
+    assert_eq!(*woken.borrow(), [10, 10, 20]);
+    io.advance(Instant(30));
+    tasks.run_ready();
+    assert_eq!(io.next_wake(), None);
+    assert!(tasks.is_idle());
+}

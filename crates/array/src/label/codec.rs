@@ -1,1 +1,175 @@
 //! A label as bytes; see FORMAT/drive.md.
+//!
+//! Reading answers a label, or why there is none: nothing there, damage, or a format this code does not know.
+
+use stele_ground::digest::crc32c;
+use stele_ground::{Bytes, DriveId, PoolId};
+use stele_media::{Buffer, Shared};
+
+use super::{Configuration, DriveEntry, DriveState, Features, LABEL_SIZE, LogEpoch};
+use crate::codec::{Reader, Writer};
+use crate::place::DriveNumber;
+
+pub const MAGIC: &[u8; 8] = b"STELELBL";
+/// The layout of the label itself; features inside say more.
+pub const FORMAT: u32 = 1;
+/// Features this code can write with.
+pub const KNOWN: Features = Features { compatible: 0, read_only_compatible: 0, incompatible: 0 };
+
+const HEADER: usize = 24;
+const FIXED: usize = 160;
+const ENTRY: usize = 40;
+
+/// One drive's label.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Label {
+    pub sequence: u64,
+    pub number: DriveNumber,
+    pub configuration: Configuration,
+}
+
+/// Why bytes are no label.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoLabel {
+    Blank,
+    Damaged,
+    /// A format or an incompatible feature from later on.
+    TooNew(u64),
+}
+
+/// Bytes the label takes, a multiple of 4096.
+pub fn encoded(configuration: &Configuration) -> usize {
+    let epochs: usize = configuration.log.iter().map(|epoch| 24 + 2 * epoch.members.len()).sum();
+    (HEADER + FIXED + configuration.name.len() + 16 + ENTRY * configuration.drives.len() + epochs)
+        .next_multiple_of(stele_ground::BLOCK)
+}
+
+impl Label {
+    /// Panics when the table of drives and epochs outgrew the label; `Labels::commit` refuses earlier.
+    pub fn encode(&self) -> Shared {
+        let configuration = &self.configuration;
+        let length = encoded(configuration);
+        assert!(length as u64 <= LABEL_SIZE, "a label of {length} bytes does not fit its place");
+        let mut buffer = Buffer::zeroed(length);
+        let mut w = Writer::new(&mut buffer);
+        w.put(MAGIC);
+        w.u32(FORMAT);
+        w.u32(length as u32);
+        w.u64(0);
+        w.u64(configuration.features.compatible);
+        w.u64(configuration.features.read_only_compatible);
+        w.u64(configuration.features.incompatible);
+        w.put(&configuration.pool.0);
+        w.u64(self.sequence);
+        w.u16(self.number.0);
+        w.u16(u16::from(configuration.protected) | u16::from(configuration.clean) << 1);
+        w.u32(configuration.tolerates);
+        w.u32(configuration.spare_drives);
+        w.u16(configuration.drives.len() as u16);
+        w.u16(configuration.log.len() as u16);
+        w.u64(configuration.created);
+        w.u64(configuration.epoch);
+        w.u64(configuration.seed);
+        w.u64(configuration.unit_size.0);
+        w.u64(configuration.log_size.0);
+        w.text(&configuration.name);
+        w.pad(8);
+        for entry in &configuration.drives {
+            w.put(&entry.identity.0);
+            w.u64(entry.size.0);
+            w.u64(entry.joined);
+            w.u32(entry.enclosure);
+            w.u32(u32::from(entry.state.number()));
+        }
+        for epoch in &configuration.log {
+            w.u64(epoch.epoch);
+            w.u64(epoch.first_group);
+            w.u16(epoch.members.len() as u16);
+            epoch.members.iter().for_each(|member| w.u16(member.0));
+        }
+        let crc = crc32c(&buffer[HEADER..]);
+        buffer[16..20].copy_from_slice(&crc.to_le_bytes());
+        buffer.freeze()
+    }
+
+    /// Reads one copy; `bytes` may be longer than the label.
+    pub fn decode(bytes: &Shared) -> Result<Label, NoLabel> {
+        if bytes.get(..8) != Some(MAGIC) {
+            return Err(NoLabel::Blank);
+        }
+        let mut r = Reader::new(bytes.slice(8..));
+        let (Some(format), Some(length), Some(crc)) = (r.u32(), r.u32(), r.u32()) else { return Err(NoLabel::Damaged) };
+        let Some(body) = bytes.get(HEADER..length as usize) else { return Err(NoLabel::Damaged) };
+        if crc32c(body) != crc {
+            return Err(NoLabel::Damaged);
+        }
+        if format != FORMAT {
+            return Err(NoLabel::TooNew(u64::from(format)));
+        }
+        let mut r = Reader::new(bytes.slice(HEADER..length as usize));
+        let incompatible = bytes.get(40..48).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+        if incompatible & !KNOWN.incompatible != 0 {
+            return Err(NoLabel::TooNew(incompatible));
+        }
+        decode_body(&mut r).ok_or(NoLabel::Damaged)
+    }
+}
+
+fn decode_body(r: &mut Reader) -> Option<Label> {
+    let features = Features { compatible: r.u64()?, read_only_compatible: r.u64()?, incompatible: r.u64()? };
+    let (pool, sequence, number, flags) = (PoolId(r.id()?), r.u64()?, DriveNumber(r.u16()?), r.u16()?);
+    let (tolerates, spare_drives) = (r.u32()?, r.u32()?);
+    let (drive_count, epoch_count) = (usize::from(r.u16()?), usize::from(r.u16()?));
+    let (created, epoch, seed) = (r.u64()?, r.u64()?, r.u64()?);
+    let (unit_size, log_size) = (Bytes(r.u64()?), Bytes(r.u64()?));
+    let name = r.text()?;
+    r.pad(8)?;
+    // What later arithmetic relies on.
+    if !unit_size.0.is_power_of_two() || unit_size.0 < 1 << 16 || tolerates > 16 || log_size.0 % 4096 != 0 {
+        return None;
+    }
+    if !r.can_hold(drive_count, ENTRY) || usize::from(number.0) >= drive_count {
+        return None;
+    }
+    let drives = (0..drive_count).map(|_| decode_entry(r)).collect::<Option<_>>()?;
+    if !r.can_hold(epoch_count, 18) {
+        return None;
+    }
+    let log = (0..epoch_count).map(|_| decode_epoch(r, drive_count)).collect::<Option<_>>()?;
+    let configuration = Configuration {
+        pool,
+        name,
+        created,
+        features,
+        epoch,
+        seed,
+        unit_size,
+        log_size,
+        spare_drives,
+        tolerates,
+        drives,
+        log,
+        protected: flags & 1 != 0,
+        clean: flags & 2 != 0,
+    };
+    Some(Label { sequence, number, configuration })
+}
+
+fn decode_entry(r: &mut Reader) -> Option<DriveEntry> {
+    Some(DriveEntry {
+        identity: DriveId(r.id()?),
+        size: Bytes(r.u64()?),
+        joined: r.u64()?,
+        enclosure: r.u32()?,
+        state: DriveState::from_number(u8::try_from(r.u32()?).ok()?)?,
+    })
+}
+
+fn decode_epoch(r: &mut Reader, drives: usize) -> Option<LogEpoch> {
+    let (epoch, first_group, count) = (r.u64()?, r.u64()?, usize::from(r.u16()?));
+    if !r.can_hold(count, 2) {
+        return None;
+    }
+    let members: Vec<DriveNumber> = (0..count).map(|_| r.u16().map(DriveNumber)).collect::<Option<_>>()?;
+    members.iter().all(|member| usize::from(member.0) < drives).then_some(LogEpoch { epoch, first_group, members })
+}

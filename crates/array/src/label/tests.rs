@@ -1,1 +1,240 @@
+use super::*;
+use crate::yard::Yard;
+use stele_ground::{Dice, MIB};
 
+const SIZE: Bytes = Bytes(64 * MIB);
+
+fn configuration(yard: &Yard) -> Configuration {
+    let drives = (0..yard.drives.len())
+        .map(|at| DriveEntry {
+            identity: DriveId([at as u8 + 1; 16]),
+            enclosure: at as u32 / 2,
+            size: yard.size,
+            state: DriveState::Active,
+            joined: 1,
+        })
+        .collect();
+    Configuration {
+        pool: PoolId([7; 16]),
+        name: "stone".to_owned(),
+        created: 1_700_000_000,
+        features: Features::default(),
+        epoch: 1,
+        seed: 3,
+        unit_size: Bytes(MIB),
+        log_size: Bytes(8 * MIB),
+        spare_drives: 2,
+        tolerates: 2,
+        drives,
+        log: vec![LogEpoch { epoch: 1, first_group: 1, members: vec![DriveNumber(0), DriveNumber(2)] }],
+        protected: true,
+        clean: false,
+    }
+}
+
+fn created(drives: usize, seed: u64) -> Yard {
+    let mut yard = Yard::new(drives, SIZE, seed);
+    let (tasks, io) = yard.start();
+    let labels = Labels::new(&io, configuration(&yard), (0..drives).collect());
+    yard.finish(&tasks, &io, async move { labels.publish().await }).expect("no cut").expect("all drives take labels");
+    yard
+}
+
+fn found(yard: &mut Yard) -> Result<Discovery, ArrayError> {
+    let (tasks, io) = yard.start();
+    let attached = yard.attached(|at| at as u32 / 2);
+    let own = io.clone();
+    yard.finish(&tasks, &io, async move { discover(&own, &attached).await }).expect("no cut")
+}
+
+/// Opens and commits `changes` epochs; answers the epochs acknowledged, also when the power goes.
+fn commit(yard: &mut Yard, changes: usize) -> Vec<u64> {
+    let discovery = found(yard).expect("a pool is there");
+    let (tasks, io) = yard.start();
+    let labels = Labels::resume(&io, &discovery, false);
+    let acknowledged = Rc::new(RefCell::new(Vec::new()));
+    let note = Rc::clone(&acknowledged);
+    yard.finish(&tasks, &io, async move {
+        for _ in 0..changes {
+            if labels.commit(|c| c.spare_drives += 1).await.is_err() {
+                return;
+            }
+            note.borrow_mut().push(labels.configuration().epoch);
+        }
+    });
+    acknowledged.take()
+}
+
+#[test]
+fn a_label_survives_its_encoding_and_every_flipped_byte_is_noticed() {
+    let yard = Yard::new(6, SIZE, 0);
+    let label = Label { sequence: 9, number: DriveNumber(4), configuration: configuration(&yard) };
+    let bytes = label.encode();
+    assert_eq!(Label::decode(&bytes), Ok(label.clone()));
+    let mut dice = Dice::new(5);
+    let length = u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]) as usize;
+    for _ in 0..2_000 {
+        let mut broken = bytes.to_vec();
+        let at = dice.below(length as u64) as usize;
+        broken[at] ^= 1 << dice.below(8);
+        let read = Label::decode(&broken.into());
+        // Four bytes of the header are reserved and not covered.
+        assert!(read.is_err() || (20..24).contains(&at), "a flip at byte {at} went unnoticed");
+    }
+    for cut in 0..bytes.len() {
+        assert!(Label::decode(&bytes.slice(..cut)).is_err() || cut >= length);
+    }
+}
+
+#[test]
+fn unknown_features_are_told_apart() {
+    let mut yard = created(4, 1);
+    let mut later = configuration(&yard);
+    later.features.incompatible = 2;
+    let bytes = Label { sequence: 2, number: DriveNumber(0), configuration: later.clone() }.encode();
+    assert_eq!(Label::decode(&bytes), Err(NoLabel::TooNew(2)));
+    later.features = Features { compatible: 8, read_only_compatible: 4, incompatible: 0 };
+    later.epoch = 9;
+    for drive in 0..4 {
+        let label = Label { sequence: 3, number: DriveNumber(drive as u16), configuration: later.clone() };
+        yard.drives[drive] = crate::yard::YardDrive::default();
+        let (tasks, io) = yard.start();
+        let own = io.clone();
+        let write = async move { own.write(drive, 0, vec![label.encode()], Priority::Host).await };
+        yard.finish(&tasks, &io, write).expect("no cut").expect("written");
+    }
+    assert!(found(&mut yard).expect("known enough").read_only);
+}
+
+#[test]
+fn each_odd_drive_is_named_with_its_reason() {
+    let mut yard = created(8, 2);
+    let foreign = created(8, 3).drives[0].clone();
+    // Another pool's identity, from the same maker.
+    yard.drives.push(foreign);
+    let (tasks, io) = yard.start();
+    let mut other = configuration(&yard);
+    other.pool = PoolId([8; 16]);
+    let label = Label { sequence: 9, number: DriveNumber(0), configuration: other };
+    let own = io.clone();
+    let bytes = label.encode();
+    yard.finish(&tasks, &io, async move { own.write(8, 0, vec![bytes], Priority::Host).await });
+    // A clone of drive 1, a blank drive, an absent one, a damaged one.
+    yard.drives.push(yard.drives[1].clone());
+    yard.drives.push(crate::yard::YardDrive::default());
+    yard.drives[3].gone = true;
+    for copy in 0..4 {
+        yard.damage(4, copy_at(SIZE, copy) + 100, 8);
+    }
+    yard.drives[5] = yard.drives[5].clone();
+    let discovery = {
+        // Drive 5 misses a commit.
+        yard.drives[5].gone = true;
+        assert_eq!(commit(&mut yard, 1), [2]);
+        yard.drives[5].gone = false;
+        found(&mut yard).expect("a pool")
+    };
+    let verdict = |at: usize| discovery.found[at].verdict.clone();
+    assert_eq!(verdict(0), Verdict::Member { number: DriveNumber(0) });
+    assert!(matches!(verdict(3), Verdict::Unreadable { .. }));
+    assert_eq!(verdict(4), Verdict::Damaged);
+    assert_eq!(verdict(5), Verdict::Stale { number: DriveNumber(5), epoch: 1 });
+    assert_eq!(verdict(8), Verdict::Foreign { pool: PoolId([8; 16]) });
+    assert_eq!(verdict(9), Verdict::Duplicate { number: DriveNumber(1), of: 1 });
+    assert_eq!(verdict(10), Verdict::Blank);
+    for (at, found) in discovery.found.iter().enumerate() {
+        let plain = matches!(found.verdict, Verdict::Member { .. });
+        assert_eq!(plain, found.note.is_empty(), "drive {at}: {found:?}");
+        assert!(plain || found.note.contains(&format!("yard/{at}")));
+    }
+    assert!(discovery.majority);
+}
+
+#[test]
+fn a_drive_that_shrank_is_refused() {
+    let mut yard = created(4, 2);
+    let (tasks, io) = yard.start();
+    let mut attached = yard.attached(|_| 0);
+    attached[2].geometry.size = Bytes(63 * MIB);
+    let own = io.clone();
+    let discovery = yard.finish(&tasks, &io, async move { discover(&own, &attached).await });
+    let discovery = discovery.expect("no cut").expect("a pool");
+    assert!(matches!(discovery.found[2].verdict, Verdict::TooSmall { .. }));
+    assert!(!discovery.present.contains_key(&DriveNumber(2)));
+}
+
+#[test]
+fn an_acknowledged_epoch_is_never_forgotten_and_a_minority_decides_nothing() {
+    for seed in 0..200 {
+        let mut yard = created(5, seed);
+        let mut known = 1;
+        for round in 0..4 {
+            yard.cut_at = Some(yard.operations + 20 + (seed * 7 + round * 13) % 90);
+            let acknowledged = commit(&mut yard, 4);
+            yard.cut();
+            known = acknowledged.last().copied().unwrap_or(known).max(known);
+            // Any two drives away.
+            yard.drives[(seed % 5) as usize].gone = true;
+            yard.drives[((seed + round + 1) % 5) as usize].gone = round % 2 == 0;
+            let discovery = found(&mut yard).expect("a pool is there");
+            assert!(discovery.majority, "seed {seed}");
+            assert!(discovery.configuration.epoch >= known, "seed {seed}: epoch {known} was agreed and is forgotten");
+            yard.drives.iter_mut().for_each(|drive| drive.gone = false);
+        }
+    }
+}
+
+#[test]
+fn without_a_majority_nothing_is_committed() {
+    let mut yard = created(6, 4);
+    for drive in 3..6 {
+        yard.drives[drive].gone = true;
+    }
+    assert!(!found(&mut yard).expect("a pool").majority);
+    assert!(commit(&mut yard, 1).is_empty());
+    let discovery = found(&mut yard).expect("a pool");
+    let (tasks, io) = yard.start();
+    let labels = Labels::resume(&io, &discovery, true);
+    let forced = yard.finish(&tasks, &io, async move { labels.claim().await }).expect("no cut");
+    assert_eq!(forced, Ok(()));
+}
+
+#[test]
+fn an_opening_pool_outbids_what_a_lost_minority_proposed() {
+    // A commit reaches drive 0 only; the others go on without it; then it returns.
+    let mut yard = created(5, 6);
+    for drive in 1..5 {
+        yard.drives[drive].write_protected = true;
+    }
+    assert!(commit(&mut yard, 1).is_empty());
+    yard.drives.iter_mut().for_each(|drive| drive.write_protected = false);
+    yard.drives[0].gone = true;
+    assert_eq!(commit(&mut yard, 2), [2, 3]);
+    yard.drives[0].gone = false;
+    let discovery = found(&mut yard).expect("a pool");
+    assert_eq!(discovery.configuration.epoch, 3);
+    assert_eq!(discovery.found[0].verdict, Verdict::Stale { number: DriveNumber(0), epoch: 2 });
+}
+
+#[test]
+fn scrub_rewrites_damaged_copies() {
+    let mut yard = created(4, 7);
+    yard.damage(1, copy_at(SIZE, 0) + 64, 4);
+    yard.damage(2, copy_at(SIZE, 3) + 64, 4);
+    let discovery = found(&mut yard).expect("a pool");
+    let (tasks, io) = yard.start();
+    let labels = Labels::resume(&io, &discovery, false);
+    let again = labels.clone();
+    assert_eq!(yard.finish(&tasks, &io, async move { labels.scrub().await }), Some(Ok(2)));
+    assert_eq!(yard.finish(&tasks, &io, async move { again.scrub().await }), Some(Ok(0)));
+}
+
+#[test]
+fn labelled_drives_are_not_overwritten_by_a_new_pool() {
+    let mut yard = created(3, 8);
+    let (tasks, io) = yard.start();
+    let attached = yard.attached(|_| 0);
+    let own = io.clone();
+    let refused = yard.finish(&tasks, &io, async move { refuse_labelled(&own, &attached).await }).expect("no cut");
+    assert!(matches!(refused, Err(ArrayError::Refused(message)) if message.contains("retained")));
+}
