@@ -32,4 +32,10 @@ impl Archive {
     pub async fn audit_refusal(&self, _caller: &Caller, _action: &str, _place: &str, _reason: &str) -> Result<()> {
         Err(crate::being_built())
     }
+
+    /// Records what an operator did, or was refused, to what the store stands on: a volume made, a drive replaced,
+    /// a quorum overridden.
+    pub async fn audit_administration(&self, _caller: &Caller, _detail: &str, _refused: Option<&str>) -> Result<()> {
+        Err(crate::being_built())
+    }
 }

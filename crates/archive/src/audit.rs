@@ -3,7 +3,7 @@
 use std::fmt;
 
 use minicbor::{Decode, Encode};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Archive;
 use crate::error::Result;
@@ -70,6 +70,9 @@ pub enum Action {
     Face,
     #[n(27)]
     Protect,
+    /// Something an operator did to what the store stands on: drives, volumes, quorum; `detail` says what.
+    #[n(28)]
+    Administer,
 }
 
 impl fmt::Display for Action {
@@ -79,7 +82,7 @@ impl fmt::Display for Action {
 }
 
 /// One record, for people and for export.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AuditRecord {
     pub number: u64,
     /// RFC 3339.
@@ -98,7 +101,7 @@ pub struct AuditRecord {
 }
 
 /// The end of the log at some moment, signed. Kept elsewhere, it proves later that nothing before it was cut or changed.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SignedHead {
     pub store: String,
     pub records: u64,
@@ -111,7 +114,7 @@ pub struct SignedHead {
 }
 
 /// What a verification found.
-#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AuditVerdict {
     pub records: u64,
     pub checkpoints: u64,

@@ -1,6 +1,6 @@
 //! Retention and legal holds of stored versions: who may change what, and the answer to "why not?".
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::Archive;
 use crate::error::Result;
@@ -8,7 +8,7 @@ use crate::principal::Caller;
 use crate::version::{Retention, VersionId};
 
 /// Exactly what keeps a version from being deleted, and when it could be.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Why {
     pub bucket: String,
     pub key: String,
