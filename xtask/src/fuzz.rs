@@ -4,12 +4,16 @@
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+use crate::step::{self, Outcome};
 use crate::{cargo, hand_over};
 
 /// What cargo-fuzz passes, without a sanitizer.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Ccodegen-units=1 -Cdebug-assertions";
+
+/// Building for a named triple keeps the flags off build scripts and procedural macros.
+const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
 pub fn run(root: &Path, target: Option<&str>, seconds: u64) -> ExitCode {
     let targets = targets(root);
@@ -18,31 +22,64 @@ pub fn run(root: &Path, target: Option<&str>, seconds: u64) -> ExitCode {
         eprintln!("{said}targets: {}", targets.join(", "));
         return ExitCode::from(2);
     };
-    let directory = root.join("fuzz");
-    // Building for a named triple keeps the flags off build scripts and procedural macros.
-    let triple = "x86_64-unknown-linux-gnu";
-    let built = cargo()
-        .current_dir(&directory)
-        .env("RUSTFLAGS", FLAGS)
-        .env("CARGO_TARGET_DIR", root.join("target/fuzz"))
-        .args(["build", "--quiet", "--release", "--target", triple, "--bin", target])
-        .status();
-    if !built.is_ok_and(|status| status.success()) {
+    if !build(root).args(["--bin", target]).status().is_ok_and(|status| status.success()) {
         eprintln!("x: the fuzz target '{target}' does not build");
         return ExitCode::FAILURE;
     }
-    let corpus = directory.join("corpus").join(target);
-    let found = directory.join("artifacts").join(target);
-    if let Err(reason) = std::fs::create_dir_all(&corpus).and_then(|()| std::fs::create_dir_all(&found)) {
-        eprintln!("x: cannot create {}: {reason}", corpus.display());
-        return ExitCode::FAILURE;
+    match program(root, target) {
+        Ok(mut program) => hand_over(program.arg(format!("-max_total_time={seconds}"))),
+        Err(reason) => {
+            eprintln!("x: {reason}");
+            ExitCode::FAILURE
+        }
     }
-    hand_over(
-        Command::new(root.join("target/fuzz").join(triple).join("release").join(target))
-            .arg(&corpus)
-            .arg(format!("-max_total_time={seconds}"))
-            .arg(format!("-artifact_prefix={}/", found.display())),
-    )
+}
+
+/// Every target for a few seconds each: what the tests do.
+pub fn briefly(root: &Path) -> Outcome {
+    if !Command::new("c++").arg("--version").output().is_ok_and(|output| output.status.success()) {
+        let shown =
+            vec!["left out: libFuzzer needs a C++ compiler; Debian: apt-get install build-essential".to_owned()];
+        return Outcome { shown, ..Outcome::default() };
+    }
+    let built = step::command(&mut build(root));
+    if built.failed > 0 {
+        return built;
+    }
+    let mut sum = Outcome::default();
+    for target in targets(root) {
+        let outcome = match program(root, &target) {
+            Ok(mut program) => step::command(program.args(["-max_total_time=4", "-runs=200000", "-verbosity=0"])),
+            Err(reason) => Outcome::of(false, vec![reason]),
+        };
+        sum.passed += outcome.passed;
+        sum.failed += outcome.failed;
+        sum.shown.extend(outcome.shown);
+    }
+    sum
+}
+
+fn build(root: &Path) -> Command {
+    let mut build = cargo();
+    build
+        .current_dir(root.join("fuzz"))
+        .env("RUSTFLAGS", FLAGS)
+        .env("CARGO_TARGET_DIR", root.join("target/fuzz"))
+        .args(["build", "--quiet", "--release", "--target", TRIPLE]);
+    build
+}
+
+/// The built target with its collected inputs, and where to put an input that breaks it.
+fn program(root: &Path, target: &str) -> Result<Command, String> {
+    let corpus = root.join("fuzz/corpus").join(target);
+    let found = root.join("fuzz/artifacts").join(target);
+    for directory in [&corpus, &found] {
+        std::fs::create_dir_all(directory)
+            .map_err(|reason| format!("cannot create {}: {reason}", directory.display()))?;
+    }
+    let mut program = Command::new(root.join("target/fuzz").join(TRIPLE).join("release").join(target));
+    program.arg(&corpus).arg(format!("-artifact_prefix={}/", found.display()));
+    Ok(program)
 }
 
 /// The names of the files in `fuzz/fuzz_targets`.

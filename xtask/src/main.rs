@@ -26,7 +26,7 @@ enum Task {
     /// Everything that is tested; the same in CI. Ends with 'N passed, N failed'.
     #[command(after_help = "Examples:\n  ./x test\n  ./x test fmt clippy tidy")]
     Test {
-        /// Only these steps, of: fmt, tidy, clippy, unit, seeds, documents.
+        /// Only these steps, of: fmt, tidy, clippy, unit, seeds, fuzz, documents.
         steps: Vec<String>,
     },
     /// The main job on real input, shown step by step. Ends with 'demo: ok'.

@@ -5,7 +5,7 @@ use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use crate::step::{self, Outcome};
-use crate::{cargo, tidy};
+use crate::{cargo, fuzz, tidy};
 
 /// Seeds of the simulated world in one run of the tests.
 const SEEDS: &str = "300";
@@ -25,6 +25,7 @@ const STEPS: &[(&str, Work)] = &[
     // Real clients (S3 libraries and tools) are driven from these tests too, and say so where a client is absent.
     ("unit", |_| step::tests(cargo().args(["test", "--locked", "--release", "--workspace", "--no-fail-fast"]))),
     ("seeds", |_| seeds(cargo().args(["run", "--quiet", "--locked", "--release", "--package", "stele-sim", "--"]))),
+    ("fuzz", fuzz::briefly),
     ("documents", |root| {
         let built = step::command(cargo().args(["build", "--quiet", "--locked", "--release", "--package", "stele"]));
         if built.failed > 0 {
