@@ -7,13 +7,16 @@
 //! [`MemoryCatalog`] is the dull twin: a `BTreeMap` behind the same trait, the oracle of every other.
 
 pub mod catalog;
+pub mod embedded;
 pub mod error;
 pub mod memory;
 pub mod pending;
 pub mod range;
+pub mod suite;
 pub mod transaction;
 
 pub use catalog::{Catalog, Record, Snapshot};
+pub use embedded::{EmbeddedCatalog, Format, InlineCatalog, Loader, Options, Status, format};
 pub use error::{CatalogError, Failure};
 pub use memory::MemoryCatalog;
 pub use pending::Pending;

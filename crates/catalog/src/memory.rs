@@ -72,7 +72,7 @@ impl State {
                     None => map.remove(&place),
                 };
             }
-        } else {
+        } else if !transaction.mutations.is_empty() {
             self.commit += 1;
         }
         Ok(Receipt { commit: self.commit, outcomes: outcomes? })

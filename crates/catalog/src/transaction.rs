@@ -11,9 +11,9 @@ use crate::{CatalogError, KeyRange};
 /// The longest key, in bytes. An S3 key has 1024, and a bucket, a version and escaping go with it.
 pub const KEY_MAX: usize = 4096;
 /// The longest value, in bytes. The part list of a multipart object of 10,000 parts is the largest record.
-pub const VALUE_MAX: usize = 4 << 20;
+pub const VALUE_MAX: usize = 2 << 20;
 /// Keys, values and pieces of one transaction, in bytes, and no more than 16,384 mutations.
-pub const TRANSACTION_MAX: usize = 8 << 20;
+pub const TRANSACTION_MAX: usize = 4 << 20;
 pub(crate) const STEPS_MAX: usize = 16_384;
 
 /// A table's number. Which record type lives in which table is the caller's affair. `u16::MAX` is reserved.
@@ -281,6 +281,24 @@ impl Transaction {
 
     pub fn append(self, head: (Table, impl Into<Bytes>), table: Table, key: Template, value: Template) -> Transaction {
         self.change(Mutation::Append { head_table: head.0, head_key: head.1.into(), table, key, value })
+    }
+
+    /// Keys, values and pieces, in bytes; what queues are limited by.
+    pub fn size(&self) -> usize {
+        let preconditions = self.preconditions.iter().map(|precondition| match precondition {
+            Precondition::Equals { key, value, .. } => key.len() + value.len(),
+            Precondition::Absent { key, .. }
+            | Precondition::Present { key, .. }
+            | Precondition::Within { key, .. }
+            | Precondition::Digest { key, .. } => key.len(),
+            Precondition::Empty { .. } => 0,
+        });
+        let mutations = self.mutations.iter().map(|mutation| match mutation {
+            Mutation::Put { key, value, .. } => key.len() + value.len(),
+            Mutation::Delete { key, .. } | Mutation::Add { key, .. } => key.len(),
+            Mutation::Append { head_key, key, value, .. } => head_key.len() + key.length() + value.length(),
+        });
+        preconditions.chain(mutations).sum()
     }
 
     /// Refuses what is beyond the limits before anything looks at it.

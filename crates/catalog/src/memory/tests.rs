@@ -39,3 +39,8 @@ fn appended_records_form_a_chain_that_ends_at_the_head() {
     let head = Head::decode(view.get(A, b"head").unwrap().as_deref()).unwrap();
     assert_eq!(head, Head { count: 3, link: previous });
 }
+
+#[test]
+fn the_twin_passes_the_suite() {
+    crate::suite::suite(MemoryCatalog::new);
+}

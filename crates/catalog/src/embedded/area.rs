@@ -1,0 +1,406 @@
+//! The B-tree's part of the volume, as redb wants to see it: a file that grows.
+//!
+//! Writes gather in memory until redb asks for a sync; then they go out in order, neighbours joined, many at a
+//! time, and are flushed. redb's promises only hang on what is durable at a sync, so gathering is within
+//! its rules. Growing beyond the area is refused late: the length is granted but nothing there is ever written, the
+//! caller sees [`Area::overgrown`] and aborts, and a sync that would need such a page fails.
+//!
+//! After [`Area::close`] every operation fails, so that no destructor can write; what is on the volume is then what a
+//! crash would leave.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use redb::{Builder, Database, StorageBackend};
+use stele_ground::MIB;
+use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Shared};
+
+use super::layout::{BLOCK, Layout};
+use crate::CatalogError;
+
+/// Gathered bytes beyond which they are written without waiting for a sync.
+const GATHERED_MAX: usize = 32 * MIB as usize;
+/// The longest joined write, in pages.
+const RUN_MAX: usize = 64;
+/// Writes under way at once.
+const FLIGHT_MAX: usize = 32;
+/// A port answers `Retry` when its queue is full; so often it is asked again before that is an error.
+const ATTEMPTS_MAX: usize = 10_000;
+/// Where redb's header holds the pages of a region, and the value it gives every new file: see its design document.
+const REGION_PAGES_AT: usize = 20;
+const REGION_PAGES_DEFAULT: u32 = 1 << 20;
+const REDB_MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
+
+pub struct Area {
+    handle: Handle,
+    at: u64,
+    capacity: u64,
+    state: Mutex<State>,
+    /// Held while gathered pages go out, so that one caller does it at a time.
+    drain: Mutex<()>,
+}
+
+struct State {
+    layout: Layout,
+    length: u64,
+    /// Pages by number, written by redb and not yet on the volume.
+    gathered: BTreeMap<u64, Shared>,
+    closed: bool,
+}
+
+/// The area, as redb holds it.
+#[derive(Clone)]
+struct Backend(Arc<Area>);
+
+impl Area {
+    fn new(handle: &Handle, layout: &Layout) -> Arc<Area> {
+        let state = State { layout: layout.clone(), length: layout.length, gathered: BTreeMap::new(), closed: false };
+        Arc::new(Area {
+            handle: handle.clone(),
+            at: layout.area_at,
+            capacity: layout.area,
+            state: Mutex::new(state),
+            drain: Mutex::new(()),
+        })
+    }
+
+    /// An empty B-tree whose regions have the size that the layout says. redb offers no way to choose it, but takes
+    /// whatever its header names; so the header of a file that has never seen a commit is amended.
+    pub(crate) fn create(
+        handle: &Handle,
+        layout: &Layout,
+        cache: usize,
+    ) -> Result<(Arc<Area>, Database), CatalogError> {
+        let failed = |error: io::Error| CatalogError::Stopped(format!("the B-tree could not be created: {error}"));
+        let mut fresh = layout.clone();
+        fresh.length = 0;
+        let first = Area::new(handle, &fresh);
+        let database = open(&first, 0)?;
+        first.close();
+        drop(database);
+        first.state().closed = false;
+        let mut page = vec![0; BLOCK as usize];
+        first.read(0, &mut page).map_err(failed)?;
+        let region = &mut page[REGION_PAGES_AT..REGION_PAGES_AT + 4];
+        if *region != REGION_PAGES_DEFAULT.to_le_bytes() {
+            return Err(CatalogError::Stopped("redb has changed its header; this build cannot create catalogs".into()));
+        }
+        region.copy_from_slice(&layout.region_pages.to_le_bytes());
+        first.write(0, &page).map_err(failed)?;
+        first.drain().map_err(failed)?;
+        handle.flush_blocking().map_err(|error| failed(io::Error::other(error)))?;
+        fresh.length = first.length();
+        let area = Area::new(handle, &fresh);
+        let database = open(&area, cache)?;
+        Ok((area, database))
+    }
+
+    /// The B-tree as its last durable commit left it.
+    pub(crate) fn open(handle: &Handle, layout: &Layout, cache: usize) -> Result<(Arc<Area>, Database), CatalogError> {
+        let area = Area::new(handle, layout);
+        let mut magic = vec![0; REDB_MAGIC.len()];
+        area.read(0, &mut magic).map_err(|error| {
+            CatalogError::Damaged(format!("the B-tree's header at byte {} cannot be read: {error}", layout.area_at))
+        })?;
+        if magic != REDB_MAGIC {
+            return Err(CatalogError::Damaged(format!(
+                "there is no B-tree at byte {}; rebuild the catalog from the data volume",
+                layout.area_at
+            )));
+        }
+        let database = open(&area, cache)?;
+        Ok((area, database))
+    }
+
+    /// From here on everything fails, so that nothing more is written.
+    pub fn close(&self) {
+        self.state().closed = true;
+    }
+
+    /// Bytes that redb has laid out.
+    pub fn length(&self) -> u64 {
+        self.state().length
+    }
+
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Bytes by which redb may still grow.
+    pub fn room(&self) -> u64 {
+        self.capacity.saturating_sub(self.length())
+    }
+
+    /// redb has asked for more than there is; what it does now must not be committed.
+    pub fn overgrown(&self) -> bool {
+        self.length() > self.capacity
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self) -> io::Result<()> {
+        if self.state().closed { Err(io::Error::other("the catalog has been closed")) } else { Ok(()) }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.check()?;
+        let end = offset + out.len() as u64;
+        let (first, last) = (offset / BLOCK, end.div_ceil(BLOCK));
+        // Looked up before the volume is read: a page goes from here to the volume, never back.
+        let gathered: Vec<(u64, Shared)> =
+            self.state().gathered.range(first..last).map(|(page, bytes)| (*page, bytes.clone())).collect();
+        if (gathered.len() as u64) < last - first {
+            if last * BLOCK > self.capacity {
+                return Err(io::Error::other("read beyond the area of the B-tree"));
+            }
+            let length = ((last - first) * BLOCK) as usize;
+            let bytes = retried(&self.handle, || self.handle.read_blocking(self.at + first * BLOCK, length))?;
+            let skip = (offset - first * BLOCK) as usize;
+            out.copy_from_slice(&bytes[skip..skip + out.len()]);
+        }
+        for (page, bytes) in gathered {
+            let start = page * BLOCK;
+            let (from, to) = (start.max(offset), (start + BLOCK).min(end));
+            out[(from - offset) as usize..(to - offset) as usize]
+                .copy_from_slice(&bytes[(from - start) as usize..(to - start) as usize]);
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.check()?;
+        let (first, end) = (offset / BLOCK, offset + data.len() as u64);
+        let mut pages = Buffer::zeroed(((end.div_ceil(BLOCK) - first) * BLOCK) as usize);
+        let skip = (offset - first * BLOCK) as usize;
+        if skip != 0 || end % BLOCK != 0 {
+            // Only redb's header of 320 bytes is not a whole page.
+            self.read(first * BLOCK, &mut pages)?;
+        }
+        pages[skip..skip + data.len()].copy_from_slice(data);
+        let pages = pages.freeze();
+        let full = {
+            let mut state = self.state();
+            for (at, page) in (first..).zip(0..pages.len() / BLOCK as usize) {
+                let start = page * BLOCK as usize;
+                state.gathered.insert(at, pages.slice(start..start + BLOCK as usize));
+            }
+            state.gathered.len() * BLOCK as usize > GATHERED_MAX
+        };
+        if full { self.drain() } else { Ok(()) }
+    }
+
+    /// Sends out what is gathered and waits for it. Pages beyond the area stay.
+    fn drain(&self) -> io::Result<()> {
+        let _one = self.drain.lock().unwrap_or_else(PoisonError::into_inner);
+        let pages: Vec<(u64, Shared)> = {
+            let state = self.state();
+            state.gathered.range(..self.capacity / BLOCK).map(|(page, bytes)| (*page, bytes.clone())).collect()
+        };
+        let mut flight = Flight::new(&self.handle);
+        for run in pages.chunk_by(|(left, _), (right, _)| left + 1 == *right).flat_map(|run| run.chunks(RUN_MAX)) {
+            let Some((first, _)) = run.first() else { continue };
+            flight.write(self.at + first * BLOCK, run.iter().map(|(_, bytes)| bytes.clone()).collect())?;
+        }
+        flight.land(0)?;
+        let mut state = self.state();
+        for (page, bytes) in pages {
+            // A page written anew meanwhile is another one.
+            if state.gathered.get(&page).is_some_and(|there| there.as_ptr() == bytes.as_ptr()) {
+                state.gathered.remove(&page);
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.check()?;
+        let grown = {
+            let mut state = self.state();
+            if state.gathered.range(self.capacity / BLOCK..).next().is_some() {
+                return Err(io::Error::other("the catalog's volume is full"));
+            }
+            let grown = state.length > state.layout.length;
+            if grown {
+                state.layout.length = state.length;
+                state.layout.generation += 1;
+            }
+            grown.then(|| state.layout.clone())
+        };
+        if let Some(layout) = grown {
+            // Durable before redb's header can name the new length.
+            layout.write(&self.handle).map_err(io::Error::other)?;
+        }
+        self.drain()?;
+        retried(&self.handle, || self.handle.flush_blocking())
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        self.check()?;
+        let mut state = self.state();
+        if length < state.length {
+            state.gathered.split_off(&length.div_ceil(BLOCK));
+        }
+        state.length = length;
+        Ok(())
+    }
+}
+
+fn open(area: &Arc<Area>, cache: usize) -> Result<Database, CatalogError> {
+    let mut builder = Builder::new();
+    builder.set_cache_size(cache);
+    builder.set_repair_callback(|_| {
+        tracing::warn!(
+            "the catalog's B-tree was not saved with its allocator state and is walked whole; this takes long"
+        );
+    });
+    builder.create_with_backend(Backend(Arc::clone(area))).map_err(|error| {
+        CatalogError::Damaged(format!("the B-tree cannot be opened: {error}; rebuild the catalog from the data volume"))
+    })
+}
+
+impl std::fmt::Debug for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Backend({} bytes at {})", self.0.capacity, self.0.at)
+    }
+}
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        self.0.check()?;
+        Ok(self.0.length())
+    }
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, out)
+    }
+    fn set_len(&self, length: u64) -> io::Result<()> {
+        self.0.set_length(length)
+    }
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.sync()
+    }
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write(offset, data)
+    }
+}
+
+/// Asks again while the port's queue is full.
+pub(crate) fn retried<T>(handle: &Handle, mut ask: impl FnMut() -> Result<T, MediaError>) -> io::Result<T> {
+    let mut attempts = 0;
+    loop {
+        match ask() {
+            Err(error) if error.fault == MediaFault::Retry && attempts < ATTEMPTS_MAX => {
+                attempts += 1;
+                if !handle.pump() {
+                    std::thread::yield_now();
+                }
+            }
+            answer => return answer.map_err(io::Error::other),
+        }
+    }
+}
+
+/// Writes under way.
+struct Flight<'a> {
+    handle: &'a Handle,
+    landing: Arc<Landing>,
+}
+
+#[derive(Default)]
+struct Landing {
+    state: Mutex<Landed>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Landed {
+    under_way: usize,
+    /// Refused for a full queue: to be asked again.
+    refused: Vec<Op>,
+    error: Option<MediaError>,
+}
+
+impl Landing {
+    fn lock(&self) -> MutexGuard<'_, Landed> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lands however the port treats it, also when it is dropped unanswered.
+struct Ticket {
+    landing: Arc<Landing>,
+    answer: Option<(Op, Result<(), MediaError>)>,
+}
+
+impl Ticket {
+    fn land(mut self, op: Op, result: Result<(), MediaError>) {
+        self.answer = Some((op, result));
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        let mut landed = self.landing.lock();
+        landed.under_way -= 1;
+        match self.answer.take() {
+            Some((_, Ok(()))) => {}
+            Some((op, Err(error))) if error.fault == MediaFault::Retry => landed.refused.push(op),
+            Some((_, Err(error))) => landed.error = Some(error),
+            None => landed.error = Some(MediaError::new(MediaFault::Gone, "the volume's server has stopped")),
+        }
+        self.landing.changed.notify_one();
+    }
+}
+
+impl<'a> Flight<'a> {
+    fn new(handle: &'a Handle) -> Flight<'a> {
+        Flight { handle, landing: Arc::default() }
+    }
+
+    fn write(&mut self, at: u64, data: Vec<Shared>) -> io::Result<()> {
+        self.land(FLIGHT_MAX - 1)?;
+        self.submit(Op::Write { at, data, fua: false });
+        Ok(())
+    }
+
+    fn submit(&self, op: Op) {
+        self.landing.lock().under_way += 1;
+        let ticket = Ticket { landing: Arc::clone(&self.landing), answer: None };
+        let done = Box::new(move |op, result| ticket.land(op, result));
+        self.handle.submit(op, Priority::Destage, done);
+    }
+
+    /// Waits until at most `left` are under way, whatever becomes of them.
+    fn land(&mut self, left: usize) -> io::Result<()> {
+        let mut attempts = 0;
+        loop {
+            let pumped = self.handle.pump();
+            let mut landed = self.landing.lock();
+            while landed.under_way > left && landed.refused.is_empty() && !pumped {
+                landed = self.landing.changed.wait(landed).unwrap_or_else(PoisonError::into_inner);
+            }
+            if let Some(error) = &landed.error {
+                // The rest still refers to memory of its own; nobody waits for it.
+                return Err(io::Error::other(error.clone()));
+            }
+            let refused = std::mem::take(&mut landed.refused);
+            if refused.is_empty() && landed.under_way <= left {
+                return Ok(());
+            }
+            drop(landed);
+            if !refused.is_empty() {
+                attempts += 1;
+                if attempts > ATTEMPTS_MAX {
+                    return Err(io::Error::other("the volume's queue stays full"));
+                }
+                std::thread::yield_now();
+                refused.into_iter().for_each(|op| self.submit(op));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

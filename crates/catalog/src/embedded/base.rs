@@ -1,0 +1,133 @@
+//! The B-tree as it was at one durable commit: what lies under the overlays of a view.
+//!
+//! All records live in one redb table, under the table's number (big-endian) and the key, so that opening a view
+//! costs nothing and neighbours share pages. Table 65535 is the catalog's own: the checkpoint.
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageError, TableDefinition};
+
+use super::journal::Position;
+use crate::catalog::Record;
+use crate::range::Slices;
+use crate::{CatalogError, Direction, Table};
+
+pub(crate) const RECORDS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("records");
+/// The key, within redb, of the [`Checkpoint`].
+pub(crate) const CHECKPOINT: [u8; 3] = [0xFF, 0xFF, 1];
+
+/// One durable state of the B-tree. Holding it keeps its pages from being used again.
+pub struct Base {
+    table: ReadOnlyTable<&'static [u8], &'static [u8]>,
+}
+
+/// How far the B-tree contains what the journal holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Checkpoint {
+    /// Where the journal goes on from.
+    pub journal: Position,
+    /// The number of the last transaction contained.
+    pub commit: u64,
+}
+
+impl Checkpoint {
+    /// Sequence, place, digest of the batch before, commit number; integers little-endian.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(56);
+        bytes.extend_from_slice(&self.journal.sequence.to_le_bytes());
+        bytes.extend_from_slice(&self.journal.at.to_le_bytes());
+        bytes.extend_from_slice(&self.journal.previous);
+        bytes.extend_from_slice(&self.commit.to_le_bytes());
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Checkpoint, CatalogError> {
+        let damaged = || CatalogError::Damaged(format!("the checkpoint record has {} bytes, not 56", bytes.len()));
+        let bytes: &[u8; 56] = bytes.try_into().map_err(|_| damaged())?;
+        let word =
+            |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map_or(0, u64::from_le_bytes);
+        let mut previous = [0; 32];
+        previous.copy_from_slice(&bytes[16..48]);
+        Ok(Checkpoint { journal: Position { sequence: word(0), at: word(8), previous }, commit: word(48) })
+    }
+}
+
+/// The key within redb.
+pub(crate) fn place(table: Table, key: &[u8]) -> Vec<u8> {
+    let mut place = Vec::with_capacity(2 + key.len());
+    place.extend_from_slice(&table.0.to_be_bytes());
+    place.extend_from_slice(key);
+    place
+}
+
+pub(crate) fn unreadable(error: StorageError) -> CatalogError {
+    CatalogError::Damaged(format!("the B-tree cannot be read: {error}; if it stays so, rebuild from the data volume"))
+}
+
+impl Base {
+    /// The state of the last commit.
+    pub(crate) fn latest(database: &Database) -> Result<Base, CatalogError> {
+        let transaction = database.begin_read().map_err(|error| unreadable(error.into_storage()))?;
+        let table = transaction
+            .open_table(RECORDS)
+            .map_err(|error| CatalogError::Damaged(format!("the table of records cannot be opened: {error}")))?;
+        Ok(Base { table })
+    }
+
+    pub(crate) fn checkpoint(&self) -> Result<Checkpoint, CatalogError> {
+        match self.table.get(&CHECKPOINT[..]).map_err(unreadable)? {
+            Some(value) => Checkpoint::decode(value.value()),
+            None => Err(CatalogError::Damaged("the B-tree has no checkpoint record".into())),
+        }
+    }
+
+    pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, CatalogError> {
+        let found = self.table.get(&place(table, key)[..]).map_err(unreadable)?;
+        Ok(found.map(|value| Bytes::copy_from_slice(value.value())))
+    }
+
+    /// The records of a range, lazily.
+    pub(crate) fn range(
+        &self,
+        table: Table,
+        range: Slices<'_>,
+        direction: Direction,
+    ) -> Result<impl Iterator<Item = Result<Record, CatalogError>> + '_, CatalogError> {
+        let bound = |bound: Bound<&[u8]>, open: Bound<Vec<u8>>| match bound {
+            Bound::Included(key) => Bound::Included(place(table, key)),
+            Bound::Excluded(key) => Bound::Excluded(place(table, key)),
+            Bound::Unbounded => open,
+        };
+        let low = bound(range.0, Bound::Included(place(table, &[])));
+        // Table 65535 is never asked for, so there is always a next one.
+        let high = bound(range.1, Bound::Excluded(place(Table(table.0.saturating_add(1)), &[])));
+        let slices = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
+        let mut records = self.table.range::<&[u8]>(slices).map_err(unreadable)?;
+        Ok(std::iter::from_fn(move || {
+            let next = match direction {
+                Direction::Forward => records.next(),
+                Direction::Backward => records.next_back(),
+            };
+            next.map(|record| {
+                let (key, value) = record.map_err(unreadable)?;
+                let key = Bytes::copy_from_slice(key.value().get(2..).unwrap_or_default());
+                Ok((key, Bytes::copy_from_slice(value.value())))
+            })
+        }))
+    }
+}
+
+/// Every redb error of these calls is one of storage or says that the database is gone.
+trait IntoStorage {
+    fn into_storage(self) -> StorageError;
+}
+
+impl IntoStorage for redb::TransactionError {
+    fn into_storage(self) -> StorageError {
+        match self {
+            redb::TransactionError::Storage(error) => error,
+            _ => StorageError::DatabaseClosed,
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Writes a frozen overlay into the B-tree and finds out how much room the B-tree has.
+//!
+//! It goes in in slices, in key order, each an immediate commit that saves the allocator state; only the last one
+//! says that the journal before it is no longer needed. A crash between two slices does no harm: the journal
+//! still holds all of the overlay, and laying it over a B-tree that has some of it already changes nothing. Readers
+//! keep the overlay above the B-tree until all of it is in, so they see no slice either.
+//!
+//! redb does not say how much is free inside what it has laid out. When it can no longer grow, free
+//! pages are counted by taking them in a transaction that is then aborted.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use redb::{Database, Durability, Table, TableDefinition, WriteTransaction};
+use stele_ground::MIB;
+
+use super::base::{Base, CHECKPOINT, RECORDS, place};
+use super::layout::BLOCK;
+use super::memtable::Change;
+use super::store::{Frozen, Shared};
+use crate::CatalogError;
+
+/// Changes in a slice, and their bytes.
+const SLICE_MAX: usize = 16_384;
+const SLICE_BYTES_MAX: usize = 16 * MIB as usize;
+/// What pages are counted with: one value of nearly a page each.
+const PROBE: TableDefinition<u64, &[u8]> = TableDefinition::new("probe");
+const PROBE_BYTES: usize = 4000;
+
+/// The B-tree's one writer.
+pub(crate) struct Checkpointer {
+    shared: Arc<Shared>,
+    database: Database,
+}
+
+type Place = (crate::Table, bytes::Bytes);
+
+enum Slice {
+    /// Committed; the last place in it, none when nothing was left.
+    Done(Option<Place>),
+    /// Did not fit.
+    NoRoom,
+}
+
+impl Checkpointer {
+    pub fn new(shared: Arc<Shared>, database: Database) -> Checkpointer {
+        Checkpointer { shared, database }
+    }
+
+    /// Writes the overlay. Where there is no room for it, it stays above the B-tree, and in the journal. An error stops
+    /// the store: what redb holds in memory is then not to be trusted.
+    pub fn run(&self, frozen: &Frozen) {
+        match self.write(frozen).and_then(|()| self.survey()) {
+            Ok(()) => {}
+            Err(error) => self.shared.stop(&error),
+        }
+    }
+
+    fn write(&self, frozen: &Frozen) -> Result<(), CatalogError> {
+        let mut limit = SLICE_MAX;
+        let mut after: Option<Place> = None;
+        loop {
+            let slice = frozen.overlay.latest(after.as_ref(), limit);
+            match self.slice(slice, limit, frozen)? {
+                Slice::Done(Some(last)) => {
+                    // A fresh base, so that pages the slice has replaced can be used by the next one.
+                    let base = Arc::new(Base::latest(&self.database)?);
+                    self.shared.change(|view| view.base = base);
+                    after = Some(last);
+                }
+                Slice::Done(None) => break,
+                Slice::NoRoom if limit > 1 => limit = (limit / 4).max(1),
+                Slice::NoRoom => return Ok(()),
+            }
+        }
+        let base = Arc::new(Base::latest(&self.database)?);
+        self.shared.change(|view| {
+            view.base = base;
+            view.frozen = None;
+        });
+        // The commit above is durable, so the journal up to there may be overwritten.
+        self.shared.tail.store(frozen.written, Ordering::Release);
+        self.shared.checkpoints.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn slice(&self, changes: Vec<(Place, Change)>, limit: usize, frozen: &Frozen) -> Result<Slice, CatalogError> {
+        let mut complete = changes.len() < limit;
+        let transaction = begin(&self.database)?;
+        let mut last = None;
+        {
+            let mut records = transaction.open_table(RECORDS).map_err(failed)?;
+            let (mut count, mut bytes) = (0, 0);
+            for (at, change) in &changes {
+                if bytes > SLICE_BYTES_MAX {
+                    complete = false;
+                    break;
+                }
+                bytes += at.1.len() + change.as_ref().map_or(0, |value| value.len());
+                count += 1;
+                put(&mut records, at, change)?;
+                if self.shared.area.overgrown() {
+                    break;
+                }
+                last = Some(at.clone());
+            }
+            if complete {
+                records.insert(&CHECKPOINT[..], &frozen.checkpoint.encode()[..]).map_err(failed)?;
+            }
+            drop(records);
+            self.touch(&transaction, count)?;
+        }
+        if self.shared.area.overgrown() {
+            transaction.abort().map_err(failed)?;
+            return Ok(Slice::NoRoom);
+        }
+        // Immediate: durable when it returns, allocator state included.
+        transaction.commit().map_err(failed)?;
+        Ok(Slice::Done(if complete { None } else { last }))
+    }
+
+    /// Takes and gives back the pages that the commit itself will need, where there may be none left: so that a lack of
+    /// room shows before the commit, when it can still be aborted.
+    fn touch(&self, transaction: &WriteTransaction, count: usize) -> Result<(), CatalogError> {
+        let pages = 64 + self.shared.area.capacity() / BLOCK / 4096 + count as u64 / 64;
+        if self.shared.area.room() / BLOCK > 4 * pages {
+            return Ok(());
+        }
+        self.take(transaction, pages)?;
+        transaction.delete_table(PROBE).map_err(failed)?;
+        Ok(())
+    }
+
+    /// Takes up to `pages` pages; answers how many there were.
+    fn take(&self, transaction: &WriteTransaction, pages: u64) -> Result<u64, CatalogError> {
+        let mut probe = transaction.open_table(PROBE).map_err(failed)?;
+        for page in 0..pages {
+            if self.shared.area.overgrown() {
+                return Ok(page);
+            }
+            probe.insert_reserve(page, PROBE_BYTES).map_err(failed)?;
+        }
+        Ok(if self.shared.area.overgrown() { 0 } else { pages })
+    }
+
+    /// Learns how many pages are free at least.
+    pub fn survey(&self) -> Result<(), CatalogError> {
+        let enough = (4 * self.shared.reserve()).max(4096);
+        let room = self.shared.area.room() / BLOCK;
+        let free = if room >= 2 * enough {
+            room
+        } else {
+            let transaction = begin(&self.database)?;
+            let free = self.take(&transaction, enough)?;
+            transaction.abort().map_err(failed)?;
+            free
+        };
+        self.shared.free.store(free, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Drop for Checkpointer {
+    fn drop(&mut self) {
+        // redb would write on its way out; the journal makes that needless.
+        self.shared.area.close();
+    }
+}
+
+/// An immediate transaction that saves the allocator state, so that opening never walks the B-tree.
+pub(crate) fn begin(database: &Database) -> Result<WriteTransaction, CatalogError> {
+    let mut transaction = database.begin_write().map_err(failed)?;
+    transaction.set_durability(Durability::Immediate).map_err(failed)?;
+    transaction.set_quick_repair(true);
+    Ok(transaction)
+}
+
+pub(crate) fn put(
+    records: &mut Table<'_, &'static [u8], &'static [u8]>,
+    at: &Place,
+    change: &Change,
+) -> Result<(), CatalogError> {
+    let key = place(at.0, &at.1);
+    match change {
+        Some(value) => drop(records.insert(&key[..], &value[..]).map_err(failed)?),
+        None => drop(records.remove(&key[..]).map_err(failed)?),
+    }
+    Ok(())
+}
+
+pub(crate) fn failed(error: impl std::fmt::Display) -> CatalogError {
+    CatalogError::Stopped(format!("the B-tree could not be written: {error}"))
+}

@@ -1,0 +1,101 @@
+//! The embedded catalog without threads: a commit runs on its caller, checkpoints included.
+//!
+//! For the deterministic world, where a blocked call pumps the world and the world may call again: what is
+//! committed meanwhile joins the queue, and the outer call carries it out as the next batch.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use stele_media::Handle;
+
+use super::checkpoint::Checkpointer;
+use super::store::{Checkpoints, Frozen, Options, Shared, Status, Writer, open};
+use crate::pending::Answerer;
+use crate::{Catalog, CatalogError, Pending, Receipt, Snapshot, Transaction};
+
+/// Transactions that may wait.
+const QUEUE_MAX: usize = 4096;
+
+/// See the module.
+pub struct InlineCatalog {
+    shared: Arc<Shared>,
+    queue: Mutex<VecDeque<(Transaction, Answerer<Receipt>)>>,
+    core: Mutex<Core>,
+}
+
+struct Core {
+    writer: Writer,
+    checkpointer: InLine,
+}
+
+struct InLine(Checkpointer);
+
+impl Checkpoints for InLine {
+    fn start(&mut self, frozen: Frozen) {
+        self.0.run(&frozen);
+    }
+    fn wait(&mut self) {}
+}
+
+impl InlineCatalog {
+    pub fn open(handle: &Handle, options: Options) -> Result<InlineCatalog, CatalogError> {
+        let (writer, checkpointer) = open(handle, options)?;
+        let shared = Arc::clone(&writer.shared);
+        let core = Mutex::new(Core { writer, checkpointer: InLine(checkpointer) });
+        Ok(InlineCatalog { shared, queue: Mutex::default(), core })
+    }
+
+    pub fn status(&self) -> Status {
+        self.shared.status()
+    }
+
+    /// Brings everything into the B-tree now.
+    pub fn checkpoint(&self) -> Result<(), CatalogError> {
+        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        let Core { writer, checkpointer } = &mut *core;
+        writer.checkpoint(checkpointer);
+        self.shared.stopped().map_or(Ok(()), Err)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, VecDeque<(Transaction, Answerer<Receipt>)>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        // Held by a call further out on this thread, or by another one: it takes what is queued.
+        while let Ok(mut core) = self.core.try_lock() {
+            let (transactions, answerers): (Vec<_>, Vec<_>) = self.queue().drain(..).unzip();
+            if transactions.is_empty() {
+                return;
+            }
+            let Core { writer, checkpointer } = &mut *core;
+            let answers = writer.commit(&transactions, checkpointer);
+            drop(core);
+            for (answerer, answer) in answerers.into_iter().zip(answers) {
+                answerer.answer(answer);
+            }
+            if self.queue().is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+impl Catalog for InlineCatalog {
+    fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
+        let (answerer, pending) = Pending::channel();
+        {
+            let mut queue = self.queue();
+            if queue.len() >= QUEUE_MAX {
+                return Pending::ready(Err(CatalogError::Busy));
+            }
+            queue.push_back((transaction, answerer));
+        }
+        self.work();
+        pending
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError> {
+        Ok(Box::new(self.shared.view()))
+    }
+}

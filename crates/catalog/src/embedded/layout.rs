@@ -1,0 +1,238 @@
+//! Where things are on the volume: a superblock at both ends, the journal, the area of the B-tree.
+//!
+//! The superblock is written when the catalog is created and when the B-tree reaches a length it has never
+//! had; both copies one after the other, so that one is always whole. The valid one with the higher
+//! generation counts.
+
+use stele_ground::{Bytes, KIB, MIB};
+use stele_media::{Buffer, Handle};
+
+use super::area::Area;
+use super::load::Loader;
+use crate::CatalogError;
+
+/// The unit of everything on the volume, in bytes.
+pub(crate) const BLOCK: u64 = 4096;
+const MAGIC: &[u8; 8] = b"STELECAT";
+const VERSION: u32 = 1;
+const DIGEST_AT: usize = BLOCK as usize - 32;
+
+/// The smallest journal: four transactions of the largest size.
+const JOURNAL_MIN: u64 = 20 * MIB;
+/// Replaying a larger one would take longer than anybody wants to wait.
+const JOURNAL_MAX: u64 = 256 * MIB;
+/// The smallest volume, in bytes.
+pub const VOLUME_MIN: u64 = 48 * MIB;
+
+/// How a catalog is created.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// 128 random bits that tell this catalog's journal from what was on the volume before.
+    pub id: [u8; 16],
+    /// Bytes for the journal; none: a sixteenth of the volume, within limits.
+    pub journal: Option<Bytes>,
+}
+
+/// The superblock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    pub id: [u8; 16],
+    /// Rises with every write of the superblock.
+    pub generation: u64,
+    pub volume: u64,
+    pub journal_at: u64,
+    pub journal: u64,
+    pub area_at: u64,
+    pub area: u64,
+    /// Pages of 4096 bytes by which the B-tree grows.
+    pub region_pages: u32,
+    /// The longest the B-tree has ever been, in bytes.
+    pub length: u64,
+}
+
+impl Layout {
+    fn plan(volume: u64, format: &Format) -> Result<Layout, CatalogError> {
+        if volume < VOLUME_MIN {
+            return Err(CatalogError::Invalid(format!(
+                "the volume has {}, a catalog needs at least {}",
+                Bytes(volume),
+                Bytes(VOLUME_MIN)
+            )));
+        }
+        let journal = format.journal.map_or(volume / 16, |wanted| wanted.0).clamp(JOURNAL_MIN, JOURNAL_MAX);
+        let journal = journal / BLOCK * BLOCK;
+        let room = (volume / BLOCK * BLOCK).saturating_sub(2 * BLOCK + journal + BLOCK);
+        // redb grows by regions, so the area is a whole number of them and one page for its header. A region
+        // holds the largest value; small ones waste less of the volume, large ones cost less to track.
+        let region = (room / 64).checked_next_power_of_two().unwrap_or(0).clamp(8 * MIB, 256 * MIB);
+        let regions = room / region;
+        if regions < 2 {
+            return Err(CatalogError::Invalid(format!(
+                "a journal of {} leaves no room for records on a volume of {}",
+                Bytes(journal),
+                Bytes(volume)
+            )));
+        }
+        Ok(Layout {
+            id: format.id,
+            generation: 1,
+            volume,
+            journal_at: BLOCK,
+            journal,
+            area_at: BLOCK + journal,
+            area: BLOCK + regions * region,
+            region_pages: (region / BLOCK) as u32,
+            length: 0,
+        })
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut block = Vec::with_capacity(BLOCK as usize);
+        block.extend_from_slice(MAGIC);
+        block.extend_from_slice(&VERSION.to_le_bytes());
+        // Features that a reader must know; there are none yet.
+        block.extend_from_slice(&0u32.to_le_bytes());
+        block.extend_from_slice(&self.id);
+        for number in [
+            self.generation,
+            self.volume,
+            self.journal_at,
+            self.journal,
+            self.area_at,
+            self.area,
+            u64::from(self.region_pages),
+            self.length,
+        ] {
+            block.extend_from_slice(&number.to_le_bytes());
+        }
+        block.resize(DIGEST_AT, 0);
+        let digest = blake3::hash(&block);
+        block.extend_from_slice(digest.as_bytes());
+        block
+    }
+
+    /// None where there is no superblock, an error where there is one that this build cannot read.
+    pub fn decode(block: &[u8]) -> Result<Option<Layout>, CatalogError> {
+        let Some((body, digest)) = block.split_at_checked(DIGEST_AT) else { return Ok(None) };
+        if !body.starts_with(MAGIC) || blake3::hash(body).as_bytes() != digest {
+            return Ok(None);
+        }
+        let word =
+            |at: usize| body.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
+        let (version, features) = (word(8) as u32, (word(8) >> 32) as u32);
+        if version != VERSION || features != 0 {
+            return Err(CatalogError::Damaged(format!(
+                "the superblock has version {version} and features {features:#x}, this build reads version {VERSION} \
+                 without features; use the build that wrote it"
+            )));
+        }
+        let mut id = [0; 16];
+        id.copy_from_slice(&body[16..32]);
+        let layout = Layout {
+            id,
+            generation: word(32),
+            volume: word(40),
+            journal_at: word(48),
+            journal: word(56),
+            area_at: word(64),
+            area: word(72),
+            region_pages: word(80) as u32,
+            length: word(88),
+        };
+        let ordered = layout.journal_at >= BLOCK
+            && layout.journal_at.checked_add(layout.journal).is_some_and(|end| end <= layout.area_at)
+            && layout.area_at.checked_add(layout.area).is_some_and(|end| end <= layout.volume)
+            && [layout.journal_at, layout.journal, layout.area_at, layout.area].iter().all(|n| n % BLOCK == 0);
+        if !ordered || layout.journal < JOURNAL_MIN {
+            return Err(CatalogError::Damaged("the superblock names places outside the volume".into()));
+        }
+        Ok(Some(layout))
+    }
+
+    fn copies(volume: u64) -> [u64; 2] {
+        [0, volume / BLOCK * BLOCK - BLOCK]
+    }
+
+    /// Both copies, each forced before the next is touched.
+    pub(crate) fn write(&self, handle: &Handle) -> Result<(), CatalogError> {
+        for at in Layout::copies(self.volume) {
+            let block = Buffer::copy_of(&self.encode()).freeze();
+            handle.write_blocking(at, vec![block], true).map_err(|error| {
+                CatalogError::Stopped(format!("the superblock at byte {at} could not be written: {error}"))
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn read(handle: &Handle) -> Result<Layout, CatalogError> {
+        let size = handle.geometry().size.0;
+        if size < 2 * BLOCK {
+            return Err(CatalogError::Damaged("the volume is too small to hold a catalog".into()));
+        }
+        let mut best: Option<Layout> = None;
+        let mut failures = Vec::new();
+        for at in Layout::copies(size) {
+            let found = match handle.read_blocking(at, BLOCK as usize) {
+                Ok(block) => Layout::decode(&block),
+                Err(error) => Err(CatalogError::Damaged(error.to_string())),
+            };
+            match found {
+                Ok(Some(layout)) if best.as_ref().is_none_or(|other| layout.generation > other.generation) => {
+                    best = Some(layout);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) => failures.push(format!("byte {at}: no superblock")),
+                Err(error) => failures.push(format!("byte {at}: {error}")),
+            }
+        }
+        match best {
+            Some(layout) if layout.volume > size => Err(CatalogError::Damaged(format!(
+                "the catalog was made on a volume of {}, this one has {}",
+                Bytes(layout.volume),
+                Bytes(size)
+            ))),
+            Some(layout) => Ok(layout),
+            None => Err(CatalogError::Damaged(format!(
+                "no catalog is on this volume ({}); create one, or rebuild it from the data volume",
+                failures.join("; ")
+            ))),
+        }
+    }
+}
+
+/// Makes an empty catalog on the volume, whatever was there. The superblock is written last, so that a
+/// creation cut short leaves no catalog rather than half of one.
+pub fn format(handle: &Handle, format: &Format) -> Result<(), CatalogError> {
+    Loader::new(handle, format)?.finish()
+}
+
+/// Wipes the superblocks and the journal.
+pub(crate) fn prepare(handle: &Handle, format: &Format) -> Result<Layout, CatalogError> {
+    let layout = Layout::plan(handle.geometry().size.0, format)?;
+    let failed = |error| CatalogError::Stopped(format!("the volume could not be wiped: {error}"));
+    for at in Layout::copies(layout.volume) {
+        handle.zero_blocking(at, BLOCK).map_err(failed)?;
+    }
+    let mut at = 0;
+    while at < layout.journal {
+        let length = (layout.journal - at).min(4 * MIB);
+        handle.zero_blocking(layout.journal_at + at, length).map_err(failed)?;
+        at += length;
+    }
+    handle.flush_blocking().map_err(failed)?;
+    Ok(layout)
+}
+
+/// Makes what was prepared a catalog.
+pub(crate) fn finish(handle: &Handle, layout: &mut Layout, area: &Area) -> Result<(), CatalogError> {
+    layout.length = area.length();
+    handle
+        .flush_blocking()
+        .map_err(|error| CatalogError::Stopped(format!("the volume could not be flushed: {error}")))?;
+    layout.write(handle)
+}
+
+const _: () = assert!(BLOCK == 4 * KIB && JOURNAL_MIN >= 4 * crate::TRANSACTION_MAX as u64);
+
+#[cfg(test)]
+mod tests;
