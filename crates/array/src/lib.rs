@@ -16,6 +16,7 @@ pub mod log;
 pub mod mutation;
 pub mod place;
 pub mod pool;
+pub mod reactor;
 pub mod records;
 pub mod sync;
 pub mod table;

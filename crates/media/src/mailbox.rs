@@ -37,13 +37,18 @@ struct Queue<T> {
 
 impl<T> Mailbox<T> {
     pub fn new(limit: usize) -> io::Result<Mailbox<T>> {
-        Ok(Mailbox {
+        Ok(Mailbox::with_bell(limit, Arc::new(EventFd::new()?)))
+    }
+
+    /// For a reactor with several mailboxes and one bell.
+    pub fn with_bell(limit: usize, bell: Arc<EventFd>) -> Mailbox<T> {
+        Mailbox {
             queue: Mutex::new(Queue { items: VecDeque::with_capacity(limit.min(1024)), closed: false }),
             length: AtomicUsize::new(0),
             sleeping: AtomicBool::new(false),
-            bell: Arc::new(EventFd::new()?),
+            bell,
             limit,
-        })
+        }
     }
 
     /// What becomes readable when a sleeping reactor has mail. Whoever waits for it clears it.

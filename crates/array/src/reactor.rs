@@ -1,0 +1,250 @@
+//! The thread that drives a pool: it owns the [`Pool`] and its drives on one ring, takes host operations and
+//! commands from other threads, and calls completions back.
+//!
+//! One turn of the loop takes a batch of mail and all completions, runs the pool once over all of them, hands out
+//! the pool's actions, and starts every drive operation with one call. When a turn finds nothing it spins for a
+//! moment ([`ServerOptions::spin`]), then sleeps until mail, a completion or the pool's next wake. Other threads ring
+//! the bell (an eventfd) only when it sleeps.
+//!
+//! Limits: [`ServerOptions::mailbox`] operations wait in the mailbox, [`HOST_MAX`] are in the pool; beyond them
+//! `submit` answers `Retry` on the caller's thread. Commands have a mailbox of their own and pass a full one.
+//!
+//! Failure model: every operation and command accepted is answered exactly once, whatever happens: `Gone` and
+//! `Stopped` when the server is dropped, or when the pool finds one of its beliefs broken and its thread dies. Dropping a
+//! [`PoolServer`] without closing it is like a crash: nothing more is written, and the log has what was promised.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use futures_channel::oneshot;
+use stele_ground::{Bytes, DriveId, Duration};
+use stele_media::mailbox::Mailbox;
+use stele_media::system::{EventFd, now};
+use stele_media::{Access, DriveFile, Engine, Handle, Space};
+
+use crate::{Alarm, ArrayError, Attached, Command, CreateOptions, OpenOptions, Pool, Reply, VolumeStatus};
+
+mod drives;
+mod place;
+mod turn;
+mod volume;
+
+pub use drives::Source;
+pub use place::{DrivePlace, fresh_identity};
+pub use turn::HOST_MAX;
+
+use turn::{Machine, Order, Reactor, Shared};
+
+/// How the thread works. Nothing here is stored.
+pub struct ServerOptions {
+    pub name: String,
+    /// Host operations that may wait for the reactor.
+    pub mailbox: usize,
+    /// How long it looks for work before it sleeps. A wake-up costs both sides tens of microseconds; spinning costs a
+    /// core while the pool is busy but not saturated.
+    pub spin: Duration,
+    pub engine: Engine,
+    /// Called on the reactor's thread with what an operator should know. It is logged in any case.
+    pub alarms: Option<Box<dyn FnMut(Alarm) + Send>>,
+}
+
+impl Default for ServerOptions {
+    fn default() -> ServerOptions {
+        ServerOptions {
+            name: "stele-pool".to_owned(),
+            mailbox: 4096,
+            spin: Duration::from_micros(20),
+            engine: Engine::Best,
+            alarms: None,
+        }
+    }
+}
+
+/// A served pool. Dropping it stops the thread as a crash would; see [`PoolServer::close`].
+pub struct PoolServer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    engine: Engine,
+}
+
+/// Where new drives of a new pool get their space.
+#[derive(Clone, Copy, Debug)]
+pub struct NewDrives {
+    pub size: Bytes,
+    pub space: Space,
+}
+
+impl PoolServer {
+    /// Creates a pool on drives that exist or, with `new`, are created as files first. `options.drives` gets a fresh
+    /// identity per drive where it is empty. Files made here are removed if the pool cannot be created.
+    pub fn create(
+        places: &[DrivePlace],
+        new: Option<NewDrives>,
+        mut options: CreateOptions,
+        open: OpenOptions,
+        server: ServerOptions,
+    ) -> Result<PoolServer, ArrayError> {
+        let mut made: Vec<PathBuf> = Vec::new();
+        let result = (|| {
+            let sources = place::create_files(places, new, &mut made)?;
+            if options.drives.is_empty() {
+                options.drives = sources.iter().map(|_| fresh_identity().map(DriveId)).collect::<Result<_, _>>()?;
+            }
+            PoolServer::create_on(sources, options, open, server)
+        })();
+        if result.is_err() {
+            made.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        }
+        result
+    }
+
+    /// Opens the pool on the drives that are there. A path that does not exist is a missing drive, not an error, as
+    /// long as one is found; a drive that is in use elsewhere is an error.
+    pub fn open(places: &[DrivePlace], options: OpenOptions, server: ServerOptions) -> Result<PoolServer, ArrayError> {
+        let sources = place::open_files(places, options.read_only)?;
+        PoolServer::open_on(sources, options, server)
+    }
+
+    /// Creates a pool on any drives.
+    pub fn create_on(
+        sources: Vec<Source>,
+        options: CreateOptions,
+        open: OpenOptions,
+        server: ServerOptions,
+    ) -> Result<PoolServer, ArrayError> {
+        PoolServer::start(sources, server, |attached| Pool::create(options, open, attached, now()))
+    }
+
+    /// Opens the pool on any drives.
+    pub fn open_on(
+        sources: Vec<Source>,
+        options: OpenOptions,
+        server: ServerOptions,
+    ) -> Result<PoolServer, ArrayError> {
+        PoolServer::start(sources, server, |attached| Pool::open(options, attached, now()))
+    }
+
+    /// Starts the thread and waits until the pool is ready or has failed.
+    fn start<M: Machine>(
+        sources: Vec<Source>,
+        server: ServerOptions,
+        begin: impl FnOnce(Vec<Attached>) -> M + Send + 'static,
+    ) -> Result<PoolServer, ArrayError> {
+        let bell = Arc::new(EventFd::new().map_err(|error| no_thread(&error))?);
+        let engine = server.engine;
+        let shared = Arc::new(Shared::new(
+            Mailbox::with_bell(server.mailbox, Arc::clone(&bell)),
+            Mailbox::with_bell(usize::MAX, bell),
+        ));
+        let theirs = Arc::clone(&shared);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name(server.name.clone())
+            .spawn(move || Reactor::new(theirs, sources, server, sender, begin).run())
+            .map_err(|error| no_thread(&error))?;
+        let server = PoolServer { shared, thread: Some(thread), engine };
+        match receiver.recv() {
+            Ok(Ok(())) => Ok(server),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(ArrayError::Stopped(
+                "the pool's thread died while the pool was being opened; its log says why".to_owned(),
+            )),
+        }
+    }
+
+    /// A volume as a drive for other threads. It stays valid until the server stops; then it answers `Gone`.
+    pub fn volume(&self, name: &str) -> Result<Handle, ArrayError> {
+        let Reply::Volumes(volumes) = self.command_blocking(Command::ListVolumes)? else {
+            return Err(ArrayError::Stopped("the pool answered a listing with something else".to_owned()));
+        };
+        match volumes.into_iter().find(|volume| volume.spec.name == name) {
+            Some(status) => Ok(self.volume_of(&status)),
+            None => Err(ArrayError::Missing(format!("there is no volume '{name}'; `stele volume list` shows all"))),
+        }
+    }
+
+    /// As `volume`, for a status at hand.
+    pub fn volume_of(&self, status: &VolumeStatus) -> Handle {
+        volume::handle(&self.shared, status)
+    }
+
+    pub async fn command(&self, command: Command) -> Result<Reply, ArrayError> {
+        let (sender, receiver) = oneshot::channel();
+        self.order(Order::Command { command, answer: Box::new(move |reply| drop(sender.send(reply))) });
+        receiver.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    pub fn command_blocking(&self, command: Command) -> Result<Reply, ArrayError> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        self.order(Order::Command { command, answer: Box::new(move |reply| drop(sender.send(reply))) });
+        receiver.recv().unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// Puts one more drive at the pool's disposal and returns its index, for `Command::ReplaceDrive` or the return of
+    /// a drive that was missing.
+    pub fn attach(&self, place: &DrivePlace) -> Result<u32, ArrayError> {
+        let file = DriveFile::open(&place.path, Access::Exclusive).map_err(place::refusal)?;
+        self.attach_on(Source::file(file, place.enclosure.unwrap_or(0)))
+    }
+
+    pub fn attach_on(&self, source: Source) -> Result<u32, ArrayError> {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        self.order(Order::Attach {
+            source,
+            answer: Box::new(move |index| {
+                let _ = sender.send(index);
+            }),
+        });
+        receiver.recv().map_err(|_| stopped())
+    }
+
+    /// Takes a drive away, as if its cable had been pulled. Its operations under way are still finished.
+    pub fn detach(&self, index: u32) {
+        self.order(Order::Detach { drive: index as usize });
+    }
+
+    /// Whether the thread has ended: closed, or died of a broken belief.
+    pub fn is_stopped(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// What the files of this pool are driven by, where the kernel allows it.
+    pub fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// Destages, checkpoints, marks the labels clean and ends the thread. After an error the pool is as after a crash.
+    pub fn close(self) -> Result<(), ArrayError> {
+        let reply = self.command_blocking(Command::Close);
+        drop(self);
+        reply.map(drop)
+    }
+
+    fn order(&self, order: Order) {
+        // A closed mailbox drops the order, and with it the sender of its answer: the asker is told.
+        let _ = self.shared.orders.post(order);
+    }
+}
+
+impl Drop for PoolServer {
+    fn drop(&mut self) {
+        self.order(Order::Stop);
+        let Some(thread) = self.thread.take() else { return };
+        // A completion may hold the server: the thread cannot wait for itself, and ends right after.
+        if thread.thread().id() != std::thread::current().id() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn stopped() -> ArrayError {
+    ArrayError::Stopped("the pool's server has stopped; open the pool again".to_owned())
+}
+
+fn no_thread(error: &std::io::Error) -> ArrayError {
+    ArrayError::Stopped(format!("no thread could be started for the pool: {error}"))
+}
+
+#[cfg(test)]
+mod tests;

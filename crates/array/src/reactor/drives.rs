@@ -1,0 +1,206 @@
+//! The drives of one reactor: files on its ring, and any other drives beside it.
+
+use std::sync::Arc;
+
+use stele_ground::Instant;
+use stele_media::system::EventFd;
+use stele_media::{Completion, Drive, DriveFile, Engine, FileDrive, MediaError, MediaFault, Request, Ring};
+
+use crate::Attached;
+
+/// A drive on its way to a reactor.
+pub struct Source {
+    kind: Kind,
+    name: String,
+    enclosure: u32,
+}
+
+enum Kind {
+    File(DriveFile),
+    Other(Box<dyn Drive + Send>),
+}
+
+impl Source {
+    /// A file or device, known by its path.
+    pub fn file(file: DriveFile, enclosure: u32) -> Source {
+        Source { name: file.path().display().to_string(), kind: Kind::File(file), enclosure }
+    }
+
+    /// Any other drive: of memory, simulated, or another array's volume.
+    pub fn other(drive: impl Drive + Send + 'static, name: impl Into<String>, enclosure: u32) -> Source {
+        Source { kind: Kind::Other(Box::new(drive)), name: name.into(), enclosure }
+    }
+}
+
+struct Member {
+    place: Place,
+    /// Handed to the drive and not yet reaped.
+    outstanding: usize,
+}
+
+enum Place {
+    OnRing(FileDrive),
+    Beside(Box<dyn Drive + Send>),
+    /// Pulled, but with operations under way: kept until they are back.
+    Leaving(Box<Place>),
+    Gone,
+}
+
+/// Drives by the index under which the pool knows them.
+pub struct Drives {
+    ring: Ring,
+    members: Vec<Member>,
+    /// The index of the drive in each slot of the ring.
+    by_slot: Vec<usize>,
+    /// Drives beside the ring that have operations under way.
+    beside_outstanding: usize,
+    has_beside: bool,
+    refused: Vec<(usize, Completion)>,
+    reaped: Vec<(usize, Completion)>,
+    finished: Vec<Completion>,
+    unkicked: bool,
+}
+
+impl Drives {
+    pub fn new(bell: &Arc<EventFd>, engine: Engine) -> Drives {
+        Drives {
+            ring: Ring::new(Arc::clone(bell), engine),
+            members: Vec::new(),
+            by_slot: Vec::new(),
+            beside_outstanding: 0,
+            has_beside: false,
+            refused: Vec::new(),
+            reaped: Vec::new(),
+            finished: Vec::new(),
+            unkicked: false,
+        }
+    }
+
+    /// Takes the drive in and returns what the pool is told. Its index is the number of drives before.
+    pub fn attach(&mut self, source: Source) -> Attached {
+        let Source { kind, name, enclosure } = source;
+        let index = self.members.len();
+        let (place, geometry) = match kind {
+            Kind::File(file) => {
+                let drive = self.ring.attach(file);
+                if self.by_slot.len() <= drive.slot() {
+                    self.by_slot.resize(drive.slot() + 1, usize::MAX);
+                }
+                self.by_slot[drive.slot()] = index;
+                let geometry = drive.geometry();
+                (Place::OnRing(drive), geometry)
+            }
+            Kind::Other(drive) => {
+                self.has_beside = true;
+                let geometry = drive.geometry();
+                (Place::Beside(drive), geometry)
+            }
+        };
+        self.members.push(Member { place, outstanding: 0 });
+        Attached { geometry, name, enclosure }
+    }
+
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// From now on the drive answers `Gone`; what is under way comes back first.
+    pub fn detach(&mut self, index: usize) {
+        let Some(member) = self.members.get_mut(index) else { return };
+        let place = std::mem::replace(&mut member.place, Place::Gone);
+        if member.outstanding > 0 {
+            member.place = Place::Leaving(Box::new(place));
+        }
+    }
+
+    pub fn submit(&mut self, index: usize, request: Request) {
+        let member = self.members.get_mut(index);
+        let drive: &mut dyn Drive = match member.map(|member| (&mut member.outstanding, &mut member.place)) {
+            Some((outstanding, Place::OnRing(drive))) => {
+                *outstanding += 1;
+                self.unkicked = true;
+                drive
+            }
+            Some((outstanding, Place::Beside(drive))) => {
+                *outstanding += 1;
+                self.beside_outstanding += 1;
+                self.unkicked = true;
+                &mut **drive
+            }
+            _ => {
+                let error = MediaError::new(MediaFault::Gone, format!("drive {index} is detached"));
+                let Request { tag, op, .. } = request;
+                self.refused.push((index, Completion { tag, op, result: Err(error) }));
+                return;
+            }
+        };
+        drive.submit(request);
+    }
+
+    /// Starts what was submitted: one call for all files.
+    pub fn kick(&mut self) {
+        if !std::mem::take(&mut self.unkicked) {
+            return;
+        }
+        self.ring.kick();
+        if self.beside_outstanding > 0 {
+            for member in self.members.iter_mut().filter(|member| member.outstanding > 0) {
+                if let Place::Beside(drive) = &mut member.place {
+                    drive.kick();
+                }
+            }
+        }
+    }
+
+    /// Moves out finished operations with the index of their drive. Never waits.
+    pub fn reap(&mut self, now: Instant, into: &mut Vec<(usize, Completion)>) {
+        into.append(&mut self.refused);
+        self.ring.reap(&mut self.reaped);
+        for (slot, completion) in self.reaped.drain(..) {
+            let index = self.by_slot[slot];
+            let member = &mut self.members[index];
+            member.outstanding -= 1;
+            if member.outstanding == 0 && matches!(member.place, Place::Leaving(_)) {
+                member.place = Place::Gone;
+            }
+            into.push((index, completion));
+        }
+        if self.beside_outstanding == 0 {
+            return;
+        }
+        for (index, member) in self.members.iter_mut().enumerate().filter(|(_, member)| member.outstanding > 0) {
+            let (leaving, place) = match &mut member.place {
+                Place::Leaving(place) => (true, &mut **place),
+                place => (false, place),
+            };
+            let Place::Beside(drive) = place else { continue };
+            drive.reap(now, &mut self.finished);
+            member.outstanding -= self.finished.len();
+            self.beside_outstanding -= self.finished.len();
+            into.extend(self.finished.drain(..).map(|completion| (index, completion)));
+            if leaving && member.outstanding == 0 {
+                member.place = Place::Gone;
+            }
+        }
+    }
+
+    /// When a drive beside the ring has something, where it knows.
+    pub fn next_event(&self) -> Option<Instant> {
+        if self.beside_outstanding == 0 {
+            return None;
+        }
+        let known = self.members.iter().filter(|member| member.outstanding > 0);
+        known
+            .filter_map(|member| if let Place::Beside(drive) = &member.place { drive.next_event() } else { None })
+            .min()
+    }
+
+    /// True while a drive beside the ring works that cannot wake anybody: then nobody may sleep.
+    pub fn must_poll(&self) -> bool {
+        self.beside_outstanding > 0 && self.next_event().is_none()
+    }
+
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+}

@@ -1,0 +1,345 @@
+//! The reactor's loop, one turn at a time.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stele_ground::{Duration, Instant, VolumeId};
+use stele_media::mailbox::Mailbox;
+use stele_media::system::now;
+use stele_media::{Completion, Done, MediaError, MediaFault, Op, Priority, Request};
+
+use super::drives::{Drives, Source};
+use super::{ServerOptions, stopped};
+use crate::{Action, Alarm, ArrayError, Attached, Command, Event, Pool, Reply, Severity, State, VolumeStatus};
+
+/// Host operations inside the pool at one time; more wait in the mailbox.
+pub const HOST_MAX: usize = 4096;
+/// Mail taken in one turn, so that completions are never kept waiting by a flood.
+const BATCH_MAX: usize = 256;
+
+/// A state machine that a reactor can drive. [`Pool`] is the one; tests have a simpler one.
+pub trait Machine: 'static {
+    fn event(&mut self, event: Event);
+    fn run(&mut self, now: Instant);
+    fn actions(&mut self, out: &mut Vec<Action>);
+    fn next_wake(&self) -> Option<Instant>;
+    fn state(&self) -> &State;
+}
+
+impl Machine for Pool {
+    fn event(&mut self, event: Event) {
+        Pool::event(self, event);
+    }
+    fn run(&mut self, now: Instant) {
+        Pool::run(self, now);
+    }
+    fn actions(&mut self, out: &mut Vec<Action>) {
+        Pool::actions(self, out);
+    }
+    fn next_wake(&self) -> Option<Instant> {
+        Pool::next_wake(self)
+    }
+    fn state(&self) -> &State {
+        Pool::state(self)
+    }
+}
+
+/// A host operation for the pool.
+pub struct Mail {
+    pub volume: VolumeId,
+    pub op: Op,
+    pub priority: Priority,
+    pub done: Done,
+}
+
+type Answer<T> = Box<dyn FnOnce(T) + Send>;
+
+/// Everything else: rare, and never held up by host operations.
+pub enum Order {
+    Command { command: Command, answer: Answer<Result<Reply, ArrayError>> },
+    Attach { source: Source, answer: Answer<u32> },
+    Detach { drive: usize },
+    Stop,
+}
+
+/// What the reactor shares with other threads.
+pub struct Shared {
+    pub mail: Mailbox<Mail>,
+    pub orders: Mailbox<Order>,
+    sizes: Mutex<BTreeMap<VolumeId, Arc<AtomicU64>>>,
+}
+
+impl Shared {
+    pub fn new(mail: Mailbox<Mail>, orders: Mailbox<Order>) -> Shared {
+        Shared { mail, orders, sizes: Mutex::default() }
+    }
+
+    /// The volume's size, shared by all its handles and kept up to date from what the pool replies.
+    pub fn size_of(&self, status: &VolumeStatus) -> Arc<AtomicU64> {
+        let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        let size = sizes.entry(status.id).or_default();
+        size.store(status.spec.size.0, Ordering::Relaxed);
+        Arc::clone(size)
+    }
+
+    /// Takes in what a reply says; only volumes with handles are kept.
+    fn learn(&self, reply: &Reply) {
+        let volumes = match reply {
+            Reply::Volume(volume) => std::slice::from_ref(volume),
+            Reply::Volumes(volumes) => volumes,
+            _ => return,
+        };
+        let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        for volume in volumes {
+            if let Some(size) = sizes.get(&volume.id) {
+                size.store(volume.spec.size.0, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// Answers everybody who still waits, however the thread ends.
+struct LastWords {
+    shared: Arc<Shared>,
+    /// Host operations in the pool; a tag is a place in the table.
+    hosts: Vec<Option<(VolumeId, Done)>>,
+    free: Vec<usize>,
+    commands: BTreeMap<u64, Answer<Result<Reply, ArrayError>>>,
+    started: Option<Sender<Result<(), ArrayError>>>,
+}
+
+impl Drop for LastWords {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(
+                "the pool's thread has died of a broken belief; nothing more is written, open the pool again"
+            );
+        }
+        self.shared.mail.close();
+        self.shared.orders.close();
+        let gone = || MediaError::new(MediaFault::Gone, "the pool's server has stopped");
+        // The operation itself is lost inside the pool; an empty one takes its place.
+        for (_, done) in self.hosts.drain(..).flatten() {
+            done(Op::Flush, Err(gone()));
+        }
+        let mut mail = Vec::new();
+        self.shared.mail.take(usize::MAX, &mut mail);
+        for mail in mail {
+            (mail.done)(mail.op, Err(gone()));
+        }
+        for (_, answer) in std::mem::take(&mut self.commands) {
+            answer(Err(stopped()));
+        }
+        // Orders not taken drop the senders of their answers: their askers are told by that.
+        self.shared.orders.take(usize::MAX, &mut Vec::new());
+    }
+}
+
+pub struct Reactor<M: Machine> {
+    // Before the drives: nobody is to be answered by a drive that is being dropped.
+    words: LastWords,
+    machine: M,
+    drives: Drives,
+    options: ServerOptions,
+    next_command: u64,
+    stop: bool,
+    mail: Vec<Mail>,
+    orders: Vec<Order>,
+    completions: Vec<(usize, Completion)>,
+    actions: Vec<Action>,
+}
+
+impl<M: Machine> Reactor<M> {
+    pub fn new(
+        shared: Arc<Shared>,
+        sources: Vec<Source>,
+        options: ServerOptions,
+        started: Sender<Result<(), ArrayError>>,
+        begin: impl FnOnce(Vec<Attached>) -> M,
+    ) -> Reactor<M> {
+        let mut drives = Drives::new(shared.mail.bell(), options.engine);
+        let attached = sources.into_iter().map(|source| drives.attach(source)).collect();
+        let words = LastWords {
+            shared,
+            hosts: Vec::new(),
+            free: Vec::new(),
+            commands: BTreeMap::new(),
+            started: Some(started),
+        };
+        Reactor {
+            words,
+            machine: begin(attached),
+            drives,
+            options,
+            next_command: 0,
+            stop: false,
+            mail: Vec::new(),
+            orders: Vec::new(),
+            completions: Vec::new(),
+            actions: Vec::new(),
+        }
+    }
+
+    pub fn run(mut self) {
+        let mut idle_since = None;
+        // The first turn runs the machine without an event: it has its own beginning to make.
+        let mut due = true;
+        loop {
+            let time = now();
+            let busy = self.take_in(time);
+            due |= self.machine.next_wake().is_some_and(|at| at <= time);
+            if busy || std::mem::take(&mut due) {
+                self.machine.run(time);
+                self.carry_out();
+                idle_since = None;
+                if self.ended() {
+                    return;
+                }
+                continue;
+            }
+            let since = *idle_since.get_or_insert(time);
+            if time.since(since) < self.options.spin || self.drives.must_poll() {
+                std::hint::spin_loop();
+                if self.drives.must_poll() {
+                    std::thread::yield_now();
+                }
+                continue;
+            }
+            self.sleep(time);
+        }
+    }
+
+    fn in_pool(&self) -> usize {
+        self.words.hosts.len() - self.words.free.len()
+    }
+
+    /// Turns mail, orders and completions into events. False if there was nothing.
+    fn take_in(&mut self, time: Instant) -> bool {
+        let shared = &self.words.shared;
+        shared.mail.take(BATCH_MAX.min(HOST_MAX - self.in_pool()), &mut self.mail);
+        shared.orders.take(BATCH_MAX, &mut self.orders);
+        self.drives.reap(time, &mut self.completions);
+        let busy = !(self.mail.is_empty() && self.orders.is_empty() && self.completions.is_empty());
+        for (drive, completion) in self.completions.drain(..) {
+            self.machine.event(Event::Completed { drive, completion });
+        }
+        for Mail { volume, op, priority, done } in self.mail.drain(..) {
+            let place = self.words.free.pop().unwrap_or_else(|| {
+                self.words.hosts.push(None);
+                self.words.hosts.len() - 1
+            });
+            self.words.hosts[place] = Some((volume, done));
+            let request = Request { tag: place as u64, op, priority, deadline: None };
+            self.machine.event(Event::Submit { volume, request });
+        }
+        for order in std::mem::take(&mut self.orders) {
+            self.obey(order);
+        }
+        busy
+    }
+
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Command { command, answer } => {
+                let id = self.next_command;
+                self.next_command += 1;
+                self.words.commands.insert(id, answer);
+                self.machine.event(Event::Command { id, command });
+            }
+            Order::Attach { source, answer } => {
+                let index = self.drives.len();
+                let attached = self.drives.attach(source);
+                self.machine.event(Event::Attach(attached));
+                answer(index as u32);
+            }
+            Order::Detach { drive } => {
+                if drive < self.drives.len() {
+                    self.drives.detach(drive);
+                    self.machine.event(Event::Detach { drive });
+                }
+            }
+            Order::Stop => self.stop = true,
+        }
+    }
+
+    /// Does what the machine asks, in its order, and starts the drives once for all of it.
+    fn carry_out(&mut self) {
+        let mut actions = std::mem::take(&mut self.actions);
+        self.machine.actions(&mut actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Drive { drive, request } => self.drives.submit(drive, request),
+                Action::Finished { volume, completion } => self.finished(volume, completion),
+                Action::Reply { id, reply } => {
+                    if let Ok(reply) = &reply {
+                        self.words.shared.learn(reply);
+                    }
+                    match self.words.commands.remove(&id) {
+                        Some(answer) => answer(reply),
+                        None => panic!("the pool answered command {id} twice or unasked"),
+                    }
+                }
+                Action::Alarm(alarm) => self.alarm(alarm),
+            }
+        }
+        self.actions = actions;
+        self.drives.kick();
+    }
+
+    fn finished(&mut self, volume: VolumeId, completion: Completion) {
+        let Completion { tag, op, result } = completion;
+        let place = tag as usize;
+        match self.words.hosts.get_mut(place).and_then(Option::take) {
+            Some((of, done)) if of == volume => {
+                self.words.free.push(place);
+                done(op, result);
+            }
+            _ => panic!("the pool completed operation {tag} of {volume} twice or unasked"),
+        }
+    }
+
+    fn alarm(&mut self, alarm: Alarm) {
+        match alarm.severity {
+            Severity::Notice => tracing::info!(kind = ?alarm.kind, "{}", alarm.message),
+            Severity::Warning => tracing::warn!(kind = ?alarm.kind, "{}", alarm.message),
+            Severity::Critical => tracing::error!(kind = ?alarm.kind, "{}", alarm.message),
+        }
+        if let Some(heard) = &mut self.options.alarms {
+            heard(alarm);
+        }
+    }
+
+    /// Tells who started us how it went, once; true when the thread has nothing left to do.
+    fn ended(&mut self) -> bool {
+        let outcome = match self.machine.state() {
+            State::Starting => return self.stop,
+            State::Ready { .. } => Ok(()),
+            State::Failed(error) => Err(error.clone()),
+            State::Closed => Ok(()),
+        };
+        let failed_to_start = outcome.is_err() && self.words.started.is_some();
+        if let Some(started) = self.words.started.take() {
+            let _ = started.send(outcome);
+        }
+        self.stop || failed_to_start
+    }
+
+    /// Sleeps until there is something to do. At the limit of host operations it does not listen for more of them.
+    fn sleep(&mut self, time: Instant) {
+        let shared = &self.words.shared;
+        let listening = self.in_pool() < HOST_MAX;
+        let asleep = shared.orders.fall_asleep() && (!listening || shared.mail.fall_asleep());
+        if asleep {
+            let until = [self.machine.next_wake(), self.drives.next_event()].into_iter().flatten().min();
+            // A wake that is due, or all but due, is not worth a sleep.
+            let span = until.map(|at| at.since(time));
+            if span.is_none_or(|span| span > Duration::from_micros(1)) {
+                self.drives.ring().wait(span);
+            }
+        }
+        shared.mail.woken();
+        shared.orders.woken();
+    }
+}

@@ -1,0 +1,44 @@
+//! A volume as a port: how other threads reach it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use stele_ground::{Bytes, VolumeId};
+use stele_media::mailbox::Refused;
+use stele_media::{Done, Geometry, Handle, MediaError, MediaFault, Op, Port, Priority};
+
+use super::turn::{Mail, Shared};
+use crate::VolumeStatus;
+
+struct VolumePort {
+    shared: Arc<Shared>,
+    volume: VolumeId,
+    block: Bytes,
+    /// Grows when the volume does.
+    size: Arc<AtomicU64>,
+}
+
+pub fn handle(shared: &Arc<Shared>, status: &VolumeStatus) -> Handle {
+    let size = shared.size_of(status);
+    Handle::new(VolumePort { shared: Arc::clone(shared), volume: status.id, block: status.spec.block, size })
+}
+
+impl Port for VolumePort {
+    fn geometry(&self) -> Geometry {
+        Geometry { size: Bytes(self.size.load(Ordering::Relaxed)), block: self.block }
+    }
+
+    /// At the mailbox's limit it answers `Retry` at once, on the caller's thread.
+    fn submit(&self, op: Op, priority: Priority, done: Done) {
+        match self.shared.mail.post(Mail { volume: self.volume, op, priority, done }) {
+            Ok(()) => {}
+            Err(Refused::Full(mail)) => {
+                let message = "the pool has all the operations it can hold: ask again when some have finished";
+                (mail.done)(mail.op, Err(MediaError::new(MediaFault::Retry, message)));
+            }
+            Err(Refused::Closed(mail)) => {
+                (mail.done)(mail.op, Err(MediaError::new(MediaFault::Gone, "the pool's server has stopped")));
+            }
+        }
+    }
+}
