@@ -192,6 +192,19 @@ impl SimulatedDrive {
         self.plugged
     }
 
+    /// Makes everything that was applied durable, honestly, whatever was said about earlier flushes.
+    pub fn settle(&mut self) {
+        self.cache.flush(&mut self.platter, u64::MAX);
+    }
+
+    /// The host died but the power stayed: what was in flight is carried out, in time, and answered to nobody.
+    pub fn orphan(&mut self) {
+        while let Some((&(at, _), _)) = self.serving.first_key_value() {
+            self.advance(at);
+        }
+        self.finished.clear();
+    }
+
     /// Commands not yet answered.
     pub fn in_flight(&self) -> usize {
         self.waiting.len() + self.serving.len() + self.finished.len()

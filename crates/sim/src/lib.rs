@@ -1,1 +1,19 @@
-//! Being built.
+//! Floor 6: the world. Runs pools on simulated drives under a seed, with faults and crashes, against an oracle.
+//!
+//! - [`machine`]: drives in bays, virtual time, one event at a time, a crash at any drive operation.
+//! - [`oracle`]: what each block of each volume may hold. [`host`]: who reads and writes.
+//! - [`atlas`]: what may still be hurt, so that the array must answer.
+//! - [`setup`], [`story`], [`world`]: what a seed builds, what befalls it, and the loop they meet in.
+//! - [`run`]: each seed twice, with equal traces; many seeds; how to repeat one.
+
+pub mod atlas;
+pub mod coverage;
+pub mod host;
+pub mod machine;
+pub mod oracle;
+pub mod run;
+pub mod setup;
+pub mod story;
+pub mod system;
+pub mod trace;
+pub mod world;

@@ -1,0 +1,115 @@
+//! The atlas: which drives are hurt, and what may still be hurt so that the array is required to answer.
+//!
+//! A pool must give right answers while at most as many drives are absent or damaged as its weakest code tolerates, or
+//! one whole enclosure where every code's strips allow it. A damaged drive counts until a scrub came back clean.
+//! Damage may sit anywhere on it and be of any kind, silent or not.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stele_media::faulty::{FaultKind, Permit};
+
+#[derive(Clone, Default, Debug)]
+struct Inner {
+    tolerance: usize,
+    /// Bays whose drives may hold damage.
+    damaged: BTreeSet<usize>,
+    /// Bays whose drives are away, or are back but not yet up to date.
+    absent: BTreeSet<usize>,
+    /// Beyond tolerance: damage that announces itself or that a digest catches may be anywhere.
+    beyond: bool,
+}
+
+/// Shared with the drives' fault plans.
+#[derive(Clone, Default)]
+pub struct Atlas(Arc<Mutex<Inner>>);
+
+impl Atlas {
+    /// An atlas of a healthy pool whose weakest code tolerates the loss of so many strips.
+    pub fn new(tolerance: usize) -> Atlas {
+        Atlas(Arc::new(Mutex::new(Inner { tolerance, ..Inner::default() })))
+    }
+
+    fn with<R>(&self, run: impl FnOnce(&mut Inner) -> R) -> R {
+        run(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What the fault plans of all drives ask.
+    pub fn permit(&self) -> Permit {
+        let atlas = self.clone();
+        Arc::new(move |proposal| {
+            atlas.with(|inner| {
+                // Slowness changes no content and needs no redundancy.
+                if proposal.kind == FaultKind::Slow || inner.damaged.contains(&proposal.drive) {
+                    return true;
+                }
+                if inner.beyond {
+                    let honest = [
+                        FaultKind::BitFlip,
+                        FaultKind::ByteFlip,
+                        FaultKind::LatentError,
+                        FaultKind::TransientError,
+                        FaultKind::MisdirectedRead,
+                        FaultKind::Stuck,
+                    ];
+                    return honest.contains(&proposal.kind);
+                }
+                let hurt = inner.hurt_with(&[proposal.drive]);
+                if hurt <= inner.tolerance {
+                    inner.damaged.insert(proposal.drive);
+                }
+                hurt <= inner.tolerance
+            })
+        })
+    }
+
+    /// Whether these bays may be hurt too.
+    pub fn allows(&self, bays: &[usize]) -> bool {
+        self.with(|inner| inner.beyond || inner.hurt_with(bays) <= inner.tolerance)
+    }
+
+    pub fn note_absent(&self, bay: usize) {
+        self.with(|inner| inner.absent.insert(bay));
+    }
+
+    pub fn note_damaged(&self, bay: usize) {
+        self.with(|inner| inner.damaged.insert(bay));
+    }
+
+    /// The pool said that everything is redundant again, and a scrub was clean.
+    pub fn healed(&self) {
+        self.with(|inner| {
+            inner.damaged.clear();
+            inner.absent.clear();
+        });
+    }
+
+    pub fn is_hurt(&self) -> bool {
+        self.with(|inner| !inner.damaged.is_empty() || !inner.absent.is_empty())
+    }
+
+    pub fn absent(&self) -> Vec<usize> {
+        self.with(|inner| inner.absent.iter().copied().collect())
+    }
+
+    pub fn damaged(&self) -> Vec<usize> {
+        self.with(|inner| inner.damaged.iter().copied().collect())
+    }
+
+    /// From here on the array may say no, but never anything wrong.
+    pub fn go_beyond(&self) {
+        self.with(|inner| inner.beyond = true);
+    }
+
+    pub fn is_beyond(&self) -> bool {
+        self.with(|inner| inner.beyond)
+    }
+}
+
+impl Inner {
+    fn hurt_with(&self, bays: &[usize]) -> usize {
+        let mut all: BTreeSet<usize> = self.damaged.union(&self.absent).copied().collect();
+        all.extend(bays);
+        all.len()
+    }
+}

@@ -1,0 +1,272 @@
+//! A host of one volume: draws operations, remembers those in flight, and asks the oracle about every answer.
+
+use std::collections::BTreeMap;
+
+use stele_array::VolumeSpec;
+use stele_ground::{Dice, Duration, Instant, VolumeId};
+use stele_media::{Buffer, Completion, ExtentState, MediaFault, Op, Priority, Request, Shared};
+
+use crate::coverage::Coverage;
+use crate::oracle::{Began, Oracle, Outcome, Violation, paint};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Read,
+    Write,
+    Zero,
+    Discard,
+    Flush,
+    Extents,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Flying {
+    kind: Kind,
+    at: u64,
+    length: u64,
+    began: Began,
+    since: Instant,
+}
+
+/// How a host behaves; drawn once for each volume.
+#[derive(Clone, Debug)]
+struct Habit {
+    depth: usize,
+    think: Duration,
+    /// Out of 100.
+    reads: u64,
+    /// The largest write in blocks.
+    blocks_max: u64,
+    /// Writes aligned to whole stripes, one in so many.
+    whole_stripes: u64,
+    /// Blocks of the part most operations go to.
+    hot: u64,
+    stream: u64,
+}
+
+pub struct Host {
+    pub id: VolumeId,
+    pub spec: VolumeSpec,
+    pub oracle: Oracle,
+    habit: Habit,
+    dice: Dice,
+    next_at: Instant,
+    flying: BTreeMap<u64, Flying>,
+    /// Issues nothing while the volume is being deleted or resized.
+    pub paused: bool,
+}
+
+/// What errors are honest at this moment.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Excuse {
+    /// Space may have run out.
+    pub full: bool,
+    /// More is lost or damaged than tolerated, or the pool is read-only.
+    pub anything: bool,
+}
+
+impl Host {
+    pub fn new(id: VolumeId, spec: VolumeSpec, dice: &mut Dice) -> Host {
+        let unit = spec.block.0;
+        let blocks = spec.size.0 / unit;
+        let stripe = spec.strip.0 * spec.code.data() as u64 / unit;
+        let mut dice = dice.fork();
+        let habit = Habit {
+            depth: 1 + dice.below(8) as usize,
+            think: Duration::from_micros(if dice.one_in(3) { 0 } else { dice.below(3_000) }),
+            reads: 10 + dice.below(50),
+            blocks_max: match dice.below(3) {
+                0 => 4,
+                1 => stripe,
+                _ => 3 * stripe,
+            }
+            .clamp(1, blocks),
+            whole_stripes: 1 + dice.below(12),
+            hot: (1 + dice.below(blocks)).min(1 + dice.below(blocks)),
+            stream: 0,
+        };
+        Host {
+            id,
+            oracle: Oracle::new(spec.name.clone(), spec.size.0, unit as usize),
+            spec,
+            habit,
+            dice,
+            next_at: Instant(0),
+            flying: BTreeMap::new(),
+            paused: false,
+        }
+    }
+
+    /// When it wants to issue; none while it waits for answers.
+    pub fn next_at(&self) -> Option<Instant> {
+        (!self.paused && self.flying.len() < self.habit.depth).then_some(self.next_at)
+    }
+
+    pub fn in_flight(&self) -> usize {
+        self.flying.len()
+    }
+
+    /// The oldest operation without an answer.
+    pub fn waiting_since(&self) -> Option<Instant> {
+        self.flying.values().map(|flying| flying.since).min()
+    }
+
+    fn range(&mut self) -> (u64, u64) {
+        let unit = self.spec.block.0;
+        let blocks = self.spec.size.0 / unit;
+        let stripe = (self.spec.strip.0 * self.spec.code.data() as u64 / unit).min(blocks);
+        let dice = &mut self.dice;
+        if dice.one_in(self.habit.whole_stripes) && blocks >= stripe {
+            let first = dice.below(blocks / stripe);
+            let count = 1 + dice.below((blocks / stripe - first).min(3));
+            return (first * stripe * unit, count * stripe * unit);
+        }
+        let sides = 1 + dice.below(self.habit.blocks_max);
+        let mut count = 1 + dice.below(sides);
+        // Writers of whole pages are as common as those of sectors.
+        if unit < 4096 && dice.one_in(2) {
+            count = count.div_ceil(8) * 8;
+        }
+        let count = count.min(blocks);
+        let span = if dice.one_in(4) { blocks } else { self.habit.hot };
+        let mut first = dice.below(span);
+        if dice.one_in(3) {
+            first = self.habit.stream;
+        }
+        let first = first.min(blocks - count);
+        self.habit.stream = if first + count >= blocks { 0 } else { first + count };
+        (first * unit, count * unit)
+    }
+
+    /// Draws the next operation.
+    pub fn issue(&mut self, now: Instant, tag: u64, value: u64, coverage: &mut Coverage) -> Request {
+        let pause = if self.habit.think.0 == 0 { 0 } else { self.dice.below(2 * self.habit.think.0) };
+        self.next_at = Instant(now.0 + pause);
+        let unit = self.spec.block.0;
+        let (at, length) = self.range();
+        let roll = self.dice.below(100);
+        let (op, kind) = if roll < self.habit.reads {
+            (Op::Read { at, buffer: Buffer::zeroed(length as usize) }, Kind::Read)
+        } else {
+            match self.dice.below(32) {
+                0 | 1 => (Op::Flush, Kind::Flush),
+                2 => (Op::Zero { at, length }, Kind::Zero),
+                3 => (Op::Discard { at, length }, Kind::Discard),
+                4 => (Op::Extents { at, length, extents: Vec::new() }, Kind::Extents),
+                _ => {
+                    let mut bytes = Buffer::zeroed(length as usize);
+                    paint(&mut bytes, at / unit, unit as usize, value);
+                    let data = self.in_pieces(bytes.freeze());
+                    (Op::Write { at, data, fua: self.dice.one_in(8) }, Kind::Write)
+                }
+            }
+        };
+        coverage.count(format!("host {kind:?}").to_lowercase());
+        let began = match kind {
+            Kind::Write => self.oracle.begin_write(at, length, value),
+            Kind::Zero | Kind::Discard => self.oracle.begin_write(at, length, 0),
+            Kind::Read | Kind::Flush | Kind::Extents => self.oracle.begin_read(),
+        };
+        self.flying.insert(tag, Flying { kind, at, length, began, since: now });
+        Request { tag, op, priority: Priority::Host, deadline: None }
+    }
+
+    fn in_pieces(&mut self, whole: Shared) -> Vec<Shared> {
+        if whole.len() < 8192 || !self.dice.one_in(4) {
+            return vec![whole];
+        }
+        let cut = 4096 * (1 + self.dice.below(whole.len() as u64 / 4096 - 1)) as usize;
+        vec![whole.slice(..cut), whole.slice(cut..)]
+    }
+
+    /// A read of the whole range, outside the habit: the final look.
+    pub fn look(&mut self, now: Instant, tag: u64, at: u64, length: u64) -> Request {
+        let began = self.oracle.begin_read();
+        self.flying.insert(tag, Flying { kind: Kind::Read, at, length, began, since: now });
+        Request {
+            tag,
+            op: Op::Read { at, buffer: Buffer::zeroed(length as usize) },
+            priority: Priority::Host,
+            deadline: None,
+        }
+    }
+
+    /// An answer came: is it right?
+    pub fn finished(&mut self, done: Completion, excuse: Excuse, coverage: &mut Coverage) -> Result<(), Violation> {
+        let Some(flying) = self.flying.remove(&done.tag) else {
+            return Err(Violation(format!(
+                "{}: operation {} was answered twice or never asked",
+                self.spec.name, done.tag
+            )));
+        };
+        let (at, length) = (flying.at, flying.length);
+        let place = format!("{}: {:?} of {length} bytes at {at}", self.spec.name, flying.kind);
+        if let Err(error) = &done.result {
+            match flying.kind {
+                Kind::Write | Kind::Zero | Kind::Discard => {
+                    self.oracle.end_write(at, length, flying.began, Outcome::Failed);
+                }
+                Kind::Read | Kind::Flush | Kind::Extents => self.oracle.drop_read(flying.began),
+            }
+            coverage.count(format!("host error {:?}", error.fault));
+            let honest = match error.fault {
+                MediaFault::Retry => true,
+                MediaFault::Full => excuse.full || excuse.anything,
+                MediaFault::Damaged | MediaFault::Refused | MediaFault::Gone => excuse.anything,
+                MediaFault::Invalid => false,
+            };
+            return if honest { Ok(()) } else { Err(Violation(format!("{place}: unexpected error: {error}"))) };
+        }
+        match (flying.kind, done.op) {
+            (Kind::Read, Op::Read { at: back, buffer }) if back == at && buffer.len() as u64 == length => {
+                self.oracle.end_read(at, &buffer, flying.began)
+            }
+            (Kind::Write, Op::Write { at: back, .. }) if back == at => {
+                self.oracle.end_write(at, length, flying.began, Outcome::Acknowledged);
+                Ok(())
+            }
+            (Kind::Zero, Op::Zero { at: back, .. }) | (Kind::Discard, Op::Discard { at: back, .. }) if back == at => {
+                self.oracle.end_write(at, length, flying.began, Outcome::Acknowledged);
+                Ok(())
+            }
+            (Kind::Flush, Op::Flush) => {
+                self.oracle.drop_read(flying.began);
+                Ok(())
+            }
+            (Kind::Extents, Op::Extents { extents, .. }) => self.judge_extents(&place, flying, &extents),
+            (_, op) => Err(Violation(format!("{place}: came back as another operation: {op:?}"))),
+        }
+    }
+
+    fn judge_extents(&mut self, place: &str, flying: Flying, extents: &[stele_media::Extent]) -> Result<(), Violation> {
+        let total: u64 = extents.iter().map(|extent| extent.length).sum();
+        let mut cursor = flying.at;
+        let mut verdict = Ok(());
+        if total != flying.length {
+            verdict = Err(Violation(format!("{place}: the extents cover {total} bytes: {extents:?}")));
+        } else {
+            for extent in extents {
+                let zero = extent.state != ExtentState::Data;
+                if zero && !self.oracle.may_be_zero(cursor, extent.length, flying.began) {
+                    verdict = Err(Violation(format!("{place}: {extent:?} at {cursor} holds data")));
+                }
+                cursor += extent.length;
+            }
+        }
+        self.oracle.drop_read(flying.began);
+        verdict
+    }
+
+    /// The machine stopped: nothing in flight is answered any more.
+    pub fn crash(&mut self) {
+        self.flying.clear();
+        self.oracle.crash();
+        self.next_at = Instant(0);
+    }
+
+    /// The volume is larger now.
+    pub fn grow(&mut self, size: u64) {
+        self.oracle.grow(size);
+        self.spec.size.0 = size;
+    }
+}

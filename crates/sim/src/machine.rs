@@ -1,0 +1,401 @@
+//! A machine: drives in bays, a clock, and the system that runs on them, stepped one event at a time.
+//!
+//! The machine knows nothing of right and wrong. It carries events and actions between the system and the drives,
+//! lets virtual time jump to the next thing that happens, and stops dead at a drive operation of the world's choosing.
+
+use std::collections::VecDeque;
+
+use stele_array::{Action, Alarm, ArrayError, Attached, Command, CreateOptions, Event, OpenOptions, Reply, State};
+use stele_ground::{Dice, DriveId, Instant, VolumeId};
+use stele_media::faulty::{FaultPlan, Faulty};
+use stele_media::simulated::{Platter, SimulatedDrive};
+use stele_media::{Completion, Drive, MediaFault, Op, Request};
+
+use crate::coverage::Coverage;
+use crate::system::System;
+use crate::trace::Trace;
+
+/// A place for a drive, with the drive in it.
+pub struct Bay {
+    pub drive: Faulty<SimulatedDrive>,
+    /// Given to the pool when the drive joins it.
+    pub identity: DriveId,
+    pub enclosure: u32,
+    pub name: String,
+    /// Whether the machine sees the drive.
+    pub present: bool,
+    /// The driver's index of this drive in the running system.
+    wired: Option<usize>,
+    /// What the drive held at some earlier moment, to be rolled back to.
+    pub earlier: Option<Platter>,
+}
+
+/// What came out of the system.
+#[derive(Debug)]
+pub enum Happening {
+    Finished { volume: VolumeId, completion: Completion },
+    Reply { id: u64, reply: Result<Reply, ArrayError> },
+    Alarm(Alarm),
+}
+
+/// What a step did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Something happened.
+    Event,
+    /// Nothing happens before the limit; the clock stands there.
+    Idle,
+    /// The fuse burnt down: the system is gone. Call [`Machine::power_cut`] or [`Machine::kill`].
+    Crash,
+}
+
+/// How the machine stops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CrashKind {
+    /// Drives lose what is in their caches.
+    Power,
+    /// Only the process dies.
+    Process,
+}
+
+pub struct Machine<S> {
+    pub now: Instant,
+    pub bays: Vec<Bay>,
+    pub system: Option<S>,
+    /// Bay of each driver index.
+    wiring: Vec<usize>,
+    pub happenings: VecDeque<Happening>,
+    pub trace: Trace,
+    pub coverage: Coverage,
+    /// Drive operations begun or finished until the machine stops dead.
+    pub fuse: Option<u64>,
+    /// Drive operations so far, submissions and completions.
+    pub operations: u64,
+    actions: Vec<Action>,
+    finished: Vec<Completion>,
+    burnt: bool,
+}
+
+impl<S: System> Machine<S> {
+    pub fn new(trace: Trace) -> Machine<S> {
+        Machine {
+            now: Instant(1_000_000),
+            bays: Vec::new(),
+            system: None,
+            wiring: Vec::new(),
+            happenings: VecDeque::new(),
+            trace,
+            coverage: Coverage::default(),
+            fuse: None,
+            operations: 0,
+            actions: Vec::new(),
+            finished: Vec::new(),
+            burnt: false,
+        }
+    }
+
+    /// Puts a drive into a new bay.
+    pub fn add_bay(&mut self, drive: SimulatedDrive, plan: &FaultPlan, enclosure: u32) -> usize {
+        let number = self.bays.len();
+        let mut identity = [0; 16];
+        identity[0] = number as u8 + 1;
+        identity[15] = 0xD1;
+        self.bays.push(Bay {
+            drive: Faulty::new(drive, plan, number),
+            identity: DriveId(identity),
+            enclosure,
+            name: format!("bay-{number}"),
+            present: true,
+            wired: None,
+            earlier: None,
+        });
+        number
+    }
+
+    fn wire(&mut self, order: &[usize]) -> Vec<Attached> {
+        self.bays.iter_mut().for_each(|bay| bay.wired = None);
+        self.wiring = order.to_vec();
+        order
+            .iter()
+            .enumerate()
+            .map(|(index, &bay)| {
+                let bay = &mut self.bays[bay];
+                bay.wired = Some(index);
+                Attached { geometry: bay.drive.geometry(), name: bay.name.clone(), enclosure: bay.enclosure }
+            })
+            .collect()
+    }
+
+    /// Creates a pool on the drives of these bays.
+    pub fn create(&mut self, options: CreateOptions, open: OpenOptions, order: &[usize]) {
+        let attached = self.wire(order);
+        self.trace.note(self.now, "create a pool on {} drives", &[order.len() as u64]);
+        self.burnt = false;
+        self.system = Some(S::create(options, open, attached, self.now));
+    }
+
+    /// Opens the pool on the drives of these bays.
+    pub fn open(&mut self, options: OpenOptions, order: &[usize]) {
+        let attached = self.wire(order);
+        self.trace.note(
+            self.now,
+            "open the pool on {} drives, first bay {}",
+            &[order.len() as u64, order.first().map_or(0, |bay| *bay as u64)],
+        );
+        self.burnt = false;
+        self.system = Some(S::open(options, attached, self.now));
+    }
+
+    /// Present drives, in an order of chance: which index a drive has must not matter.
+    pub fn present(&self, dice: &mut Dice) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.bays.len()).filter(|bay| self.bays[*bay].present).collect();
+        dice.shuffle(&mut order);
+        order
+    }
+
+    pub fn state(&self) -> State {
+        self.system.as_ref().map_or(State::Closed, |system| system.state().clone())
+    }
+
+    pub fn submit(&mut self, volume: VolumeId, request: Request) {
+        if let Some(system) = &mut self.system {
+            system.event(Event::Submit { volume, request });
+        }
+    }
+
+    pub fn command(&mut self, id: u64, command: Command) {
+        self.trace.say(self.now, format!("command {id}: {command:?}"));
+        if let Some(system) = &mut self.system {
+            system.event(Event::Command { id, command });
+        }
+    }
+
+    /// Takes a drive away while the system runs.
+    pub fn detach(&mut self, bay: usize) {
+        self.trace.note(self.now, "drive in bay {} leaves", &[bay as u64]);
+        let now = self.now;
+        let place = &mut self.bays[bay];
+        place.present = false;
+        place.drive.advance(now);
+        place.drive.unplug();
+        let Some(index) = place.wired.take() else { return };
+        place.drive.reap(now, &mut self.finished);
+        if let Some(system) = &mut self.system {
+            for completion in self.finished.drain(..) {
+                system.event(Event::Completed { drive: index, completion });
+            }
+            system.event(Event::Detach { drive: index });
+        }
+        self.finished.clear();
+    }
+
+    /// The drive of a bay is there again, or new. The running system is told. Returns its index there.
+    pub fn attach(&mut self, bay: usize) -> Option<usize> {
+        self.trace.note(self.now, "drive in bay {} is attached", &[bay as u64]);
+        let place = &mut self.bays[bay];
+        place.present = true;
+        place.drive.inner_mut().plug();
+        let attached =
+            Attached { geometry: place.drive.geometry(), name: place.name.clone(), enclosure: place.enclosure };
+        let system = self.system.as_mut()?;
+        let index = self.wiring.len();
+        place.wired = Some(index);
+        self.wiring.push(bay);
+        system.event(Event::Attach(attached));
+        Some(index)
+    }
+
+    fn burn(&mut self) -> bool {
+        self.operations += 1;
+        if let Some(fuse) = &mut self.fuse {
+            *fuse = fuse.saturating_sub(1);
+            if *fuse == 0 {
+                self.burnt = true;
+                self.fuse = None;
+            }
+        }
+        self.burnt
+    }
+
+    /// Lets the system run and carries out what it wants.
+    fn settle(&mut self) {
+        let Some(system) = &mut self.system else { return };
+        system.run(self.now);
+        let mut actions = std::mem::take(&mut self.actions);
+        system.actions(&mut actions);
+        for action in actions.drain(..) {
+            if self.burnt {
+                continue;
+            }
+            match action {
+                Action::Drive { drive, request } => self.hand_over(drive, request),
+                Action::Finished { volume, completion } => {
+                    let fault = completion.result.as_ref().err().map_or(0, |error| 1 + error.fault as u64);
+                    self.trace.note(
+                        self.now,
+                        "host operation {} of volume {} ends, fault {}",
+                        &[completion.tag, u64::from(volume.0), fault],
+                    );
+                    self.happenings.push_back(Happening::Finished { volume, completion });
+                }
+                Action::Reply { id, reply } => {
+                    match &reply {
+                        Ok(_) => self.trace.note(self.now, "reply {}: done", &[id]),
+                        Err(error) => self.trace.say(self.now, format!("reply {id}: {error:?}")),
+                    }
+                    self.happenings.push_back(Happening::Reply { id, reply });
+                }
+                Action::Alarm(alarm) => {
+                    self.trace.say(self.now, format!("alarm {:?}: {}", alarm.kind, alarm.message));
+                    self.coverage.count(format!("alarm {:?}", alarm.kind));
+                    self.happenings.push_back(Happening::Alarm(alarm));
+                }
+            }
+        }
+        self.actions = actions;
+    }
+
+    fn hand_over(&mut self, index: usize, request: Request) {
+        let bay = self.wiring[index];
+        let (sentence, class) = match &request.op {
+            Op::Read { .. } => ("drive {} read {} at {} length {}", "drive reads"),
+            Op::Write { fua: true, .. } => ("drive {} fua write {} at {} length {}", "drive fua writes"),
+            Op::Write { .. } => ("drive {} write {} at {} length {}", "drive writes"),
+            Op::Zero { .. } => ("drive {} zero {} at {} length {}", "drive zeroings"),
+            Op::Flush => ("drive {} flush {}", "drive flushes"),
+            Op::Discard { .. } => ("drive {} discard {} at {} length {}", "drive discards"),
+            Op::Extents { .. } => ("drive {} extents {} at {} length {}", "drive extents"),
+        };
+        let (at, length) = request.op.range().unwrap_or((0, 0));
+        self.trace.note(self.now, sentence, &[bay as u64, request.tag, at, length]);
+        self.coverage.count(class);
+        let place = &mut self.bays[bay];
+        place.drive.advance(self.now);
+        place.drive.submit(request);
+        place.drive.kick();
+        self.drain_records(bay);
+        self.burn();
+    }
+
+    fn drain_records(&mut self, bay: usize) {
+        for record in self.bays[bay].drive.decider().take_records() {
+            self.coverage.count(format!("fault {:?}", record.kind));
+            self.trace.say(self.now, format!("FAULT {record}"));
+        }
+    }
+
+    /// Notes faults that the world brought about outside an operation.
+    pub fn note_faults(&mut self) {
+        (0..self.bays.len()).for_each(|bay| self.drain_records(bay));
+    }
+
+    /// One step of the world, not beyond `limit`.
+    pub fn step(&mut self, limit: Instant) -> Step {
+        self.settle();
+        if self.burnt {
+            self.system = None;
+            return Step::Crash;
+        }
+        if !self.happenings.is_empty() {
+            return Step::Event;
+        }
+        let next = self
+            .bays
+            .iter()
+            .enumerate()
+            .filter(|(_, bay)| bay.wired.is_some())
+            .filter_map(|(index, bay)| Some((bay.drive.next_event()?, index)))
+            .min();
+        let wake = self.system.as_ref().and_then(System::next_wake);
+        match (next, wake) {
+            (Some((at, bay)), wake) if at <= limit && wake.is_none_or(|wake| at <= wake) => {
+                self.now = self.now.max(at);
+                self.reap(bay);
+                if self.burnt {
+                    self.system = None;
+                    return Step::Crash;
+                }
+                Step::Event
+            }
+            (_, Some(wake)) if wake <= limit => {
+                self.now = self.now.max(wake);
+                Step::Event
+            }
+            _ => {
+                self.now = self.now.max(limit);
+                Step::Idle
+            }
+        }
+    }
+
+    fn reap(&mut self, bay: usize) {
+        let Some(index) = self.bays[bay].wired else { return };
+        let mut finished = std::mem::take(&mut self.finished);
+        self.bays[bay].drive.reap(self.now, &mut finished);
+        for completion in finished.drain(..) {
+            if self.burnt {
+                continue;
+            }
+            let fault = completion.result.as_ref().err().map_or(0, |error| 1 + fault_number(error.fault));
+            self.trace.note(self.now, "drive {} ends {}, fault {}", &[bay as u64, completion.tag, fault]);
+            if self.burn() {
+                continue;
+            }
+            if let Some(system) = &mut self.system {
+                system.event(Event::Completed { drive: index, completion });
+            }
+        }
+        self.finished = finished;
+    }
+
+    /// The machine has stopped: what the drives make of it.
+    pub fn crash(&mut self, kind: CrashKind, dice: &mut Dice) {
+        self.system = None;
+        self.burnt = false;
+        self.fuse = None;
+        self.happenings.clear();
+        for bay in &mut self.bays {
+            bay.wired = None;
+            bay.drive.advance(self.now);
+            match kind {
+                CrashKind::Power => bay.drive.power_cut(dice),
+                CrashKind::Process => {
+                    bay.drive.inner_mut().orphan();
+                    bay.drive.forget();
+                }
+            }
+        }
+        self.wiring.clear();
+        let (sentence, name) = match kind {
+            CrashKind::Power => ("power cut", "crash by power cut"),
+            CrashKind::Process => ("the process is killed", "crash by kill"),
+        };
+        self.trace.note(self.now, sentence, &[]);
+        self.coverage.count(name);
+        // The clock of a machine that restarts has moved on.
+        self.now = Instant(self.now.0 + 1_000_000 + dice.below(1_000_000_000));
+    }
+
+    /// A closed system is put away in peace.
+    pub fn put_away(&mut self) {
+        self.system = None;
+        self.happenings.clear();
+        self.wiring.clear();
+        for bay in &mut self.bays {
+            bay.wired = None;
+            bay.drive.inner_mut().orphan();
+            bay.drive.forget();
+        }
+    }
+
+    /// A hash of everything durable on every drive, and of everything that happened.
+    pub fn hash(&self) -> u64 {
+        self.bays.iter().fold(self.trace.hash(), |hash, bay| {
+            stele_ground::digest::context(hash, bay.drive.inner().platter().hash())
+        })
+    }
+}
+
+fn fault_number(fault: MediaFault) -> u64 {
+    fault as u64
+}

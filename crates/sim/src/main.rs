@@ -1,0 +1,128 @@
+//! `stele-sim`: runs seeds of the world until told otherwise; `./x soak` spawns it.
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use stele_sim::coverage::Coverage;
+use stele_sim::run::{replay, run_many, run_pool_seed, usual_tail};
+
+const HELP: &str = "\
+Runs pools in the simulated world under seeds, each twice, against the oracle.
+
+usage: stele-sim [--seeds N] [--from S] [--threads T] [--trace] [--lines L] [--keep-going]
+
+  --seeds N      how many seeds (default 1000)
+  --from S       the first seed (default 0)
+  --threads T    seeds run at once (default: all processors)
+  --trace        show the last lines of a failing seed's trace; with one seed, also of a passing one
+  --lines L      how many lines (default 60)
+  --keep-going   do not stop at the first failing seed
+
+Exit code 0 if every seed passed, 1 if one failed, 2 for wrong arguments.
+
+examples:
+  stele-sim --seeds 5000
+  stele-sim --seeds 1 --from 4711 --trace --lines 400";
+
+struct Options {
+    seeds: u64,
+    from: u64,
+    threads: usize,
+    trace: bool,
+    lines: usize,
+    keep_going: bool,
+}
+
+fn options() -> Result<Option<Options>, String> {
+    let mut options = Options {
+        seeds: 1000,
+        from: 0,
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        trace: false,
+        lines: usual_tail(),
+        keep_going: false,
+    };
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        let mut number = || {
+            let text = words.next().ok_or_else(|| format!("{word} wants a number"))?;
+            text.parse::<u64>().map_err(|_| format!("{word} wants a number, not '{text}'"))
+        };
+        match word.as_str() {
+            "--seeds" => options.seeds = number()?,
+            "--from" => options.from = number()?,
+            "--threads" => options.threads = number()?.max(1) as usize,
+            "--lines" => options.lines = number()? as usize,
+            "--trace" => options.trace = true,
+            "--keep-going" => options.keep_going = true,
+            "--help" | "-h" => return Ok(None),
+            other => return Err(format!("unknown argument '{other}'; see --help")),
+        }
+    }
+    Ok(Some(options))
+}
+
+fn main() -> ExitCode {
+    let options = match options() {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        Err(message) => {
+            eprintln!("stele-sim: {message}");
+            return ExitCode::from(2);
+        }
+    };
+    // An invariant that breaks is reported with its seed; the usual message would only come between.
+    if !options.trace {
+        std::panic::set_hook(Box::new(|_| {}));
+    }
+    soak(&options)
+}
+
+fn soak(options: &Options) -> ExitCode {
+    let begun = Instant::now();
+    let mut last = begun;
+    let mut coverage = Coverage::default();
+    let (mut done, mut events, mut failed) = (0u64, 0u64, Vec::new());
+    let seeds = options.from..options.from.saturating_add(options.seeds);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let keep_going = options.keep_going;
+    let run = |seed| {
+        if stop.load(std::sync::atomic::Ordering::Relaxed) { None } else { Some(run_pool_seed(seed, options.lines)) }
+    };
+    run_many(seeds, options.threads, run, |verdict| {
+        let Some(verdict) = verdict else { return };
+        done += 1;
+        events += verdict.events;
+        coverage.merge(&verdict.coverage);
+        if let Some(failure) = &verdict.failure {
+            println!("seed {} ({:?}) FAILED: {failure}", verdict.seed, verdict.campaign);
+            println!("  repeat it with: {} --trace", replay(verdict.seed));
+            failed.push(verdict.seed);
+            if !keep_going {
+                stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        if options.trace && (verdict.failure.is_some() || options.seeds == 1) {
+            verdict.tail.iter().for_each(|line| println!("  {line}"));
+        }
+        if last.elapsed().as_secs() >= 5 {
+            last = Instant::now();
+            let rate = done as f64 * 60.0 / begun.elapsed().as_secs_f64();
+            println!("{done} of {} seeds, {rate:.0} a minute, {} failed", options.seeds, failed.len());
+            // Progress is for people who watch; nobody is helped by an error about it.
+            let _ = std::io::stdout().flush();
+        }
+    });
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("\nwhat happened, and how often:\n{coverage}");
+    println!(
+        "{done} seeds in {seconds:.1} s ({:.0} a minute), {events} events, each seed twice; {} failed",
+        done as f64 * 60.0 / seconds,
+        failed.len()
+    );
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

@@ -1,0 +1,273 @@
+//! The oracle: for each block of a volume the contents that a read may return, by the rules of the promise.
+//!
+//! A write that was acknowledged replaces every write that had ended before it began. A write in flight, or one that
+//! a crash or an error cut off, may or may not have happened, until a read shows which; once a content was seen,
+//! nothing that had ended before that read began may come back. Everything is counted in events of the oracle's own
+//! clock, never in time.
+//!
+//! Every write fills its blocks with its own number and their places, so that one look names the write a block
+//! came from; a block that no write explains was invented.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+/// The number of a write; 0 stands for zeros. Never used twice in a run, except 0.
+pub type Value = u64;
+
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    value: Value,
+    began: u64,
+    /// When it was answered, or cut off; `FLYING` before.
+    ended: u64,
+    /// From when on no new read may return it; `NEVER` while it may.
+    replaced: u64,
+}
+
+const FLYING: u64 = u64::MAX;
+const NEVER: u64 = u64::MAX;
+
+/// How a write came back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Acknowledged,
+    /// It may have happened or not, block by block.
+    Failed,
+}
+
+/// A read that no history explains.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation(pub String);
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The names of operations under way: when they began.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Began(u64);
+
+/// What one volume may hold.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    name: String,
+    unit: usize,
+    blocks: Vec<Vec<Candidate>>,
+    clock: u64,
+    reads: BTreeSet<u64>,
+    /// Damage was said to be beyond what the code tolerates: places where an error is an honest answer.
+    forgiven: bool,
+}
+
+impl Oracle {
+    /// A new volume: zeros. `unit` is the volume's block, the smallest thing written whole.
+    pub fn new(name: impl Into<String>, size: u64, unit: usize) -> Oracle {
+        let zeros = Candidate { value: 0, began: 0, ended: 0, replaced: NEVER };
+        Oracle {
+            name: name.into(),
+            unit,
+            blocks: vec![vec![zeros]; (size / unit as u64) as usize],
+            clock: 1,
+            reads: BTreeSet::new(),
+            forgiven: false,
+        }
+    }
+
+    pub fn unit(&self) -> usize {
+        self.unit
+    }
+
+    pub fn size(&self) -> u64 {
+        (self.blocks.len() * self.unit) as u64
+    }
+
+    /// The volume was made larger: zeros behind.
+    pub fn grow(&mut self, size: u64) {
+        let zeros = Candidate { value: 0, began: self.clock, ended: self.clock, replaced: NEVER };
+        self.blocks.resize((size / self.unit as u64) as usize, vec![zeros]);
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    fn indexes(&self, at: u64, length: u64) -> std::ops::Range<usize> {
+        (at / self.unit as u64) as usize..((at + length) / self.unit as u64) as usize
+    }
+
+    /// A write (or with 0 a zeroing or a discard) was handed over.
+    pub fn begin_write(&mut self, at: u64, length: u64, value: Value) -> Began {
+        let began = self.tick();
+        for index in self.indexes(at, length) {
+            self.blocks[index].push(Candidate { value, began, ended: FLYING, replaced: NEVER });
+        }
+        Began(began)
+    }
+
+    pub fn end_write(&mut self, at: u64, length: u64, began: Began, outcome: Outcome) {
+        let now = self.tick();
+        let oldest = self.oldest_read();
+        for index in self.indexes(at, length) {
+            let block = &mut self.blocks[index];
+            for candidate in block.iter_mut() {
+                if candidate.began == began.0 {
+                    candidate.ended = now;
+                } else if outcome == Outcome::Acknowledged && candidate.ended < began.0 {
+                    candidate.replaced = candidate.replaced.min(now);
+                }
+            }
+            block.retain(|candidate| candidate.replaced >= oldest);
+        }
+    }
+
+    fn oldest_read(&self) -> u64 {
+        self.reads.first().copied().unwrap_or(self.clock)
+    }
+
+    pub fn begin_read(&mut self) -> Began {
+        let began = self.tick();
+        self.reads.insert(began);
+        Began(began)
+    }
+
+    /// The read came back with an error, or not at all.
+    pub fn drop_read(&mut self, began: Began) {
+        self.reads.remove(&began.0);
+    }
+
+    /// The read came back with these bytes: are they explained?
+    pub fn end_read(&mut self, at: u64, bytes: &[u8], began: Began) -> Result<(), Violation> {
+        let now = self.tick();
+        self.reads.remove(&began.0);
+        let oldest = self.oldest_read();
+        let indexes = self.indexes(at, bytes.len() as u64);
+        for (index, content) in indexes.zip(bytes.chunks(self.unit)) {
+            let value = value_of(content, index as u64);
+            let block = &mut self.blocks[index];
+            let possible = |candidate: &Candidate| Some(candidate.value) == value && candidate.replaced >= began.0;
+            let Some(first) = block.iter().filter(|candidate| possible(candidate)).map(|found| found.began).min()
+            else {
+                return Err(Violation(self.explain(index, value, content, began)));
+            };
+            for candidate in block.iter_mut().filter(|candidate| Some(candidate.value) != value) {
+                if candidate.ended < began.0 || candidate.ended < first {
+                    candidate.replaced = candidate.replaced.min(now);
+                }
+            }
+            block.retain(|candidate| candidate.replaced >= oldest);
+        }
+        Ok(())
+    }
+
+    fn explain(&self, index: usize, value: Option<Value>, content: &[u8], began: Began) -> String {
+        let seen = match value {
+            Some(0) => "zeros".to_owned(),
+            Some(value) => format!("write {value}"),
+            None => match claimed(content) {
+                Some((value, place)) => format!("bytes that claim to be write {value} at block {place}"),
+                None => format!("bytes of no write, beginning {:02x?}", &content[..16.min(content.len())]),
+            },
+        };
+        let known: Vec<String> = self.blocks[index]
+            .iter()
+            .map(|candidate| {
+                let ended = if candidate.ended == FLYING { "in flight".into() } else { candidate.ended.to_string() };
+                let gone = if candidate.replaced == NEVER {
+                    String::new()
+                } else {
+                    format!(", replaced at {}", candidate.replaced)
+                };
+                format!("write {} [{}..{ended}{gone}]", candidate.value, candidate.began)
+            })
+            .collect();
+        format!(
+            "volume {}: block {index} (byte {}) was read as {seen} by a read begun at {}; allowed: {}",
+            self.name,
+            index * self.unit,
+            began.0,
+            known.join(", ")
+        )
+    }
+
+    /// A crash: whatever was in flight was cut off and may have happened or not.
+    pub fn crash(&mut self) {
+        let now = self.tick();
+        self.reads.clear();
+        for candidate in self.blocks.iter_mut().flatten().filter(|candidate| candidate.ended == FLYING) {
+            candidate.ended = now;
+        }
+    }
+
+    /// More was taken away than the code tolerates: errors are honest answers from here on. Wrong bytes never are.
+    pub fn forgive(&mut self) {
+        self.forgiven = true;
+    }
+
+    pub fn is_forgiven(&self) -> bool {
+        self.forgiven
+    }
+
+    /// Whether nothing but zeros may be found in the range.
+    pub fn surely_zero(&self, at: u64, length: u64) -> bool {
+        self.indexes(at, length).all(|index| self.blocks[index].iter().all(|candidate| candidate.value == 0))
+    }
+
+    /// Whether zeros may be found everywhere in the range by a read that began then.
+    pub fn may_be_zero(&self, at: u64, length: u64, began: Began) -> bool {
+        self.indexes(at, length).all(|index| {
+            self.blocks[index].iter().any(|candidate| candidate.value == 0 && candidate.replaced >= began.0)
+        })
+    }
+}
+
+/// Fills `bytes`, which begin at block `first`, with the content of write `value`.
+pub fn paint(bytes: &mut [u8], first: u64, unit: usize, value: Value) {
+    for (offset, block) in bytes.chunks_mut(unit).enumerate() {
+        paint_block(block, first + offset as u64, value);
+    }
+}
+
+fn paint_block(block: &mut [u8], index: u64, value: Value) {
+    if value == 0 {
+        return block.fill(0);
+    }
+    let mut word = value.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ index.rotate_left(32);
+    for (n, eight) in block.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+        *eight = match n {
+            0 => value.to_le_bytes(),
+            1 => index.to_le_bytes(),
+            _ => word.to_le_bytes(),
+        };
+        word = word.rotate_left(11).wrapping_add(0x5851_F42D_4C95_7F2D);
+    }
+}
+
+fn claimed(content: &[u8]) -> Option<(Value, u64)> {
+    let (words, _) = content.as_chunks::<8>();
+    match words {
+        [value, place, ..] => {
+            let (value, place) = (u64::from_le_bytes(*value), u64::from_le_bytes(*place));
+            (value < 1 << 40 && place < 1 << 40 && value > 0).then_some((value, place))
+        }
+        _ => None,
+    }
+}
+
+/// The write this content of block `index` comes from; none if not every byte of it does.
+fn value_of(content: &[u8], index: u64) -> Option<Value> {
+    let (words, _) = content.as_chunks::<8>();
+    let first = u64::from_le_bytes(*words.first()?);
+    if first == 0 {
+        return content.iter().all(|byte| *byte == 0).then_some(0);
+    }
+    let mut expected = [0; 4096];
+    let expected = &mut expected[..content.len()];
+    paint_block(expected, index, first);
+    (content == expected).then_some(first)
+}
+
+#[cfg(test)]
+mod tests;

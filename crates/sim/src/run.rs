@@ -1,0 +1,123 @@
+//! Runs seeds: each twice, comparing traces; many in parallel; and says how to repeat what failed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use stele_array::Pool;
+
+use crate::coverage::Coverage;
+use crate::oracle::Violation;
+use crate::setup::{Campaign, Setup};
+use crate::story;
+use crate::system::System;
+use crate::trace::{TAIL, Trace};
+use crate::world::World;
+
+/// What came of one run.
+pub struct Run {
+    pub hash: u64,
+    pub events: u64,
+    pub coverage: Coverage,
+    pub tail: Vec<String>,
+    pub verdict: Result<(), Violation>,
+}
+
+/// What came of one seed.
+pub struct Verdict {
+    pub seed: u64,
+    pub campaign: Campaign,
+    pub events: u64,
+    pub coverage: Coverage,
+    /// What is wrong; none if nothing is.
+    pub failure: Option<String>,
+    pub tail: Vec<String>,
+}
+
+/// One run of a seed against the system `S`.
+pub fn run_once<S: System>(seed: u64, campaign: Campaign, tail: usize) -> Run {
+    run_setup::<S>(seed, Setup::drawn(seed, campaign), tail)
+}
+
+/// One run of a seed on what somebody else set up.
+pub fn run_setup<S: System>(seed: u64, setup: Setup, tail: usize) -> Run {
+    let campaign = setup.campaign;
+    let mut world = World::<S>::new(seed, setup, Trace::new(tail));
+    let verdict = match catch_unwind(AssertUnwindSafe(|| story::run(&mut world))) {
+        Ok(verdict) => verdict,
+        Err(panic) => {
+            let message = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("a panic without words");
+            Err(Violation(format!("an invariant broke: {message}")))
+        }
+    };
+    world.machine.coverage.count(format!("seeds {campaign:?}"));
+    Run {
+        hash: world.machine.hash(),
+        events: world.machine.trace.events(),
+        coverage: std::mem::take(&mut world.machine.coverage),
+        tail: world.machine.trace.tail().collect(),
+        verdict,
+    }
+}
+
+/// A seed, run twice.
+pub fn run_seed<S: System>(seed: u64, campaign: Campaign, tail: usize) -> Verdict {
+    let first = run_once::<S>(seed, campaign, tail);
+    let second = run_once::<S>(seed, campaign, tail);
+    let mut failure = first.verdict.err().map(|violation| violation.0);
+    if failure.is_none() && (first.hash, first.events) != (second.hash, second.events) {
+        failure = Some(format!(
+            "two runs of the seed differ: {} events with hash {:016x}, then {} with {:016x}",
+            first.events, first.hash, second.events, second.hash
+        ));
+    }
+    Verdict { seed, campaign, events: first.events, coverage: first.coverage, failure, tail: first.tail }
+}
+
+/// A seed of the pool, in the campaign that belongs to it.
+pub fn run_pool_seed(seed: u64, tail: usize) -> Verdict {
+    run_seed::<Pool>(seed, Campaign::of(seed), tail)
+}
+
+/// The line that repeats a seed.
+pub fn replay(seed: u64) -> String {
+    format!("./x soak --seeds 1 --from {seed}")
+}
+
+/// Runs `seeds` on so many threads; `each` is called as they end. The order of ends is not that of seeds.
+pub fn run_many<T: Send>(
+    seeds: std::ops::Range<u64>,
+    threads: usize,
+    run: impl Fn(u64) -> T + Sync,
+    mut each: impl FnMut(T),
+) {
+    let next = std::sync::atomic::AtomicU64::new(seeds.start);
+    let (sender, receiver) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            let (sender, next, run, end) = (sender.clone(), &next, &run, seeds.end);
+            scope.spawn(move || {
+                loop {
+                    let seed = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    if seed >= end || sender.send(run(seed)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        receiver.into_iter().for_each(&mut each);
+    });
+}
+
+/// Lines of the trace that a failure shows.
+pub fn usual_tail() -> usize {
+    TAIL
+}
+
+#[cfg(test)]
+mod mirror;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,578 @@
+//! The world of one seed: a machine, its hosts, and the loop in which they meet.
+//!
+//! Safety is judged at every answer. Whatever the story does (see [`crate::story`]), the world brings the pool back
+//! after each crash and compares what it finds with what it promised.
+
+use std::collections::BTreeMap;
+
+use stele_array::{
+    ArrayError, Command, CreateOptions, OpenOptions, PoolStatus, Reply, State, VolumeSpec, VolumeStatus,
+};
+use stele_ground::{Dice, Duration, Instant, PoolId};
+use stele_media::faulty::{FaultKind, FaultPlan};
+use stele_media::simulated::{Plain, SimulatedDrive};
+use stele_media::{Drive, Geometry};
+
+use crate::atlas::Atlas;
+use crate::host::{Excuse, Host};
+use crate::machine::{CrashKind, Happening, Machine, Step};
+use crate::oracle::Violation;
+use crate::setup::{Campaign, Setup};
+use crate::system::System;
+use crate::trace::Trace;
+
+/// An operation, a command or an opening that takes longer than this is stuck. Virtual time.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// More events than any healthy seed needs.
+const EVENTS_MAX: u64 = 6_000_000;
+
+/// Events without the clock moving: a livelock.
+const STANDSTILL_MAX: u64 = 400_000;
+
+/// What came of waiting for something.
+#[derive(Debug)]
+pub enum Outcome<T> {
+    Reached(T),
+    /// The machine crashed meanwhile, and is up again.
+    Crashed,
+}
+
+/// What a volume should be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Exists,
+    /// A command that creates it was cut off.
+    MayExist,
+    /// A command that deletes it was cut off.
+    MayBeGone,
+}
+
+pub struct World<S> {
+    pub setup: Setup,
+    pub machine: Machine<S>,
+    pub atlas: Atlas,
+    pub plan: FaultPlan,
+    pub hosts: BTreeMap<String, Host>,
+    fates: BTreeMap<String, (Fate, VolumeSpec)>,
+    /// Sizes asked for by a resize that was cut off.
+    grown: BTreeMap<String, u64>,
+    /// Decides what happens in the story; hosts, drives and crashes have dice of their own.
+    pub dice: Dice,
+    pub crash_dice: Dice,
+    tags: u64,
+    values: u64,
+    replies: BTreeMap<u64, Result<Reply, ArrayError>>,
+    still: (Instant, u64),
+    /// Bays whose drives are the pool's, in no particular order.
+    pub members: Vec<usize>,
+    /// What befalls the drives between a crash and the next start.
+    pub at_next_crash: Vec<FaultKind>,
+    pub volumes_made: u64,
+    /// The open pool refused to serve, honestly.
+    pub refused: Option<ArrayError>,
+}
+
+impl<S: System> World<S> {
+    pub fn new(seed: u64, setup: Setup, trace: Trace) -> World<S> {
+        let mut dice = Dice::new(seed);
+        let atlas = Atlas::new(if setup.campaign == Campaign::Crashes { 0 } else { setup.tolerance });
+        let plan = plan_of(&mut dice, &setup, &atlas);
+        let mut world = World {
+            machine: Machine::new(trace),
+            atlas,
+            plan,
+            hosts: BTreeMap::new(),
+            fates: BTreeMap::new(),
+            grown: BTreeMap::new(),
+            crash_dice: dice.fork(),
+            tags: 0,
+            values: 0,
+            replies: BTreeMap::new(),
+            still: (Instant(0), 0),
+            members: Vec::new(),
+            at_next_crash: Vec::new(),
+            volumes_made: 0,
+            refused: None,
+            dice,
+            setup,
+        };
+        let enclosures = world.setup.enclosures.clone();
+        world.members = enclosures.into_iter().map(|enclosure| world.new_bay(enclosure)).collect();
+        world
+    }
+
+    /// A bay with a new, empty drive.
+    pub fn new_bay(&mut self, enclosure: u32) -> usize {
+        let geometry = Geometry { size: self.setup.drive_size, block: self.setup.drive_block };
+        let model = Box::new(Plain::flash(self.dice.fork()));
+        let drive = SimulatedDrive::new(geometry, self.setup.tear, model);
+        self.machine.add_bay(drive, &self.plan, enclosure)
+    }
+
+    pub fn arm(&mut self, armed: bool) {
+        self.machine.bays.iter_mut().for_each(|bay| bay.drive.decider().arm(armed));
+    }
+
+    fn open_options(&mut self) -> OpenOptions {
+        OpenOptions { seed: self.crash_dice.roll(), ..self.setup.open.clone() }
+    }
+
+    /// Creates the pool, then its volumes.
+    pub fn begin(&mut self) -> Result<(), Violation> {
+        self.arm(false);
+        let options = CreateOptions {
+            pool: PoolId([0x51; 16]),
+            name: "world".into(),
+            drives: self.members.iter().map(|bay| self.machine.bays[*bay].identity).collect(),
+            seed: self.dice.roll(),
+            log: Some(self.setup.log),
+            spare_drives: self.setup.spare_drives,
+            created: 1_700_000_000,
+        };
+        let open = self.open_options();
+        let members = self.members.clone();
+        self.machine.create(options, open, &members);
+        let deadline = self.machine.now + PATIENCE;
+        while self.machine.state() == State::Starting {
+            if self.machine.now >= deadline {
+                return Err(Violation("the pool was not created in time".into()));
+            }
+            self.turn(deadline)?;
+        }
+        if let State::Failed(error) = self.machine.state() {
+            return Err(Violation(format!("the pool could not be created: {error}")));
+        }
+        for spec in self.setup.volumes.clone() {
+            self.volumes_made += 1;
+            self.create_volume(spec)?;
+        }
+        Ok(())
+    }
+
+    /// Creates a volume and gives it a host.
+    pub fn create_volume(&mut self, spec: VolumeSpec) -> Result<(), Violation> {
+        self.fates.insert(spec.name.clone(), (Fate::MayExist, spec.clone()));
+        match self.ask(Command::CreateVolume(spec.clone()))? {
+            Outcome::Reached(Ok(Reply::Volume(status))) => {
+                self.adopt(&status)?;
+                Ok(())
+            }
+            Outcome::Reached(Ok(reply)) => Err(Violation(format!("CreateVolume was answered with {reply:?}"))),
+            Outcome::Reached(Err(error)) => {
+                self.fates.remove(&spec.name);
+                self.machine.coverage.count("volume creation refused");
+                match error {
+                    ArrayError::Full(_) | ArrayError::Degraded(_) => Ok(()),
+                    _ if self.atlas.is_beyond() || self.atlas.is_hurt() => Ok(()),
+                    error => Err(Violation(format!("volume {} could not be created: {error:?}", spec.name))),
+                }
+            }
+            Outcome::Crashed => Ok(()),
+        }
+    }
+
+    fn adopt(&mut self, status: &VolumeStatus) -> Result<(), Violation> {
+        let name = status.spec.name.clone();
+        let Some((fate, spec)) = self.fates.get_mut(&name) else {
+            return Err(Violation(format!("volume {name} came back from the dead, or was never asked for")));
+        };
+        *fate = Fate::Exists;
+        let known = spec.clone();
+        let host = match self.hosts.entry(name.clone()) {
+            std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
+            std::collections::btree_map::Entry::Vacant(free) => {
+                self.machine.coverage.count("volumes created");
+                free.insert(Host::new(status.id, known, &mut self.dice))
+            }
+        };
+        if let Some(size) = self.grown.remove(&name)
+            && status.spec.size.0 == size
+        {
+            host.grow(size);
+        }
+        host.paused = false;
+        let same = VolumeSpec { owner: None, ..status.spec.clone() } == VolumeSpec { owner: None, ..host.spec.clone() };
+        if !same || status.id != host.id {
+            return Err(Violation(format!("volume {name} is now {:?}, was {:?}", status.spec, host.spec)));
+        }
+        Ok(())
+    }
+
+    /// Deletes a volume, once nothing is in flight on it.
+    pub fn delete_volume(&mut self, name: &str) -> Result<(), Violation> {
+        if let Outcome::Crashed = self.drain_host(name)? {
+            return Ok(());
+        }
+        if let Some((fate, _)) = self.fates.get_mut(name) {
+            *fate = Fate::MayBeGone;
+        }
+        match self.ask(Command::DeleteVolume { name: name.into() })? {
+            Outcome::Reached(Ok(_)) => {
+                self.hosts.remove(name);
+                self.fates.remove(name);
+                self.machine.coverage.count("volumes deleted");
+            }
+            Outcome::Reached(Err(error)) => {
+                if !self.atlas.is_beyond() {
+                    return Err(Violation(format!("volume {name} could not be deleted: {error:?}")));
+                }
+                if let Some(host) = self.hosts.get_mut(name) {
+                    host.paused = false;
+                }
+            }
+            Outcome::Crashed => {}
+        }
+        Ok(())
+    }
+
+    /// Makes a volume larger.
+    pub fn grow_volume(&mut self, name: &str, size: u64) -> Result<(), Violation> {
+        if let Outcome::Crashed = self.drain_host(name)? {
+            return Ok(());
+        }
+        self.grown.insert(name.into(), size);
+        let command = Command::ResizeVolume { name: name.into(), size: stele_ground::Bytes(size) };
+        let outcome = self.ask(command)?;
+        if let Outcome::Reached(reply) = outcome {
+            self.grown.remove(name);
+            if let Some(host) = self.hosts.get_mut(name) {
+                host.paused = false;
+                if reply.is_ok() {
+                    host.grow(size);
+                    self.machine.coverage.count("volumes grown");
+                }
+            }
+            match reply {
+                Ok(_) | Err(ArrayError::Full(_) | ArrayError::Degraded(_)) => {}
+                Err(_) if self.atlas.is_beyond() => {}
+                Err(error) => return Err(Violation(format!("volume {name} could not grow: {error:?}"))),
+            }
+        }
+        Ok(())
+    }
+
+    fn drain_host(&mut self, name: &str) -> Result<Outcome<()>, Violation> {
+        if let Some(host) = self.hosts.get_mut(name) {
+            host.paused = true;
+        }
+        let deadline = self.machine.now + PATIENCE;
+        while self.hosts.get(name).is_some_and(|host| host.in_flight() > 0) {
+            if let Outcome::Crashed = self.turn(deadline)? {
+                if let Some(host) = self.hosts.get_mut(name) {
+                    host.paused = false;
+                }
+                return Ok(Outcome::Crashed);
+            }
+            if self.machine.now >= deadline {
+                return Err(Violation(format!("{name}: operations in flight do not end")));
+            }
+        }
+        Ok(Outcome::Reached(()))
+    }
+
+    /// Waits until nothing is in flight on a volume. True if the machine crashed in between (and is up again).
+    pub fn drain(&mut self, name: &str) -> Result<bool, Violation> {
+        Ok(matches!(self.drain_host(name)?, Outcome::Crashed))
+    }
+
+    /// Hosts work for so long. True if the machine crashed in between (and is up again).
+    pub fn work(&mut self, span: Duration) -> Result<bool, Violation> {
+        let end = self.machine.now + span;
+        while self.machine.now < end {
+            if let Outcome::Crashed = self.turn(end)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Gives a command and waits for its answer, while hosts go on.
+    pub fn ask(&mut self, command: Command) -> Result<Outcome<Result<Reply, ArrayError>>, Violation> {
+        self.tags += 1;
+        let id = self.tags;
+        let what = format!("{command:?}");
+        self.machine.command(id, command);
+        let deadline = self.machine.now + PATIENCE;
+        loop {
+            if let Some(reply) = self.replies.remove(&id) {
+                return Ok(Outcome::Reached(reply));
+            }
+            if let Outcome::Crashed = self.turn(deadline)? {
+                return Ok(Outcome::Crashed);
+            }
+            if self.machine.now >= deadline {
+                return Err(Violation(format!("no answer to {what}")));
+            }
+        }
+    }
+
+    pub fn status(&mut self) -> Result<Outcome<PoolStatus>, Violation> {
+        match self.ask(Command::Status)? {
+            Outcome::Reached(Ok(Reply::Status(status))) => Ok(Outcome::Reached(*status)),
+            Outcome::Reached(other) => Err(Violation(format!("Status was answered with {other:?}"))),
+            Outcome::Crashed => Ok(Outcome::Crashed),
+        }
+    }
+
+    /// One event, not beyond `limit`.
+    fn turn(&mut self, limit: Instant) -> Result<Outcome<()>, Violation> {
+        let mut limit = limit;
+        if let State::Ready { read_only } = self.machine.state() {
+            limit = self.issue(limit, read_only);
+        }
+        let step = self.machine.step(limit);
+        self.absorb()?;
+        self.watch()?;
+        if step == Step::Crash {
+            self.crash_and_recover()?;
+            return Ok(Outcome::Crashed);
+        }
+        if let State::Failed(error) = self.machine.state()
+            && !self.atlas.is_beyond()
+        {
+            return Err(Violation(format!("the pool has failed: {error}")));
+        }
+        Ok(Outcome::Reached(()))
+    }
+
+    /// Lets hosts that want to issue do so; returns when the next wants to, at most `limit`.
+    fn issue(&mut self, limit: Instant, read_only: bool) -> Instant {
+        let now = self.machine.now;
+        let mut next = limit;
+        if read_only || self.refused.is_some() {
+            return next;
+        }
+        for host in self.hosts.values_mut() {
+            while let Some(at) = host.next_at() {
+                if at > now {
+                    next = next.min(at);
+                    break;
+                }
+                self.tags += 1;
+                self.values += 1;
+                let request = host.issue(now, self.tags, self.values, &mut self.machine.coverage);
+                let (at, length) = request.op.range().unwrap_or((0, 0));
+                self.machine.trace.note(
+                    now,
+                    "host operation {} of volume {} begins at {} length {} value {}",
+                    &[self.tags, u64::from(host.id.0), at, length, self.values],
+                );
+                self.machine.submit(host.id, request);
+            }
+        }
+        next
+    }
+
+    fn absorb(&mut self) -> Result<(), Violation> {
+        let excuse = Excuse { full: self.atlas.is_hurt(), anything: self.atlas.is_beyond() };
+        while let Some(happening) = self.machine.happenings.pop_front() {
+            match happening {
+                Happening::Finished { volume, completion } => {
+                    let Some(host) = self.hosts.values_mut().find(|host| host.id == volume) else {
+                        return Err(Violation(format!("an answer for {volume}, which does not exist")));
+                    };
+                    host.finished(completion, excuse, &mut self.machine.coverage)?;
+                }
+                Happening::Reply { id, reply } => drop(self.replies.insert(id, reply)),
+                Happening::Alarm(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for things that do not end.
+    fn watch(&mut self) -> Result<(), Violation> {
+        let now = self.machine.now;
+        if self.still.0 == now {
+            self.still.1 += 1;
+            if self.still.1 > STANDSTILL_MAX {
+                return Err(Violation("livelock: events without end at one instant".into()));
+            }
+        } else {
+            self.still = (now, 0);
+        }
+        if self.machine.trace.events() > EVENTS_MAX {
+            return Err(Violation("more events than a healthy run needs".into()));
+        }
+        for host in self.hosts.values() {
+            if let Some(since) = host.waiting_since()
+                && now.since(since) > PATIENCE
+            {
+                return Err(Violation(format!("{}: an operation is not answered", host.spec.name)));
+            }
+        }
+        Ok(())
+    }
+
+    /// The machine stops now, and comes back.
+    pub fn crash_and_recover(&mut self) -> Result<(), Violation> {
+        loop {
+            let kind = if self.crash_dice.one_in(4) { CrashKind::Process } else { CrashKind::Power };
+            self.machine.crash(kind, &mut self.crash_dice);
+            self.replies.clear();
+            self.hosts.values_mut().for_each(Host::crash);
+            crate::story::befall_while_down(self);
+            if self.start()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Opens the pool on what is there, and compares its volumes with what they should be. False if it crashed.
+    pub fn start(&mut self) -> Result<bool, Violation> {
+        self.refused = None;
+        if self.crash_dice.one_in(3) {
+            let sides = 1 << self.crash_dice.below(11);
+            self.machine.fuse = Some(1 + self.crash_dice.below(sides));
+            self.machine.coverage.count("fuse set during recovery");
+        }
+        let options = self.open_options();
+        let order = self.machine.present(&mut self.crash_dice);
+        self.machine.open(options, &order);
+        let deadline = self.machine.now + PATIENCE;
+        loop {
+            match self.machine.state() {
+                State::Starting => {}
+                State::Ready { read_only } => {
+                    if read_only && !self.atlas.is_beyond() {
+                        return Err(Violation("the pool opened read-only within tolerance".into()));
+                    }
+                    break;
+                }
+                State::Failed(error) if self.atlas.is_beyond() => {
+                    self.machine.coverage.count("pool refused to open, honestly");
+                    self.refused = Some(error);
+                    return Ok(true);
+                }
+                State::Failed(error) => return Err(Violation(format!("the pool does not open: {error}"))),
+                State::Closed => return Err(Violation("the pool is closed after opening".into())),
+            }
+            if self.machine.now >= deadline {
+                return Err(Violation("the pool does not open in time".into()));
+            }
+            let step = self.machine.step(deadline);
+            self.absorb()?;
+            self.watch()?;
+            if step == Step::Crash {
+                self.machine.coverage.count("crashes during recovery");
+                return Ok(false);
+            }
+        }
+        self.machine.coverage.count("recoveries");
+        self.reconcile()
+    }
+
+    /// The volumes that are there must be those that should be. False if it crashed.
+    fn reconcile(&mut self) -> Result<bool, Violation> {
+        self.tags += 1;
+        let id = self.tags;
+        self.machine.command(id, Command::ListVolumes);
+        let deadline = self.machine.now + PATIENCE;
+        let volumes = loop {
+            let step = self.machine.step(deadline);
+            self.absorb()?;
+            self.watch()?;
+            match self.replies.remove(&id) {
+                Some(Ok(Reply::Volumes(volumes))) => break volumes,
+                Some(Err(error)) if self.atlas.is_beyond() => {
+                    self.refused = Some(error);
+                    return Ok(true);
+                }
+                Some(other) => return Err(Violation(format!("ListVolumes was answered with {other:?}"))),
+                None => {}
+            }
+            if step == Step::Crash {
+                self.machine.coverage.count("crashes during recovery");
+                return Ok(false);
+            }
+            if self.machine.now >= deadline {
+                return Err(Violation("no answer to ListVolumes".into()));
+            }
+        };
+        let missing: Vec<String> = self
+            .fates
+            .keys()
+            .filter(|name| !volumes.iter().any(|status| status.spec.name == **name))
+            .cloned()
+            .collect();
+        for name in missing {
+            match self.fates.get(&name) {
+                Some((Fate::Exists, _)) if !self.atlas.is_beyond() => {
+                    return Err(Violation(format!("volume {name} is gone")));
+                }
+                _ => {
+                    self.fates.remove(&name);
+                    self.hosts.remove(&name);
+                }
+            }
+        }
+        for status in volumes {
+            self.adopt(&status)?;
+        }
+        Ok(true)
+    }
+
+    /// Reads every volume whole, through the oracle.
+    pub fn look_at_everything(&mut self) -> Result<Outcome<()>, Violation> {
+        let names: Vec<String> = self.hosts.keys().cloned().collect();
+        self.hosts.values_mut().for_each(|host| host.paused = true);
+        for name in &names {
+            if let Outcome::Crashed = self.drain_host(name)? {
+                return Ok(Outcome::Crashed);
+            }
+            let Some(size) = self.hosts.get(name).map(|host| host.spec.size.0) else { continue };
+            let mut at = 0;
+            while at < size {
+                let length = (size - at).min(256 << 10);
+                self.tags += 1;
+                let Some(host) = self.hosts.get_mut(name) else { break };
+                let request = host.look(self.machine.now, self.tags, at, length);
+                let id = host.id;
+                self.machine.submit(id, request);
+                at += length;
+            }
+            let drained = self.drain_host(name)?;
+            if let Outcome::Crashed = drained {
+                return Ok(Outcome::Crashed);
+            }
+        }
+        self.machine.coverage.add("volumes read whole", names.len() as u64);
+        Ok(Outcome::Reached(()))
+    }
+
+    pub fn resume_hosts(&mut self) {
+        self.hosts.values_mut().for_each(|host| host.paused = false);
+    }
+
+    pub fn pause_hosts(&mut self) {
+        self.hosts.values_mut().for_each(|host| host.paused = true);
+    }
+
+    /// The driver index of a present drive's bay, by name, in the order it was attached.
+    pub fn geometry(&self) -> Geometry {
+        self.machine
+            .bays
+            .first()
+            .map_or(Geometry { size: self.setup.drive_size, block: self.setup.drive_block }, |bay| bay.drive.geometry())
+    }
+}
+
+/// Which faults are likely under this seed: a few kinds each, so that no seed drowns.
+fn plan_of(dice: &mut Dice, setup: &Setup, atlas: &Atlas) -> FaultPlan {
+    let mut plan = FaultPlan::new(dice.roll()).permitted_by(atlas.permit());
+    if setup.campaign == Campaign::Crashes {
+        return plan;
+    }
+    for kind in FaultKind::BY_OPERATION {
+        if dice.one_in(3) {
+            let one_in = match kind {
+                FaultKind::LyingFlush => 2 + dice.below(20),
+                FaultKind::Stuck => 400 + dice.below(2_000),
+                _ => 20 << dice.below(5),
+            };
+            plan = plan.rate(kind, one_in);
+        }
+    }
+    plan
+}
