@@ -116,6 +116,8 @@ pub struct Options {
     pub frame_cache: Bytes,
     /// Unwrapped object keys kept; about 200 bytes each.
     pub key_cache: usize,
+    /// Answers reads and refuses every change with `ReadOnly`: how a command without a server opens the store.
+    pub read_only: bool,
 }
 
 impl Default for Options {
@@ -125,6 +127,7 @@ impl Default for Options {
             in_flight: Bytes(96 << 20),
             frame_cache: Bytes(64 << 20),
             key_cache: 65_536,
+            read_only: false,
         }
     }
 }
