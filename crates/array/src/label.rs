@@ -256,6 +256,11 @@ impl Labels {
         self.0.sequences.borrow_mut()[usize::from(drive.0)] = sequence;
     }
 
+    /// True when an operator accepted to write with fewer drives than the rules ask for.
+    pub fn overridden(&self) -> bool {
+        self.0.override_quorum
+    }
+
     /// Drives present, not failed or retired, in order of number.
     pub fn usable(&self) -> Vec<DriveNumber> {
         let configuration = self.0.configuration.borrow();

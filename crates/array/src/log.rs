@@ -13,16 +13,32 @@
 //! `trim` is called by the checkpoint only. `pressure` says that a checkpoint is wanted: the ring is filling, or a
 //! member was lost and older groups lie on fewer drives than they should.
 
-use std::cell::RefCell;
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Poll, Waker};
 
-use stele_ground::Bytes;
+use stele_media::Shared;
 
 use crate::ArrayError;
 use crate::io::Io;
 use crate::label::Labels;
 use crate::place::{DriveNumber, Lsn};
-use crate::records::Record;
+use crate::records::{RECORD_MAX, Record};
+use crate::sync::{Mutex, Notify};
+
+pub mod commit;
+pub mod group;
+pub mod membership;
+pub mod recover;
+pub mod ring;
+pub mod scrub;
+pub mod space;
+
+use group::{Buffers, Filling};
+pub use recover::Recovery;
+pub use space::{Purpose, Reservation};
 
 /// Groups on their way at once.
 pub const WINDOW: usize = 4;
@@ -39,193 +55,363 @@ pub struct LogPosition {
     pub previous: u32,
 }
 
-/// Who may use the last part of the ring.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
-    /// A host's write: leaves an eighth of the ring alone.
-    Host,
-    /// Destage, rebuild and administration: leaves room for a checkpoint.
-    Inside,
-    /// What lets the log shrink again: may use all.
-    Checkpoint,
-}
-
-/// Space in the ring that is promised. Flows back when dropped.
-pub struct Reservation {
-    log: Log,
-    bytes: u64,
-}
-
-/// What recovery found out, for alarms and status.
-#[derive(Clone, Default, Debug)]
-pub struct Recovery {
-    pub groups: u64,
-    pub records: u64,
-    /// Groups that some member lacked or had damaged, and that were copied again.
-    pub repaired: u64,
-    /// Members with damaged or missing groups.
-    pub damaged: Vec<DriveNumber>,
-}
-
-/// The log of a pool. Cheap to clone.
-#[derive(Clone)]
-pub struct Log(Rc<RefCell<()>>);
-
-impl Log {
-    /// A new pool's log: chooses the members and puts them into the configuration of `labels` (not yet published),
-    /// and makes a first group durable.
-    pub async fn create(_io: &Io, _labels: &Labels) -> Result<Log, ArrayError> {
-        todo!()
-    }
-
-    /// Reads all replicas from `from` on and hands every durable record to `sink`, in order; then copies live groups to
-    /// members that lack them, flushes, and begins a new epoch (a label commit). `Damaged` names the members when
-    /// a group that was acknowledged is nowhere whole. Nothing is written when `read_only`, and the log then refuses appends.
-    pub async fn recover(
-        _io: &Io,
-        _labels: &Labels,
-        _from: LogPosition,
-        _read_only: bool,
-        _sink: &mut dyn FnMut(Lsn, Record) -> Result<(), ArrayError>,
-    ) -> Result<(Log, Recovery), ArrayError> {
-        todo!()
-    }
-
-    /// Puts the record into the open group, paid from the reservation. Panics when the reservation is too small or
-    /// the record larger than `RECORD_MAX`: both are mistakes of ours. Durable later.
-    pub fn append(&self, _record: &Record, _paid_from: &mut Reservation) -> Lsn {
-        todo!()
-    }
-
-    /// Ring bytes that appending this record may cost at worst.
-    pub fn cost(&self, _record: &Record) -> u64 {
-        todo!()
-    }
-
-    /// As `cost` for a record of so many encoded bytes (`Record::encoded`).
-    pub fn cost_of(&self, _encoded: usize) -> u64 {
-        todo!()
-    }
-
-    /// Answers when every record up to `lsn` is durable on the required members, or the log has stopped.
-    pub async fn durable(&self, _lsn: Lsn) -> Result<(), ArrayError> {
-        todo!()
-    }
-
-    /// The newest LSN known to be durable.
-    pub fn durable_lsn(&self) -> Lsn {
-        todo!()
-    }
-
-    /// The LSN the next record will have.
-    pub fn next_lsn(&self) -> Lsn {
-        todo!()
-    }
-
-    /// Promises ring space, or none when there is not enough now.
-    pub fn try_reserve(&self, _bytes: u64, _purpose: Purpose) -> Option<Reservation> {
-        todo!()
-    }
-
-    /// Waits for ring space, first come first served within a purpose. `Invalid` when the ring can never hold as much,
-    /// `Degraded` when the log has stopped.
-    pub async fn reserve(&self, _bytes: u64, _purpose: Purpose) -> Result<Reservation, ArrayError> {
-        todo!()
-    }
-
-    /// Ring size, bytes live, bytes promised.
-    pub fn size(&self) -> Bytes {
-        todo!()
-    }
-    pub fn used(&self) -> Bytes {
-        todo!()
-    }
-    pub fn reserved(&self) -> Bytes {
-        todo!()
-    }
-
-    /// True when a destage and checkpoint should run now.
-    pub fn wants_checkpoint(&self) -> bool {
-        todo!()
-    }
-
-    /// Answers the next time `wants_checkpoint` becomes true, at once if it is.
-    pub async fn pressure(&self) {
-        todo!()
-    }
-
-    /// The group that holds the record, for the anchor.
-    pub fn position(&self, _lsn: Lsn) -> LogPosition {
-        todo!()
-    }
-
-    /// Everything before the group at `position` is not needed any more. The anchor that says so must be durable.
-    pub fn trim(&self, _position: LogPosition) {
-        todo!()
-    }
-
-    /// Publishes the watermark of all that is durable with an empty group; for idle moments, so that damage to the very
-    /// last group would be noticed. Does nothing when it is published already.
-    pub async fn seal(&self) -> Result<(), ArrayError> {
-        todo!()
-    }
-
-    /// A drive was lost or declared failed: if it is a member, it is replaced.
-    pub fn drive_lost(&self, _drive: DriveNumber) {
-        todo!()
-    }
-
-    /// Drives came or returned: fills up missing members, if any. Answers when done.
-    pub async fn replenish(&self) -> Result<(), ArrayError> {
-        todo!()
-    }
-
-    /// Current members, and how many there should be.
-    pub fn members(&self) -> (Vec<DriveNumber>, usize) {
-        todo!()
-    }
-
-    /// Reads the live part of the ring on every member and repairs what differs; for scrub. Returns groups repaired.
-    pub async fn scrub(&self) -> Result<u64, ArrayError> {
-        todo!()
-    }
-
-    /// Groups written, records, bytes of payload, for counters.
-    pub fn counters(&self) -> LogCounters {
-        todo!()
-    }
-
-    /// Why the log stopped, if it did.
-    pub fn stopped(&self) -> Option<ArrayError> {
-        todo!()
-    }
-}
-
 #[derive(Clone, Copy, Default, Debug)]
 pub struct LogCounters {
     pub groups: u64,
     pub records: u64,
+    /// Bytes of records, once, however many members they went to.
     pub bytes: u64,
     pub epoch_changes: u64,
 }
 
-impl Reservation {
-    pub fn bytes(&self) -> u64 {
-        self.bytes
+/// The log of a pool. Cheap to clone.
+#[derive(Clone)]
+pub struct Log(Rc<Inner>);
+
+struct Inner {
+    io: Io,
+    labels: Labels,
+    state: RefCell<State>,
+    /// Somebody waits for ring space, in order, by purpose.
+    turns: [Mutex; 3],
+    space: Notify,
+    landed: Notify,
+    pressure: Notify,
+    scrubbing: Mutex,
+    buffers: Buffers,
+    waiters: RefCell<BTreeMap<(Lsn, u64), Waker>>,
+    next_waiter: Cell<u64>,
+}
+
+struct State {
+    ring: u64,
+    read_only: bool,
+    members: Vec<DriveNumber>,
+    /// Epoch that new groups carry.
+    epoch: u64,
+    next_lsn: Lsn,
+    durable: Lsn,
+    next_group: u64,
+    /// Highest group durable on all members: what the next group publishes.
+    watermark: u64,
+    /// The next LSN when the last group was a seal.
+    sealed: Lsn,
+    head: u64,
+    previous: u32,
+    /// Groups not trimmed, oldest first.
+    live: VecDeque<Live>,
+    live_bytes: u64,
+    reserved: u64,
+    /// Full groups that wait for a place in the window, then the one being filled.
+    full: VecDeque<Filling>,
+    filling: Option<Filling>,
+    filling_cost: u64,
+    flights: VecDeque<Flight>,
+    kicked: bool,
+    /// An epoch change is under way: nothing departs and nothing is acknowledged.
+    changing: bool,
+    lost: BTreeSet<DriveNumber>,
+    /// Groups below this may lie on fewer members than they should.
+    thin_below: u64,
+    /// A group that must not be trimmed now, since scrub copies it.
+    pinned: Option<u64>,
+    trim_to: u64,
+    stopped: Option<ArrayError>,
+    counters: LogCounters,
+}
+
+/// A group in the ring.
+#[derive(Clone, Copy, Debug)]
+struct Live {
+    sequence: u64,
+    first: Lsn,
+    offset: u64,
+    total: u64,
+    crc: u32,
+    previous: u32,
+}
+
+/// A group on its way to the members.
+struct Flight {
+    sequence: u64,
+    last: Lsn,
+    offset: u64,
+    bytes: Shared,
+    /// Members on which it is durable.
+    held: BTreeSet<DriveNumber>,
+    /// All writes that were begun have answered.
+    landed: bool,
+}
+
+impl Log {
+    fn assemble(io: &Io, labels: &Labels, state: State) -> Log {
+        Log(Rc::new(Inner {
+            io: io.clone(),
+            labels: labels.clone(),
+            state: RefCell::new(state),
+            turns: Default::default(),
+            space: Notify::default(),
+            landed: Notify::default(),
+            pressure: Notify::default(),
+            scrubbing: Mutex::default(),
+            buffers: Buffers::default(),
+            waiters: RefCell::default(),
+            next_waiter: Cell::new(0),
+        }))
     }
 
-    /// Takes a part off; panics when there is not as much.
-    pub fn split(&mut self, bytes: u64) -> Reservation {
-        assert!(bytes <= self.bytes, "a reservation of {} bytes cannot give {bytes}", self.bytes);
-        self.bytes -= bytes;
-        Reservation { log: self.log.clone(), bytes }
+    fn state(&self) -> Ref<'_, State> {
+        self.0.state.borrow()
     }
 
-    pub fn merge(&mut self, mut other: Reservation) {
-        self.bytes += std::mem::take(&mut other.bytes);
+    fn change(&self) -> RefMut<'_, State> {
+        self.0.state.borrow_mut()
+    }
+
+    /// A new pool's log: chooses the members and puts them into the configuration of `labels` (not yet published),
+    /// and makes a first group durable.
+    pub async fn create(io: &Io, labels: &Labels) -> Result<Log, ArrayError> {
+        let members = membership::choose(labels, &[], &BTreeSet::new());
+        membership::enough(labels, &members)?;
+        labels.draft(|configuration| {
+            let epoch = configuration.epoch;
+            configuration.log = vec![crate::label::LogEpoch { epoch, first_group: 1, members: members.clone() }];
+        });
+        let (epoch, ring) = {
+            let configuration = labels.configuration();
+            (configuration.epoch, configuration.log_size.0)
+        };
+        let log = Log::assemble(io, labels, State::new(ring, members, epoch));
+        let mut paid = log.reserve(log.cost(&Record::Checkpoint { sequence: 0 }), Purpose::Checkpoint).await?;
+        let first = log.append(&Record::Checkpoint { sequence: 0 }, &mut paid);
+        log.durable(first).await?;
+        Ok(log)
+    }
+
+    /// Puts the record into the open group, paid from the reservation. Panics when the reservation is too small or
+    /// the record larger than `record_max`: both are mistakes of ours. Durable later.
+    pub fn append(&self, record: &Record, paid_from: &mut Reservation) -> Lsn {
+        let bytes = record.encoded();
+        let cost = group::total(bytes);
+        let mut state = self.change();
+        assert!(!state.read_only, "the log was opened for reading only");
+        assert!(bytes <= state.record_max(), "a record of {bytes} bytes does not fit the log");
+        paid_from.pay(self, cost);
+        state.reserved -= cost;
+        state.filling_cost += cost;
+        let lsn = state.next_lsn;
+        state.next_lsn = lsn.next();
+        let full = state.filling.as_ref().is_some_and(|filling| !filling.fits(bytes));
+        if full && let Some(filling) = state.filling.take() {
+            state.full.push_back(filling);
+        }
+        let filling = state.filling.get_or_insert_with(|| Filling::new(&self.0.buffers, bytes, lsn));
+        filling.push(record, bytes);
+        filling.cost += cost;
+        state.counters.records += 1;
+        state.counters.bytes += bytes as u64;
+        drop(state);
+        self.kick();
+        lsn
+    }
+
+    /// The largest record this log takes, in encoded bytes.
+    pub fn record_max(&self) -> usize {
+        self.state().record_max()
+    }
+
+    /// Answers when every record up to `lsn` is durable on the required members, or the log has stopped.
+    pub async fn durable(&self, lsn: Lsn) -> Result<(), ArrayError> {
+        let mut waiting = Waiting { log: self, key: None };
+        poll_fn(|cx| {
+            let state = self.state();
+            // Records up to `durable` were flushed on every member; see `commit`.
+            if state.durable >= lsn {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(error) = &state.stopped {
+                return Poll::Ready(Err(error.clone()));
+            }
+            assert!(lsn < state.next_lsn, "waiting for {lsn}, which was never appended");
+            let key =
+                *waiting.key.get_or_insert_with(|| (lsn, self.0.next_waiter.replace(self.0.next_waiter.get() + 1)));
+            self.0.waiters.borrow_mut().insert(key, cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// The newest LSN known to be durable.
+    pub fn durable_lsn(&self) -> Lsn {
+        self.state().durable
+    }
+
+    /// The LSN the next record will have.
+    pub fn next_lsn(&self) -> Lsn {
+        self.state().next_lsn
+    }
+
+    /// True when a destage and checkpoint should run now.
+    pub fn wants_checkpoint(&self) -> bool {
+        let state = self.state();
+        let thin = state.live.front().is_some_and(|live| live.sequence < state.thin_below);
+        thin || state.live_bytes + state.filling_cost > state.capacity() / 2
+    }
+
+    /// Answers the next time `wants_checkpoint` becomes true, at once if it is.
+    pub async fn pressure(&self) {
+        loop {
+            let changed = self.0.pressure.changed();
+            if self.wants_checkpoint() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The group that holds the (durable, not trimmed) record, for the anchor.
+    pub fn position(&self, lsn: Lsn) -> LogPosition {
+        let state = self.state();
+        let after = state.live.partition_point(|live| live.first <= lsn);
+        let live = after.checked_sub(1).and_then(|at| state.live.get(at));
+        let live = live.unwrap_or_else(|| panic!("{lsn} is not in the log any more"));
+        LogPosition { lsn: live.first, group: live.sequence, offset: live.offset, previous: live.previous }
+    }
+
+    /// Everything before the group at `position` is not needed any more. The anchor that says so must be durable.
+    pub fn trim(&self, position: LogPosition) {
+        let mut state = self.change();
+        assert!(position.group <= state.watermark, "the log is trimmed only where it is durable");
+        state.trim_to = state.trim_to.max(position.group);
+        state.drop_trimmed();
+        drop(state);
+        self.0.space.wake_all();
+    }
+
+    /// Publishes the watermark of all that is durable with an empty group; for idle moments, so that damage to the very
+    /// last group would be noticed. Does nothing when it is published already, or the ring is full.
+    pub async fn seal(&self) -> Result<(), ArrayError> {
+        {
+            let state = self.state();
+            let idle = state.flights.is_empty() && state.filling.is_none() && state.full.is_empty();
+            if !idle || state.read_only || state.sealed == state.next_lsn {
+                return Ok(());
+            }
+        }
+        let Some(mut paid) = self.try_reserve(self.cost_of(Record::Seal.encoded()), Purpose::Inside) else {
+            return Ok(());
+        };
+        let lsn = self.append(&Record::Seal, &mut paid);
+        self.durable(lsn).await?;
+        self.change().sealed = lsn.next();
+        Ok(())
+    }
+
+    /// Current members, and how many there should be.
+    pub fn members(&self) -> (Vec<DriveNumber>, usize) {
+        (self.state().members.clone(), membership::wanted(&self.0.labels))
+    }
+
+    /// Groups written, records, bytes of payload, for counters.
+    pub fn counters(&self) -> LogCounters {
+        self.state().counters
+    }
+
+    /// Why the log stopped, if it did.
+    pub fn stopped(&self) -> Option<ArrayError> {
+        self.state().stopped.clone()
+    }
+
+    /// Wakes whoever waits for what is durable now, or everybody when the log has stopped.
+    fn wake_waiters(&self) {
+        let (durable, stopped) = {
+            let state = self.state();
+            (state.durable, state.stopped.is_some())
+        };
+        loop {
+            let next = {
+                let mut waiters = self.0.waiters.borrow_mut();
+                let due = waiters.first_key_value().is_some_and(|((lsn, _), _)| stopped || *lsn <= durable);
+                due.then(|| waiters.pop_first()).flatten()
+            };
+            let Some((_, waker)) = next else { return };
+            waker.wake();
+        }
+    }
+
+    /// From here on nothing is acknowledged any more.
+    fn stop(&self, error: ArrayError) {
+        tracing::error!("the log stopped: {error}");
+        self.change().stopped.get_or_insert(error);
+        self.wake_waiters();
+        self.0.space.wake_all();
+        self.0.landed.wake_all();
     }
 }
 
-impl Drop for Reservation {
-    fn drop(&mut self) {}
+struct Waiting<'a> {
+    log: &'a Log,
+    key: Option<(Lsn, u64)>,
 }
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(key) = self.key {
+            self.log.0.waiters.borrow_mut().remove(&key);
+        }
+    }
+}
+
+impl State {
+    /// An empty ring before its first group.
+    fn new(ring: u64, members: Vec<DriveNumber>, epoch: u64) -> State {
+        State {
+            ring,
+            read_only: false,
+            members,
+            epoch,
+            next_lsn: Lsn(1),
+            durable: Lsn(0),
+            next_group: 1,
+            watermark: 0,
+            sealed: Lsn(0),
+            head: 0,
+            previous: 0,
+            live: VecDeque::new(),
+            live_bytes: 0,
+            reserved: 0,
+            full: VecDeque::new(),
+            filling: None,
+            filling_cost: 0,
+            flights: VecDeque::new(),
+            kicked: false,
+            changing: false,
+            lost: BTreeSet::new(),
+            thin_below: 0,
+            pinned: None,
+            trim_to: 0,
+            stopped: None,
+            counters: LogCounters::default(),
+        }
+    }
+
+    fn record_max(&self) -> usize {
+        RECORD_MAX.min((self.ring / 4) as usize - group::HEADER) / 8 * 8
+    }
+
+    /// Ring bytes that may be live: the rest is for the gap at the ring's end, where a group did not fit.
+    fn capacity(&self) -> u64 {
+        self.ring - group::total(self.record_max().max(group::TARGET - group::HEADER))
+    }
+
+    fn drop_trimmed(&mut self) {
+        let to = self.trim_to.min(self.pinned.unwrap_or(u64::MAX));
+        while let Some(live) = self.live.front().filter(|live| live.sequence < to) {
+            self.live_bytes -= live.total;
+            self.live.pop_front();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -28,6 +28,8 @@ pub enum Record {
     Checkpoint {
         sequence: u64,
     },
+    /// Says nothing: its group publishes the watermark.
+    Seal,
     /// A host's bytes, not yet on their strips.
     Write {
         volume: VolumeId,
@@ -167,6 +169,7 @@ impl Record {
     pub fn encoded(&self) -> usize {
         let body = match self {
             Record::Checkpoint { .. } => 8,
+            Record::Seal => 0,
             Record::Write { data, .. } => 16 + data.iter().map(|piece| piece.len()).sum::<usize>(),
             Record::Zero { .. } => 24,
             Record::Map { digests, .. } => 56 + 4 * digests.len(),
@@ -211,6 +214,7 @@ impl Record {
             Record::Lost { .. } => 17,
             Record::DriveState { .. } => 18,
             Record::MemberChanged { .. } => 19,
+            Record::Seal => 20,
         }
     }
 
@@ -223,6 +227,7 @@ impl Record {
         w.put(&[0; 3]);
         match self {
             Record::Checkpoint { sequence } => w.u64(*sequence),
+            Record::Seal => {}
             Record::Write { volume, at, data } => {
                 w.u32(volume.0);
                 w.u32(data.iter().map(|piece| piece.len() as u32).sum());
@@ -430,6 +435,7 @@ impl Record {
                 let (row, member, _) = (RowId(r.u32()?), r.u8()?, r.u8()?);
                 Record::MemberChanged { row, member, cell: Cell { drive: DriveNumber(r.u16()?), unit: r.u32()? } }
             }
+            20 => Record::Seal,
             _ => return None,
         })
     }

@@ -1,0 +1,86 @@
+//! Reading the live part of the log on every member, and repairing what differs.
+
+use stele_media::Priority;
+
+use super::ring::{Expected, RingReader};
+use super::{Live, Log};
+use crate::ArrayError;
+use crate::label::LOG_AT;
+use crate::place::DriveNumber;
+
+impl Log {
+    /// Compares every durable group on all members and rewrites damaged copies. Returns copies repaired. A group that
+    /// is whole nowhere is reported: until the next checkpoint a crash would lose it.
+    pub async fn scrub(&self) -> Result<u64, ArrayError> {
+        let _turn = self.0.scrubbing.lock().await;
+        let mut repaired = 0;
+        let mut next = 0;
+        loop {
+            let Some(live) = self.pin_from(next) else { break };
+            let result = self.scrub_group(live).await;
+            let mut state = self.change();
+            state.pinned = None;
+            state.drop_trimmed();
+            drop(state);
+            self.0.space.wake_all();
+            repaired += result?;
+            next = live.sequence + 1;
+        }
+        Ok(repaired)
+    }
+
+    /// The first durable live group from `sequence` on; it stays until it is unpinned.
+    fn pin_from(&self, sequence: u64) -> Option<Live> {
+        let mut state = self.change();
+        let watermark = state.watermark;
+        let live = state.live.iter().find(|live| live.sequence >= sequence).copied();
+        let live = live.filter(|live| live.sequence <= watermark)?;
+        state.pinned = Some(live.sequence);
+        Some(live)
+    }
+
+    async fn scrub_group(&self, live: Live) -> Result<u64, ArrayError> {
+        let (members, ring, thin) = {
+            let state = self.state();
+            (state.members.clone(), state.ring, live.sequence < state.thin_below)
+        };
+        let expected = Expected {
+            pool: self.0.labels.configuration().pool,
+            sequence: live.sequence,
+            epoch: 0,
+            previous: live.previous,
+            check_epoch: false,
+            check_chain: true,
+        };
+        let mut whole = None;
+        let mut bad: Vec<DriveNumber> = Vec::new();
+        for member in members {
+            let Some(index) = self.0.labels.index(member) else { continue };
+            let mut reader = RingReader::new(&self.0.io, index, ring, Priority::Scrub);
+            match reader.group(live.offset, &expected).await.filter(|(header, _)| header.crc == live.crc) {
+                Some((_, bytes)) => whole = Some(bytes),
+                None => bad.push(member),
+            }
+        }
+        if bad.is_empty() {
+            return Ok(0);
+        }
+        let Some(bytes) = whole else {
+            return Err(ArrayError::Damaged(format!(
+                "group {} of the log is damaged on {}; write a checkpoint now",
+                live.sequence,
+                super::recover::names(&bad)
+            )));
+        };
+        let mut repaired = 0;
+        for member in bad {
+            let Some(index) = self.0.labels.index(member) else { continue };
+            let io = &self.0.io;
+            let write = io.write(index, LOG_AT + live.offset, vec![bytes.clone()], Priority::Scrub).await;
+            if write.is_ok() && io.flush(index).await.is_ok() && !thin {
+                repaired += 1;
+            }
+        }
+        Ok(repaired)
+    }
+}

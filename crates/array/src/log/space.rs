@@ -1,0 +1,151 @@
+//! Ring space: promised before it is needed, so that what lets the log shrink again never waits for space.
+
+use stele_ground::Bytes;
+
+use super::{Log, group};
+use crate::ArrayError;
+use crate::records::Record;
+
+/// Who may use the last part of the ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// A host's write: leaves an eighth of the ring alone.
+    Host,
+    /// Destage, rebuild and administration: leaves a 32nd, at least 16 KiB, for checkpoints.
+    Inside,
+    /// What lets the log shrink again: may use all.
+    Checkpoint,
+}
+
+/// Space in the ring that is promised. Flows back when dropped.
+pub struct Reservation {
+    log: Log,
+    bytes: u64,
+}
+
+impl Log {
+    /// Ring bytes that appending this record may cost at worst: when it has a group to itself.
+    pub fn cost(&self, record: &Record) -> u64 {
+        group::total(record.encoded())
+    }
+
+    /// As `cost`, for a record of so many encoded bytes (`Record::encoded`).
+    pub fn cost_of(&self, encoded: usize) -> u64 {
+        group::total(encoded)
+    }
+
+    /// Promises ring space, or none when there is not enough now, or others wait.
+    pub fn try_reserve(&self, bytes: u64, purpose: Purpose) -> Option<Reservation> {
+        let _turn = self.0.turns[purpose as usize].try_lock()?;
+        self.take(bytes, purpose)
+    }
+
+    /// Waits for ring space, first come first served within a purpose. `Invalid` when the ring can never hold as much,
+    /// the reason when the log has stopped.
+    pub async fn reserve(&self, bytes: u64, purpose: Purpose) -> Result<Reservation, ArrayError> {
+        let limit = self.limit(purpose);
+        if bytes > limit {
+            return Err(ArrayError::Invalid(format!(
+                "{} of log are needed at once, but the log may give {}; create the pool with a larger log",
+                Bytes(bytes),
+                Bytes(limit)
+            )));
+        }
+        let _turn = self.0.turns[purpose as usize].lock().await;
+        loop {
+            let changed = self.0.space.changed();
+            if let Some(error) = self.stopped() {
+                return Err(error);
+            }
+            if let Some(reservation) = self.take(bytes, purpose) {
+                return Ok(reservation);
+            }
+            self.0.pressure.wake_all();
+            changed.await;
+        }
+    }
+
+    fn take(&self, bytes: u64, purpose: Purpose) -> Option<Reservation> {
+        let limit = self.limit(purpose);
+        let mut state = self.change();
+        if state.live_bytes + state.filling_cost + state.reserved + bytes > limit {
+            return None;
+        }
+        state.reserved += bytes;
+        Some(Reservation { log: self.clone(), bytes })
+    }
+
+    fn limit(&self, purpose: Purpose) -> u64 {
+        let capacity = self.state().capacity();
+        match purpose {
+            Purpose::Host => capacity - capacity / 8,
+            Purpose::Inside => capacity - (capacity / 32).max(16 << 10),
+            Purpose::Checkpoint => capacity,
+        }
+    }
+
+    /// Bytes of the ring that can be live at most.
+    pub fn size(&self) -> Bytes {
+        Bytes(self.state().capacity())
+    }
+
+    /// Bytes live, or about to be.
+    pub fn used(&self) -> Bytes {
+        let state = self.state();
+        Bytes(state.live_bytes + state.filling_cost)
+    }
+
+    /// Bytes promised and not yet used.
+    pub fn reserved(&self) -> Bytes {
+        Bytes(self.state().reserved)
+    }
+
+    /// What a host could reserve now.
+    pub fn free(&self) -> Bytes {
+        let state = self.state();
+        let taken = state.live_bytes + state.filling_cost + state.reserved;
+        drop(state);
+        Bytes(self.limit(Purpose::Host).saturating_sub(taken))
+    }
+}
+
+impl Reservation {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Takes a part off; panics when there is not as much.
+    pub fn split(&mut self, bytes: u64) -> Reservation {
+        assert!(bytes <= self.bytes, "a reservation of {} bytes cannot give {bytes}", self.bytes);
+        self.bytes -= bytes;
+        Reservation { log: self.log.clone(), bytes }
+    }
+
+    pub fn merge(&mut self, mut other: Reservation) {
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
+    /// Gives everything above `bytes` back.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        if bytes < self.bytes {
+            drop(self.split(self.bytes - bytes));
+        }
+    }
+
+    pub(super) fn pay(&mut self, log: &Log, bytes: u64) {
+        assert!(std::rc::Rc::ptr_eq(&self.log.0, &log.0), "a reservation of another log");
+        assert!(bytes <= self.bytes, "a record costs {bytes} bytes of log, but {} are reserved", self.bytes);
+        self.bytes -= bytes;
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            let mut state = self.log.change();
+            state.reserved -= self.bytes;
+            drop(state);
+            self.log.0.space.wake_all();
+        }
+    }
+}
