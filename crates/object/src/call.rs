@@ -1,0 +1,80 @@
+//! One request on its way through: who asks, what they send, what it turned out to be.
+
+use crate::metrics::Metrics;
+use crate::operation::Operation;
+use crate::payload::Payload;
+use crate::refusal::refuse;
+use s3s::{S3ErrorCode, S3Request, S3Result};
+use std::sync::{Arc, Mutex, OnceLock};
+use stele_archive::Caller;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// A request being served. The wire layer carries it as an extension from the door to the operation.
+pub struct Call {
+    /// The request's id, as the answer names it.
+    pub id: String,
+    /// Who asks, once the signature was right.
+    pub caller: Caller,
+    /// Whether nobody can listen: encrypted, or the peer is on this machine.
+    pub private: bool,
+    /// Where to count.
+    pub metrics: Arc<Metrics>,
+    /// `If-Match` of a read as sent: a list, which the wire crate does not take.
+    pub if_match: Option<String>,
+    /// `If-None-Match` of a read as sent.
+    pub if_none_match: Option<String>,
+    payload: Mutex<Option<Payload>>,
+    operation: OnceLock<Operation>,
+    // Held until the last byte of the answer has been handed over.
+    _turn: OwnedSemaphorePermit,
+}
+
+impl Call {
+    /// A call whose payload, if it streams, has not been read.
+    pub fn new(
+        id: String,
+        caller: Caller,
+        private: bool,
+        metrics: Arc<Metrics>,
+        payload: Option<Payload>,
+        turn: OwnedSemaphorePermit,
+    ) -> Call {
+        Call {
+            id,
+            caller,
+            private,
+            metrics,
+            if_match: None,
+            if_none_match: None,
+            payload: Mutex::new(payload),
+            operation: OnceLock::new(),
+            _turn: turn,
+        }
+    }
+
+    /// The call that a request of the wire layer belongs to; marks what it turned out to be.
+    pub fn of<T>(request: &mut S3Request<T>, operation: Operation) -> S3Result<Arc<Call>> {
+        let call = request.extensions.remove::<Arc<Call>>();
+        let call = call.ok_or_else(|| {
+            refuse(S3ErrorCode::InternalError, "The request came in by a way that identifies nobody.")
+        })?;
+        // Set once: an operation is entered once for each request.
+        let _ = call.operation.set(operation);
+        Ok(call)
+    }
+
+    /// What the request turned out to be.
+    pub fn operation(&self) -> Operation {
+        self.operation.get().copied().unwrap_or(Operation::Unknown)
+    }
+
+    /// Takes the payload to read it.
+    pub fn take_payload(&self) -> Option<Payload> {
+        self.payload.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    }
+
+    /// Gives a payload back that was not read to its end, so that the rest can be read away.
+    pub fn return_payload(&self, payload: Payload) {
+        *self.payload.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(payload);
+    }
+}

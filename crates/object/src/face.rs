@@ -1,0 +1,177 @@
+//! The S3 face: one request in, one answer out, with everything around the operation itself.
+//!
+//! In order: a turn is waited for (bounded), the sender is found out and the signature verified, the
+//! body is given its limits, the wire crate routes and the archive acts, the answer gets its ids, and
+//! what the client still sends is read away. Nothing panics on what a client sends; a refusal at any
+//! step is an S3 error document.
+
+mod admin;
+mod answer;
+mod prepare;
+mod subresource;
+
+pub use admin::SnapshotSource;
+
+use crate::metrics::Metrics;
+use crate::refusal::refuse;
+use crate::serve::{Doors, Peer};
+use crate::settings::Settings;
+use crate::sigv4::SigningKeys;
+use crate::wire::Wire;
+use aws_lc_rs::rand;
+use hyper::body::Incoming;
+use hyper::{Method, Request, Response};
+use s3s::service::{S3Service, S3ServiceBuilder};
+use s3s::{Body, S3ErrorCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant, SystemTime};
+use stele_archive::Archive;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+/// What the face reads the time of day from.
+pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
+
+/// Whole bodies are accounted in units of this many bytes.
+const DOCUMENT_UNIT: u64 = 64 * 1024;
+/// Refusals before the archive that are written to the audit log, in a second; more are only counted, or a
+/// stranger could fill the log.
+const AUDITED_PER_SECOND: u64 = 20;
+
+/// The S3 face of one archive.
+pub struct Face {
+    archive: Archive,
+    settings: Arc<Settings>,
+    metrics: Arc<Metrics>,
+    doors: Doors,
+    keys: SigningKeys,
+    service: S3Service,
+    turns: Arc<Semaphore>,
+    documents: Semaphore,
+    clock: Clock,
+    snapshot: Option<SnapshotSource>,
+    boot: u64,
+    counter: AtomicU64,
+    audited: AtomicU64,
+}
+
+impl Face {
+    /// A face on an archive. `snapshot` tells how the store beneath is doing, for `/health` and `/metrics`.
+    pub fn new(
+        archive: Archive,
+        settings: Settings,
+        clock: Clock,
+        snapshot: Option<SnapshotSource>,
+    ) -> Arc<Face> {
+        let settings = Arc::new(settings);
+        let wire = Wire { archive: archive.clone(), settings: settings.clone() };
+        let mut boot = [0; 8];
+        // Ids need not be secret: without entropy they merely start alike after each start.
+        let _ = rand::fill(&mut boot);
+        Arc::new(Face {
+            archive,
+            metrics: Arc::default(),
+            doors: Doors::new(&settings),
+            keys: SigningKeys::default(),
+            service: S3ServiceBuilder::new(wire).build(),
+            turns: Arc::new(Semaphore::new(settings.requests_max)),
+            documents: Semaphore::new((settings.documents_bytes_max / DOCUMENT_UNIT) as usize),
+            settings,
+            clock,
+            snapshot,
+            boot: u64::from_le_bytes(boot),
+            counter: AtomicU64::new(0),
+            audited: AtomicU64::new(0),
+        })
+    }
+
+    /// The settings in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// What has been counted.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// The connections, to close them.
+    pub fn doors(&self) -> &Doors {
+        &self.doors
+    }
+
+    /// Answers one request.
+    pub async fn answer(self: &Arc<Self>, request: Request<Incoming>, peer: &Peer) -> Response<Body> {
+        let started = Instant::now();
+        let id = self.next_id();
+        if self.settings.open_metrics
+            && let Some(answer) = self.admin(request.method(), request.uri().path())
+        {
+            return answer;
+        }
+        self.metrics.request(true);
+        let head = *request.method() == Method::HEAD;
+        let resource = request.uri().path().to_owned();
+        let (mut response, operation) = self.serve(request, peer, &id).await;
+        self.finish(&mut response, &id, &resource, head);
+        self.metrics.request(false);
+        self.metrics.answered(operation, response.status().as_u16(), started.elapsed());
+        response
+    }
+
+    async fn serve(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        peer: &Peer,
+        id: &str,
+    ) -> (Response<Body>, crate::operation::Operation) {
+        use crate::operation::Operation::Unknown;
+        let waiting = self.turns.clone().acquire_owned();
+        let Ok(Ok(turn)) = timeout(self.settings.queue_patience, waiting).await else {
+            self.metrics.request_shed();
+            let error = refuse(S3ErrorCode::SlowDown, "Please reduce your request rate.");
+            return (answer::refusal(error), Unknown);
+        };
+        let prepared = match self.prepare(request, peer, id, turn).await {
+            Ok(prepared) => prepared,
+            Err(mut unfit) => {
+                let mut response = answer::refusal(unfit.error);
+                answer::read_away(&mut response, unfit.payload.take()).await;
+                return (response, Unknown);
+            }
+        };
+        let call = prepared.call;
+        let mut response = match self.service.call(prepared.request).await {
+            Ok(response) => response,
+            Err(error) => {
+                let source: s3s::StdError = error.into();
+                tracing::error!(request = id, %source, "the wire layer failed");
+                answer::refusal(refuse(S3ErrorCode::InternalError, "We encountered an internal error."))
+            }
+        };
+        let rest = call.take_payload();
+        answer::read_away(&mut response, rest).await;
+        (response, call.operation())
+    }
+
+    fn next_id(&self) -> String {
+        // Distinct within a run by the counter, and between runs by the starting point.
+        let number = self.boot.wrapping_add(self.counter.fetch_add(1, Relaxed));
+        format!("{:016X}", number.wrapping_mul(0x9E37_79B9_7F4A_7C15))
+    }
+
+    /// Whether one more refusal may be written to the audit log in this second.
+    fn audit_allowed(&self) -> bool {
+        let now = (self.clock)()
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO)
+            .as_secs();
+        // The second in the upper bits, the count in the lower.
+        let step = |state: u64| {
+            let count = if state >> 16 == now & 0xFFFF_FFFF_FFFF { state & 0xFFFF } else { 0 };
+            (count < AUDITED_PER_SECOND).then_some((now & 0xFFFF_FFFF_FFFF) << 16 | (count + 1))
+        };
+        self.audited.fetch_update(Relaxed, Relaxed, step).is_ok()
+    }
+}

@@ -1,0 +1,44 @@
+//! `/health` and `/metrics`: unsigned, and therefore served on the administration listener or loopback
+//! only, unless the settings open them.
+
+use super::Face;
+use crate::metrics::{Health, Snapshot};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::{Method, Response, StatusCode};
+use s3s::Body;
+use std::sync::Arc;
+
+/// Tells how the store beneath is doing, when asked. Called for each scrape: it must be quick and not wait.
+pub type SnapshotSource = Arc<dyn Fn() -> Snapshot + Send + Sync>;
+
+impl Face {
+    /// The answer to `/health` or `/metrics`; `None` for any other request.
+    pub fn admin(&self, method: &Method, path: &str) -> Option<Response<Body>> {
+        if method != Method::GET && method != Method::HEAD {
+            return None;
+        }
+        match path {
+            "/metrics" => {
+                let snapshot = self.snapshot.as_ref().map(|source| source());
+                let text = self.metrics().render(snapshot.as_ref());
+                Some(plain(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
+            }
+            "/health" => {
+                let snapshot = self.snapshot.as_ref().map(|source| source()).unwrap_or_default();
+                let status = match snapshot.health {
+                    Health::Healthy | Health::Degraded => StatusCode::OK,
+                    Health::ReadOnly | Health::Down => StatusCode::SERVICE_UNAVAILABLE,
+                };
+                Some(plain(status, "application/json", snapshot.health_json()))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn plain(status: StatusCode, kind: &'static str, text: String) -> Response<Body> {
+    let mut response = Response::new(Body::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    response
+}

@@ -1,0 +1,86 @@
+//! What every answer gets: its ids, and an error document that names them.
+
+use super::Face;
+use crate::payload::Payload;
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, SERVER};
+use hyper::{Response, StatusCode};
+use s3s::{Body, S3Error};
+use std::time::Duration;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-amz-request-id");
+const HOST_ID: HeaderName = HeaderName::from_static("x-amz-id-2");
+
+/// What is read away of a body nobody wanted, so that its sender gets to read why.
+const DRAIN_BYTES: u64 = 1 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(2);
+
+/// An error as its document.
+pub fn refusal(error: S3Error) -> Response<Body> {
+    let status = error.status_code().unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    error.to_http_response().unwrap_or_else(|_| {
+        // A document of two short texts cannot fail to be written; if it does, the status still tells.
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = status;
+        response
+    })
+}
+
+/// Deals with what the client still sends after its answer is decided.
+pub async fn read_away(response: &mut Response<Body>, rest: Option<Payload>) {
+    let Some(mut payload) = rest else {
+        return;
+    };
+    // A client that waits for `100 Continue` has sent nothing, and asking for the rest would make it.
+    let read = !payload.awaits_invitation() && payload.drain(DRAIN_BYTES, DRAIN_TIME).await;
+    if !read {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+impl Face {
+    /// Puts the ids on an answer, and into its document if it is an error.
+    pub fn finish(&self, response: &mut Response<Body>, id: &str, resource: &str, head: bool) {
+        let status = response.status();
+        if status.is_client_error() || status.is_server_error() {
+            name_error(response, id, resource, head);
+        }
+        let headers = response.headers_mut();
+        if let Ok(id) = HeaderValue::from_str(id) {
+            headers.insert(HOST_ID, id.clone());
+            headers.insert(REQUEST_ID, id);
+        }
+        headers.insert(SERVER, HeaderValue::from_static("Stele"));
+    }
+}
+
+fn name_error(response: &mut Response<Body>, id: &str, resource: &str, head: bool) {
+    if head {
+        *response.body_mut() = Body::empty();
+        response.headers_mut().remove(CONTENT_TYPE);
+        return;
+    }
+    let Some(document) = response.body().bytes() else {
+        return;
+    };
+    const END: &[u8] = b"</Error>";
+    let Some(front) = document.strip_suffix(END) else {
+        return;
+    };
+    let mut whole = Vec::with_capacity(document.len() + resource.len() + 128);
+    whole.extend_from_slice(front);
+    whole.extend_from_slice(b"<Resource>");
+    for byte in resource.bytes() {
+        match byte {
+            b'<' => whole.extend_from_slice(b"&lt;"),
+            b'>' => whole.extend_from_slice(b"&gt;"),
+            b'&' => whole.extend_from_slice(b"&amp;"),
+            _ => whole.push(byte),
+        }
+    }
+    whole.extend_from_slice(b"</Resource><RequestId>");
+    whole.extend_from_slice(id.as_bytes());
+    whole.extend_from_slice(b"</RequestId><HostId>");
+    whole.extend_from_slice(id.as_bytes());
+    whole.extend_from_slice(b"</HostId></Error>");
+    *response.body_mut() = Body::from(whole);
+}

@@ -1,0 +1,475 @@
+//! From a request as received to one the wire crate may route: sender known, body bounded.
+
+use super::subresource;
+use super::{DOCUMENT_UNIT, Face};
+use crate::call::Call;
+use crate::dechunk::Dechunker;
+use crate::payload::{Payload, Source};
+use crate::query::{Query, decode};
+use crate::refusal::{refuse, translated};
+use crate::serve::Peer;
+use crate::sigv4::{ChunkSigner, Claim, PayloadSigning};
+use crate::wire::verify_document;
+use hyper::body::Incoming;
+use hyper::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName,
+    HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE,
+    TRANSFER_ENCODING,
+};
+use hyper::{HeaderMap, Method, Request, Uri};
+use s3s::{Body, S3Error, S3ErrorCode, S3Result};
+use std::sync::Arc;
+use stele_archive::{ArchiveError, Caller};
+use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
+use tokio::time::timeout;
+
+/// A request ready for the wire crate. The permit accounts for a body held whole.
+pub struct Prepared<'f> {
+    pub call: Arc<Call>,
+    pub request: s3s::HttpRequest,
+    _held: Option<SemaphorePermit<'f>>,
+}
+
+/// A refused request, and its body, which may have to be read away.
+pub struct Unfit {
+    pub error: S3Error,
+    pub payload: Option<Payload>,
+}
+
+impl From<S3Error> for Unfit {
+    fn from(error: S3Error) -> Unfit {
+        Unfit { error, payload: None }
+    }
+}
+
+/// Query parameters that are the signature itself.
+const QUERY_AUTHENTICATION: [&str; 8] = [
+    "x-amz-algorithm",
+    "x-amz-content-sha256",
+    "x-amz-credential",
+    "x-amz-date",
+    "x-amz-expires",
+    "x-amz-security-token",
+    "x-amz-signature",
+    "x-amz-signedheaders",
+];
+
+struct Target {
+    raw_path: String,
+    path: String,
+    query: Query,
+    bucket: Option<String>,
+    object: bool,
+}
+
+impl Face {
+    /// Prepares a request, or refuses it.
+    pub(super) async fn prepare(
+        &self,
+        request: Request<Incoming>,
+        peer: &Peer,
+        id: &str,
+        turn: OwnedSemaphorePermit,
+    ) -> Result<Prepared<'_>, Unfit> {
+        let (mut parts, incoming) = request.into_parts();
+        let invited = parts.headers.contains_key(EXPECT);
+        let mut payload = Payload::new(Source::Wire(incoming), 0, self.settings.pace).invited(invited);
+        let admitted = self.admit(&parts.method, &parts.uri, &parts.headers, peer, id).await;
+        let (target, claim, caller, signer) = match admitted {
+            Ok(admitted) => admitted,
+            Err(error) => return Err(Unfit { error, payload: Some(payload) }),
+        };
+        let fitted = self.fit_body(&mut parts.headers, claim.as_ref(), signer, payload);
+        payload = match fitted {
+            Ok(payload) => payload,
+            Err((error, payload)) => return Err(Unfit { error, payload: Some(payload) }),
+        };
+        let presigned = claim.as_ref().is_some_and(|claim| claim.presigned);
+        if presigned {
+            hoist(&mut parts.headers, &target.query);
+        }
+        let uri = match routed(&parts.uri, &target, presigned) {
+            Ok(uri) => uri,
+            Err(error) => return Err(Unfit { error, payload: Some(payload) }),
+        };
+        let copies = parts.headers.contains_key("x-amz-copy-source");
+        let streams = subresource::streams(&parts.method, target.object, &target.query, copies);
+        let private = peer.secure || peer.address.is_none_or(|address| address.ip().is_loopback());
+        let origin = match peer.address {
+            Some(address) => format!("{} {id}", address.ip()),
+            None => id.to_owned(),
+        };
+        let caller = caller.from(origin);
+        let mut held = None;
+        let mut body = Body::empty();
+        let mut streamed = None;
+        if streams {
+            streamed = Some(payload);
+        } else {
+            match self.document(&parts.headers, &mut payload).await {
+                Ok((document, permit)) => {
+                    let length = HeaderValue::from(document.len());
+                    parts.headers.insert(CONTENT_LENGTH, length);
+                    body = Body::from(document);
+                    held = permit;
+                }
+                Err(error) => return Err(Unfit { error, payload: Some(payload) }),
+            }
+        }
+        let mut call =
+            Call::new(id.to_owned(), caller, private, self.metrics.clone(), streamed, turn);
+        if parts.method == Method::GET || parts.method == Method::HEAD {
+            call.if_match = take_text(&mut parts.headers, &IF_MATCH);
+            call.if_none_match = take_text(&mut parts.headers, &IF_NONE_MATCH);
+            drop_unreadable(&mut parts.headers);
+        }
+        let call = Arc::new(call);
+        if let Err(error) = self.check_owner(&call, &parts.headers, &target).await {
+            return Err(Unfit { error, payload: call.take_payload() });
+        }
+        let mut request = s3s::HttpRequest::new(body);
+        *request.method_mut() = parts.method;
+        *request.uri_mut() = uri;
+        *request.headers_mut() = parts.headers;
+        request.extensions_mut().insert(call.clone());
+        Ok(Prepared { call, request, _held: held })
+    }
+
+    // Who it is, and whether they may come in at all.
+    async fn admit(
+        &self,
+        method: &Method,
+        uri: &Uri,
+        headers: &HeaderMap,
+        peer: &Peer,
+        id: &str,
+    ) -> S3Result<(Target, Option<Claim>, Caller, Option<ChunkSigner>)> {
+        self.check_head(uri, headers)?;
+        let target = self.target(uri, headers)?;
+        let claim = Claim::of(headers, &target.query);
+        let verified = match claim {
+            Ok(None) => Ok((None, Caller::anonymous(), None)),
+            Ok(Some(claim)) => self.verify(claim, method, headers, &target).await,
+            Err(error) => Err(error),
+        };
+        match verified {
+            Ok((claim, caller, signer)) => {
+                check_method(method, headers, &target)?;
+                Ok((target, claim, caller, signer))
+            }
+            Err(error) => {
+                self.audit(&error, method, &target, peer, id).await;
+                Err(error)
+            }
+        }
+    }
+
+    fn check_head(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<()> {
+        let names: usize = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
+        let size = names + uri.path().len() + uri.query().map_or(0, str::len);
+        if size > self.settings.header_bytes_max {
+            return Err(refuse(
+                S3ErrorCode::RequestHeaderSectionTooLarge,
+                "Your request header and query parameters exceed the maximum allowed size.",
+            ));
+        }
+        Ok(())
+    }
+
+    // The path decides the bucket and key, or the host name does under a domain of ours.
+    fn target(&self, uri: &Uri, headers: &HeaderMap) -> S3Result<Target> {
+        let invalid = || refuse(S3ErrorCode::InvalidURI, "Couldn't parse the specified URI.");
+        let raw_path = uri.path().to_owned();
+        let path = decode(&raw_path, false).ok_or_else(invalid)?;
+        let query = Query::parse(uri.query()).ok_or_else(invalid)?;
+        let host = headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or("");
+        let host = host.rsplit_once(':').map_or(host, |(name, _port)| name);
+        let named = self.settings.domains.iter().find_map(|domain| {
+            host.strip_suffix(domain.as_str())?.strip_suffix('.').filter(|bucket| !bucket.is_empty())
+        });
+        if let Some(bucket) = named {
+            let object = path.len() > 1;
+            return Ok(Target { raw_path, path, query, bucket: Some(bucket.to_owned()), object });
+        }
+        let (bucket, key) = match path.trim_start_matches('/').split_once('/') {
+            Some((bucket, key)) => (bucket, key),
+            None => (path.trim_start_matches('/'), ""),
+        };
+        let object = !key.is_empty();
+        let bucket = (!bucket.is_empty()).then(|| bucket.to_owned());
+        Ok(Target { raw_path, path, query, bucket, object })
+    }
+
+    async fn verify(
+        &self,
+        claim: Claim,
+        method: &Method,
+        headers: &HeaderMap,
+        target: &Target,
+    ) -> S3Result<(Option<Claim>, Caller, Option<ChunkSigner>)> {
+        if self.settings.region_strict && claim.region != self.settings.region {
+            return Err(refuse(
+                S3ErrorCode::AuthorizationHeaderMalformed,
+                format!(
+                    "The authorization header is malformed; the region '{}' is wrong; expecting '{}'",
+                    claim.region, self.settings.region
+                ),
+            ));
+        }
+        let credentials = self.archive.credentials(&claim.access_key).await.map_err(|error| match error {
+            ArchiveError::NoSuchAccessKey(_) => refuse(
+                S3ErrorCode::InvalidAccessKeyId,
+                "The AWS Access Key Id you provided does not exist in our records.",
+            ),
+            other => translated(other),
+        })?;
+        claim.check_time((self.clock)())?;
+        let signer = claim.verify(
+            &credentials.secret,
+            &self.keys,
+            method.as_str(),
+            &target.path,
+            &target.raw_path,
+            &target.query,
+            headers,
+        )?;
+        Ok((Some(claim), credentials.caller, signer))
+    }
+
+    // Gives the payload its length, framing and digest.
+    #[allow(clippy::result_large_err)]
+    fn fit_body(
+        &self,
+        headers: &mut HeaderMap,
+        claim: Option<&Claim>,
+        signer: Option<ChunkSigner>,
+        payload: Payload,
+    ) -> Result<Payload, (S3Error, Payload)> {
+        // Without a claim the header is all there is to say that a body is framed.
+        let unsigned = headers
+            .get("x-amz-content-sha256")
+            .is_some_and(|value| value == "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
+        let signing = match claim {
+            Some(claim) => claim.payload,
+            None if unsigned => PayloadSigning::UnsignedChunks,
+            None => PayloadSigning::Unsigned,
+        };
+        let framed =
+            matches!(signing, PayloadSigning::Chunks { .. } | PayloadSigning::UnsignedChunks);
+        let length = match body_length(headers, framed) {
+            Ok(length) => length,
+            Err(error) => return Err((error, payload)),
+        };
+        let payload = payload.of_length(length);
+        headers.remove(AUTHORIZATION);
+        headers.remove("x-amz-decoded-content-length");
+        if framed {
+            strip_framing(headers);
+            headers.remove(TRANSFER_ENCODING);
+            headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+        }
+        Ok(match signing {
+            PayloadSigning::Unsigned => payload,
+            PayloadSigning::Sha256(hash) => payload.hashed(hash),
+            PayloadSigning::Chunks { trailer } => payload.framed(Dechunker::new(signer, trailer)),
+            PayloadSigning::UnsignedChunks => payload.framed(Dechunker::new(None, false)),
+        })
+    }
+
+    // Reads a body whole, within the limit for one and the limit for all, and verifies its digests.
+    async fn document(
+        &self,
+        headers: &HeaderMap,
+        payload: &mut Payload,
+    ) -> S3Result<(bytes::Bytes, Option<SemaphorePermit<'_>>)> {
+        let limit = self.settings.document_bytes_max;
+        let units = payload.length().min(limit).div_ceil(DOCUMENT_UNIT);
+        let permit = match u32::try_from(units) {
+            Ok(0) | Err(_) => None,
+            Ok(units) => {
+                let waiting = self.documents.acquire_many(units);
+                match timeout(self.settings.queue_patience, waiting).await {
+                    Ok(Ok(permit)) => Some(permit),
+                    _ => {
+                        self.metrics.request_shed();
+                        return Err(refuse(
+                            S3ErrorCode::SlowDown,
+                            "Please reduce your request rate.",
+                        ));
+                    }
+                }
+            }
+        };
+        let document = payload.collect(limit).await?;
+        if !document.is_empty() {
+            verify_document(headers, payload.trailers(), &document)?;
+        }
+        Ok((document, permit))
+    }
+
+    async fn check_owner(&self, call: &Call, headers: &HeaderMap, target: &Target) -> S3Result<()> {
+        let expected = headers.get("x-amz-expected-bucket-owner");
+        let (Some(expected), Some(bucket)) = (expected, &target.bucket) else {
+            return Ok(());
+        };
+        let info = self.archive.bucket(&call.caller, bucket).await.map_err(translated)?;
+        let owner = info.owner.strip_prefix("key ").unwrap_or(&info.owner);
+        if expected != owner {
+            return Err(refuse(S3ErrorCode::AccessDenied, "Access Denied: the bucket has another owner."));
+        }
+        Ok(())
+    }
+
+    async fn audit(&self, error: &S3Error, method: &Method, target: &Target, peer: &Peer, id: &str) {
+        if !self.audit_allowed() {
+            return;
+        }
+        let origin = match peer.address {
+            Some(address) => format!("{} {id}", address.ip()),
+            None => id.to_owned(),
+        };
+        let caller = Caller::anonymous().from(origin);
+        let reason = format!("{}: {}", error.code().as_str(), error.message().unwrap_or(""));
+        let noted =
+            self.archive.audit_refusal(&caller, method.as_str(), &target.path, &reason).await;
+        if let Err(error) = noted {
+            tracing::warn!(%error, "a refusal could not be written to the audit log");
+        }
+    }
+}
+
+fn check_method(method: &Method, headers: &HeaderMap, target: &Target) -> S3Result<()> {
+    let form = headers
+        .get(CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok())
+        .is_some_and(|kind| kind.to_ascii_lowercase().starts_with("multipart/form-data"));
+    if method == Method::POST && form {
+        return Err(refuse(S3ErrorCode::NotImplemented, "POST with a form is not implemented."));
+    }
+    match *method {
+        Method::OPTIONS => {
+            Err(refuse(S3ErrorCode::NotImplemented, "CORS is not implemented for this store."))
+        }
+        Method::GET if target.bucket.is_none() => Ok(()),
+        Method::GET | Method::HEAD | Method::PUT | Method::POST | Method::DELETE
+            if target.bucket.is_some() =>
+        {
+            subresource::check(method, target.object, &target.query)
+        }
+        _ => Err(subresource::not_allowed()),
+    }
+}
+
+// How long the payload is, framing not counted.
+fn body_length(headers: &HeaderMap, framed: bool) -> S3Result<u64> {
+    let number = |name: &str| {
+        let value = headers.get(name)?;
+        Some(value.to_str().ok().and_then(|text| text.trim().parse::<u64>().ok()))
+    };
+    let missing = || {
+        refuse(
+            S3ErrorCode::MissingContentLength,
+            "You must provide the Content-Length HTTP header.",
+        )
+    };
+    if framed {
+        return match number("x-amz-decoded-content-length") {
+            None => Err(missing()),
+            Some(None) => Err(refuse(
+                S3ErrorCode::InvalidArgument,
+                "x-amz-decoded-content-length must be a number",
+            )),
+            Some(Some(length)) => Ok(length),
+        };
+    }
+    match number("content-length") {
+        Some(Some(length)) => Ok(length),
+        Some(None) => Err(missing()),
+        None if headers.contains_key(TRANSFER_ENCODING) => Err(missing()),
+        None => Ok(0),
+    }
+}
+
+// `aws-chunked` is the framing's own coding and not part of what is stored.
+fn strip_framing(headers: &mut HeaderMap) {
+    let Some(value) = headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok()) else {
+        return;
+    };
+    let rest: Vec<&str> =
+        value.split(',').map(str::trim).filter(|coding| *coding != "aws-chunked").collect();
+    match HeaderValue::from_str(&rest.join(",")) {
+        Ok(rest) if !rest.is_empty() => {
+            headers.insert(CONTENT_ENCODING, rest);
+        }
+        _ => {
+            headers.remove(CONTENT_ENCODING);
+        }
+    }
+}
+
+// Some SDKs put headers into the query of a presigned URL, where the signature covers them as well.
+fn hoist(headers: &mut HeaderMap, query: &Query) {
+    for (name, value) in query.iter() {
+        let name = name.to_ascii_lowercase();
+        if !name.starts_with("x-amz-") || QUERY_AUTHENTICATION.contains(&name.as_str()) {
+            continue;
+        }
+        let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value))
+        else {
+            continue;
+        };
+        headers.entry(name).or_insert(value);
+    }
+}
+
+// The URI the wire crate routes by: path-style, and without what authenticated it.
+fn routed(uri: &Uri, target: &Target, presigned: bool) -> S3Result<Uri> {
+    let first = uri.path().trim_start_matches('/').split('/').next().unwrap_or("");
+    let by_host = target.bucket.as_ref().filter(|bucket| {
+        decode(first, false).as_deref() != Some(bucket.as_str()) || !uri.path().starts_with('/')
+    });
+    // A bucket named by the host is put in front; one named by the path is there already.
+    let by_host = by_host.filter(|_| target.object || uri.path().len() <= 1);
+    if by_host.is_none() && !presigned {
+        return Ok(uri.clone());
+    }
+    let mut text = String::with_capacity(uri.path().len() + 64);
+    if let Some(bucket) = by_host {
+        text.push('/');
+        text.push_str(bucket);
+    }
+    text.push_str(uri.path());
+    let mut separator = '?';
+    for piece in uri.query().unwrap_or("").split('&').filter(|piece| !piece.is_empty()) {
+        let name = piece.split('=').next().unwrap_or(piece);
+        let name = decode(name, true).unwrap_or_default().to_ascii_lowercase();
+        if presigned && QUERY_AUTHENTICATION.contains(&name.as_str()) {
+            continue;
+        }
+        text.push(separator);
+        text.push_str(piece);
+        separator = '&';
+    }
+    text.parse().map_err(|_| refuse(S3ErrorCode::InvalidURI, "Couldn't parse the specified URI."))
+}
+
+fn take_text(headers: &mut HeaderMap, name: &HeaderName) -> Option<String> {
+    let value = headers.remove(name)?;
+    value.to_str().ok().filter(|text| !text.trim().is_empty()).map(str::to_owned)
+}
+
+// As RFC 9110 has it, a range or date that cannot be read is as if it were not there.
+fn drop_unreadable(headers: &mut HeaderMap) {
+    let text = |headers: &HeaderMap, name: &HeaderName| {
+        headers.get(name).map(|value| value.to_str().unwrap_or("").to_owned())
+    };
+    if text(headers, &RANGE).is_some_and(|range| s3s::dto::Range::parse(&range).is_err()) {
+        headers.remove(RANGE);
+    }
+    for name in [IF_MODIFIED_SINCE, IF_UNMODIFIED_SINCE] {
+        if text(headers, &name).is_some_and(|date| httpdate::parse_http_date(&date).is_err()) {
+            headers.remove(&name);
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Which subresources go with which method.
+//!
+//! The wire crate falls back to the plain operation where a method does not go with a subresource:
+//! `DELETE /bucket?versioning` would delete the bucket, `PUT /bucket/key?uploadId=x` would store an
+//! object. Such requests are refused here, before they are routed.
+
+use crate::query::Query;
+use crate::refusal::refuse;
+use hyper::Method;
+use s3s::{S3Error, S3ErrorCode, S3Result};
+
+const KNOWN: [&str; 41] = [
+    "accelerate",
+    "acl",
+    "analytics",
+    "append",
+    "attributes",
+    "cors",
+    "delete",
+    "encryption",
+    "intelligent-tiering",
+    "inventory",
+    "legal-hold",
+    "lifecycle",
+    "location",
+    "logging",
+    "metadataConfiguration",
+    "metadataInventoryTable",
+    "metadataJournalTable",
+    "metadataTable",
+    "metrics",
+    "notification",
+    "object-lock",
+    "ownershipControls",
+    "partNumber",
+    "policy",
+    "policyStatus",
+    "publicAccessBlock",
+    "renameObject",
+    "replication",
+    "requestPayment",
+    "restore",
+    "retention",
+    "select",
+    "session",
+    "tagging",
+    "torrent",
+    "uploadId",
+    "uploads",
+    "versionId",
+    "versioning",
+    "versions",
+    "website",
+];
+
+const BUCKET_SETTINGS: [&str; 18] = [
+    "accelerate",
+    "acl",
+    "analytics",
+    "cors",
+    "encryption",
+    "intelligent-tiering",
+    "inventory",
+    "lifecycle",
+    "logging",
+    "metrics",
+    "notification",
+    "object-lock",
+    "ownershipControls",
+    "policy",
+    "publicAccessBlock",
+    "replication",
+    "tagging",
+    "website",
+];
+
+fn fits(method: &Method, object: bool, name: &str) -> bool {
+    let setting = BUCKET_SETTINGS.contains(&name);
+    match (method.as_str(), object) {
+        ("GET", false) => {
+            setting
+                || ["location", "metadataTable", "policyStatus", "requestPayment", "session"]
+                    .contains(&name)
+                || ["uploads", "versioning", "versions"].contains(&name)
+        }
+        ("PUT", false) => setting || ["requestPayment", "versioning"].contains(&name),
+        ("DELETE", false) => {
+            let kept = ["accelerate", "acl", "logging", "notification", "object-lock"];
+            (setting && !kept.contains(&name)) || name == "metadataTable"
+        }
+        ("POST", false) => ["delete", "metadataTable"].contains(&name),
+        ("GET", true) => [
+            "acl", "attributes", "legal-hold", "partNumber", "retention", "tagging", "torrent",
+            "uploadId", "versionId",
+        ]
+        .contains(&name),
+        ("HEAD", true) => ["partNumber", "versionId"].contains(&name),
+        ("PUT", true) => {
+            ["acl", "legal-hold", "partNumber", "retention", "tagging", "uploadId", "versionId"]
+                .contains(&name)
+        }
+        ("DELETE", true) => ["tagging", "uploadId", "versionId"].contains(&name),
+        ("POST", true) => {
+            ["restore", "select", "uploadId", "uploads", "versionId"].contains(&name)
+        }
+        _ => false,
+    }
+}
+
+/// Refuses a method that does not go with the request's subresources.
+pub fn check(method: &Method, object: bool, query: &Query) -> S3Result<()> {
+    for (name, _) in query.iter() {
+        if KNOWN.contains(&name) && !fits(method, object, name) {
+            return Err(not_allowed());
+        }
+    }
+    if method == Method::PUT && object {
+        let part = (query.has("partNumber"), query.has("uploadId"));
+        if part.0 != part.1 {
+            return Err(refuse(
+                S3ErrorCode::InvalidArgument,
+                "This operation does not accept partNumber without uploadId, nor uploadId without partNumber.",
+            ));
+        }
+        let versioned = ["acl", "legal-hold", "retention", "tagging"];
+        if query.has("versionId") && !versioned.iter().any(|name| query.has(name)) {
+            return Err(refuse(
+                S3ErrorCode::InvalidArgument,
+                "This operation does not accept a version-id.",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// The method does not go with the resource.
+pub fn not_allowed() -> S3Error {
+    refuse(
+        S3ErrorCode::MethodNotAllowed,
+        "The specified method is not allowed against this resource.",
+    )
+}
+
+/// Whether the body of a request is an object's or part's content, to be streamed.
+pub fn streams(method: &Method, object: bool, query: &Query, copies: bool) -> bool {
+    let documents = ["acl", "legal-hold", "retention", "tagging"];
+    method == Method::PUT && object && !copies && !documents.iter().any(|name| query.has(name))
+}

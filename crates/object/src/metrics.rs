@@ -1,0 +1,407 @@
+//! `/metrics` for Prometheus: what the face counted, and a snapshot of the store beneath.
+//!
+//! Counting a request takes no lock: operations and statuses are places in a table of atomics.
+//! Names are documented in `SEMANTICS/object.md`; a test holds the two together.
+
+use crate::operation::Operation;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+/// Statuses that get a series of their own; every other one counts as its class's first.
+const STATUSES: [u16; 20] = [
+    200, 204, 206, 304, 400, 403, 404, 405, 409, 411, 412, 416, 429, 500, 501, 503, 507, 301, 100,
+    499,
+];
+
+/// Upper bounds of the latency histogram, in microseconds.
+const BUCKETS: [u64; 16] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
+    1_000_000, 2_500_000, 10_000_000, 60_000_000,
+];
+
+#[derive(Default)]
+struct PerOperation {
+    statuses: [AtomicU64; STATUSES.len()],
+    latencies: [AtomicU64; BUCKETS.len() + 1],
+    latency_sum_us: AtomicU64,
+}
+
+/// What the face counts.
+pub struct Metrics {
+    operations: Vec<PerOperation>,
+    received: AtomicU64,
+    sent: AtomicU64,
+    connections: AtomicU64,
+    connections_refused: AtomicU64,
+    requests_now: AtomicU64,
+    requests_shed: AtomicU64,
+    responses_broken: AtomicU64,
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics {
+            operations: Operation::ALL.iter().map(|_| PerOperation::default()).collect(),
+            received: AtomicU64::new(0),
+            sent: AtomicU64::new(0),
+            connections: AtomicU64::new(0),
+            connections_refused: AtomicU64::new(0),
+            requests_now: AtomicU64::new(0),
+            requests_shed: AtomicU64::new(0),
+            responses_broken: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Metrics {
+    /// A request has been answered.
+    pub fn answered(&self, operation: Operation, status: u16, took: Duration) {
+        let Some(counts) = self.operations.get(operation.index()) else {
+            return;
+        };
+        let class = status / 100 * 100;
+        let place = STATUSES
+            .iter()
+            .position(|known| *known == status)
+            .or_else(|| STATUSES.iter().position(|known| *known == class));
+        if let Some(count) = place.and_then(|place| counts.statuses.get(place)) {
+            count.fetch_add(1, Relaxed);
+        }
+        let micros = took.as_micros() as u64;
+        let bucket = BUCKETS.partition_point(|bound| *bound < micros);
+        if let Some(count) = counts.latencies.get(bucket) {
+            count.fetch_add(1, Relaxed);
+        }
+        counts.latency_sum_us.fetch_add(micros, Relaxed);
+    }
+
+    /// Payload bytes taken in.
+    pub fn received(&self, bytes: u64) {
+        self.received.fetch_add(bytes, Relaxed);
+    }
+
+    /// Payload bytes given out.
+    pub fn sent(&self, bytes: u64) {
+        self.sent.fetch_add(bytes, Relaxed);
+    }
+
+    /// A connection came (`true`) or went.
+    pub fn connection(&self, came: bool) {
+        step(&self.connections, came);
+    }
+
+    /// A connection was turned away at the limit.
+    pub fn connection_refused(&self) {
+        self.connections_refused.fetch_add(1, Relaxed);
+    }
+
+    /// A request began (`true`) or ended.
+    pub fn request(&self, began: bool) {
+        step(&self.requests_now, began);
+    }
+
+    /// A request was answered 503 because too many were being served.
+    pub fn request_shed(&self) {
+        self.requests_shed.fetch_add(1, Relaxed);
+    }
+
+    /// A response had to be cut off after its head was sent.
+    pub fn response_broken(&self) {
+        self.responses_broken.fetch_add(1, Relaxed);
+    }
+
+    /// The text a scrape reads.
+    pub fn render(&self, snapshot: Option<&Snapshot>) -> String {
+        let mut text = String::with_capacity(16 * 1024);
+        self.render_requests(&mut text);
+        self.render_latencies(&mut text);
+        let mut single = |name: &str, kind: &str, help: &str, value: &AtomicU64| {
+            head(&mut text, name, kind, help);
+            let _ = writeln!(text, "{name} {}", value.load(Relaxed));
+        };
+        single("stele_s3_received_bytes_total", "counter", "Payload bytes taken in.", &self.received);
+        single("stele_s3_sent_bytes_total", "counter", "Payload bytes given out.", &self.sent);
+        single("stele_s3_connections", "gauge", "Open connections.", &self.connections);
+        single(
+            "stele_s3_connections_refused_total",
+            "counter",
+            "Connections turned away at the connection limit.",
+            &self.connections_refused,
+        );
+        single("stele_s3_requests_in_flight", "gauge", "Requests being served.", &self.requests_now);
+        single(
+            "stele_s3_requests_shed_total",
+            "counter",
+            "Requests answered 503 SlowDown at the limit of concurrent requests.",
+            &self.requests_shed,
+        );
+        single(
+            "stele_s3_responses_broken_total",
+            "counter",
+            "Responses cut off after their head was sent, because a read failed.",
+            &self.responses_broken,
+        );
+        if let Some(snapshot) = snapshot {
+            snapshot.render(&mut text);
+        }
+        text
+    }
+
+    fn render_requests(&self, text: &mut String) {
+        let name = "stele_s3_requests_total";
+        head(text, name, "counter", "Requests answered, by operation and HTTP status.");
+        for (operation, counts) in Operation::ALL.iter().zip(&self.operations) {
+            for (status, count) in STATUSES.iter().zip(&counts.statuses) {
+                let count = count.load(Relaxed);
+                if count > 0 {
+                    let operation = operation.name();
+                    let _ = writeln!(
+                        text,
+                        "{name}{{operation=\"{operation}\",status=\"{status}\"}} {count}"
+                    );
+                }
+            }
+        }
+    }
+
+    fn render_latencies(&self, text: &mut String) {
+        let name = "stele_s3_request_seconds";
+        head(
+            text,
+            name,
+            "histogram",
+            "From the request's head to the response's head, by operation.",
+        );
+        for (operation, counts) in Operation::ALL.iter().zip(&self.operations) {
+            let loads: Vec<u64> = counts.latencies.iter().map(|count| count.load(Relaxed)).collect();
+            let total: u64 = loads.iter().sum();
+            if total == 0 {
+                continue;
+            }
+            let operation = operation.name();
+            let mut cumulative = 0;
+            for (bound, count) in BUCKETS.iter().zip(&loads) {
+                cumulative += count;
+                let bound = *bound as f64 / 1e6;
+                let _ = writeln!(
+                    text,
+                    "{name}_bucket{{operation=\"{operation}\",le=\"{bound}\"}} {cumulative}"
+                );
+            }
+            let sum = counts.latency_sum_us.load(Relaxed) as f64 / 1e6;
+            let _ = writeln!(text, "{name}_bucket{{operation=\"{operation}\",le=\"+Inf\"}} {total}");
+            let _ = writeln!(text, "{name}_sum{{operation=\"{operation}\"}} {sum}");
+            let _ = writeln!(text, "{name}_count{{operation=\"{operation}\"}} {total}");
+        }
+    }
+}
+
+fn step(gauge: &AtomicU64, up: bool) {
+    if up {
+        gauge.fetch_add(1, Relaxed);
+    } else {
+        gauge.fetch_sub(1, Relaxed);
+    }
+}
+
+fn head(text: &mut String, name: &str, kind: &str, help: &str) {
+    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+}
+
+/// How the store beneath is doing, as `/health` and `/metrics` say it.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Health {
+    /// Everything is as it should be.
+    #[default]
+    Healthy,
+    /// Everything is served; redundancy is reduced or something needs attention.
+    Degraded,
+    /// Reads only.
+    ReadOnly,
+    /// Requests cannot be served.
+    Down,
+}
+
+impl Health {
+    /// In the words of `/health`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Health::Healthy => "healthy",
+            Health::Degraded => "degraded",
+            Health::ReadOnly => "read-only",
+            Health::Down => "down",
+        }
+    }
+}
+
+/// A drive, as the metrics show it.
+#[derive(Clone, Default, Debug)]
+pub struct DriveSample {
+    /// The drive's path or id.
+    pub drive: String,
+    /// Its enclosure.
+    pub enclosure: String,
+    /// Its state in one word, as `stele pool status` shows it.
+    pub state: String,
+    /// Whether it serves.
+    pub online: bool,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Allocated bytes of it.
+    pub used: u64,
+    /// Failed reads since the pool was opened.
+    pub read_errors: u64,
+    /// Failed writes since the pool was opened.
+    pub write_errors: u64,
+    /// Blocks whose digest did not match since the pool was opened.
+    pub digest_errors: u64,
+}
+
+/// Something an operator should know.
+#[derive(Clone, Default, Debug)]
+pub struct Alarm {
+    /// A short stable word, as OPERATIONS.md lists it.
+    pub name: String,
+    /// What is wrong and what to do.
+    pub message: String,
+}
+
+/// What `stele` tells about the store when asked.
+#[derive(Clone, Default, Debug)]
+pub struct Snapshot {
+    /// Overall.
+    pub health: Health,
+    /// Raw bytes of all drives.
+    pub size: u64,
+    /// Raw bytes allocated.
+    pub used: u64,
+    /// Raw bytes that new data can still take.
+    pub free: u64,
+    /// The drives.
+    pub drives: Vec<DriveSample>,
+    /// A rebuild in progress: bytes done, bytes in all, seconds left if known.
+    pub rebuild: Option<(u64, u64, Option<u64>)>,
+    /// Bytes scrubbed since the pool was opened.
+    pub scrubbed: u64,
+    /// Strips repaired since the pool was opened.
+    pub repaired: u64,
+    /// Object versions stored, delete markers included.
+    pub versions: u64,
+    /// Bytes of object content stored.
+    pub stored: u64,
+    /// What needs attention.
+    pub alarms: Vec<Alarm>,
+    /// Further gauges by full name, with their help, for parts this crate does not know.
+    pub more: Vec<(String, String, f64)>,
+}
+
+impl Snapshot {
+    fn render(&self, text: &mut String) {
+        let mut single = |name: &str, kind: &str, help: &str, value: u64| {
+            head(text, name, kind, help);
+            let _ = writeln!(text, "{name} {value}");
+        };
+        single(
+            "stele_pool_health",
+            "gauge",
+            "0 healthy, 1 degraded, 2 read-only, 3 down.",
+            self.health as u64,
+        );
+        single("stele_pool_size_bytes", "gauge", "Raw bytes of all drives.", self.size);
+        single("stele_pool_used_bytes", "gauge", "Raw bytes allocated.", self.used);
+        single("stele_pool_free_bytes", "gauge", "Raw bytes that new data can take.", self.free);
+        single("stele_scrubbed_bytes_total", "counter", "Bytes scrubbed since open.", self.scrubbed);
+        single("stele_repaired_total", "counter", "Strips repaired since open.", self.repaired);
+        single("stele_versions", "gauge", "Object versions stored, markers included.", self.versions);
+        single("stele_stored_bytes", "gauge", "Bytes of object content stored.", self.stored);
+        let (done, all, left) = self.rebuild.unwrap_or((0, 0, None));
+        single("stele_rebuild_total_bytes", "gauge", "Bytes the running rebuild has to move.", all);
+        single("stele_rebuild_done_bytes", "gauge", "Bytes it has moved.", done);
+        single(
+            "stele_rebuild_seconds_left",
+            "gauge",
+            "Seconds the running rebuild is expected to take; 0 without one.",
+            left.unwrap_or(0),
+        );
+        self.render_drives(text);
+        head(text, "stele_alarm", "gauge", "1 while the alarm named stands.");
+        for alarm in &self.alarms {
+            let _ = writeln!(text, "stele_alarm{{alarm=\"{}\"}} 1", escaped(&alarm.name));
+        }
+        for (name, help, value) in &self.more {
+            head(text, name, "gauge", help);
+            let _ = writeln!(text, "{name} {value}");
+        }
+    }
+
+    fn render_drives(&self, text: &mut String) {
+        type Field = fn(&DriveSample) -> u64;
+        let series: [(&str, &str, &str, Field); 6] = [
+            ("stele_drive_online", "gauge", "1 if the drive serves.", |d| d.online.into()),
+            ("stele_drive_size_bytes", "gauge", "Size of the drive.", |d| d.size),
+            ("stele_drive_used_bytes", "gauge", "Allocated bytes of the drive.", |d| d.used),
+            ("stele_drive_read_errors_total", "counter", "Failed reads since open.", |d| d.read_errors),
+            ("stele_drive_write_errors_total", "counter", "Failed writes since open.", |d| {
+                d.write_errors
+            }),
+            ("stele_drive_digest_errors_total", "counter", "Digest mismatches since open.", |d| {
+                d.digest_errors
+            }),
+        ];
+        for (name, kind, help, field) in series {
+            head(text, name, kind, help);
+            for drive in &self.drives {
+                let _ = writeln!(
+                    text,
+                    "{name}{{drive=\"{}\",enclosure=\"{}\",state=\"{}\"}} {}",
+                    escaped(&drive.drive),
+                    escaped(&drive.enclosure),
+                    escaped(&drive.state),
+                    field(drive)
+                );
+            }
+        }
+    }
+
+    /// The body of `/health`: one JSON object.
+    pub fn health_json(&self) -> String {
+        let alarms: Vec<String> = self
+            .alarms
+            .iter()
+            .map(|alarm| {
+                format!(
+                    "{{\"alarm\":\"{}\",\"message\":\"{}\"}}",
+                    escaped(&alarm.name),
+                    escaped(&alarm.message)
+                )
+            })
+            .collect();
+        let online = self.drives.iter().filter(|drive| drive.online).count();
+        format!(
+            "{{\"health\":\"{}\",\"drives\":{},\"drives_online\":{online},\"rebuilding\":{},\"alarms\":[{}]}}\n",
+            self.health.word(),
+            self.drives.len(),
+            self.rebuild.is_some(),
+            alarms.join(",")
+        )
+    }
+}
+
+// Label values of the exposition format and JSON strings agree on these escapes.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            '\n' => out.push_str("\\n"),
+            control if control < ' ' => out.push(' '),
+            other => out.push(other),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

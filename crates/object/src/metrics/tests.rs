@@ -1,0 +1,68 @@
+//! What a scrape shows, and that every series shown is documented.
+
+use super::*;
+
+fn full() -> String {
+    let metrics = Metrics::default();
+    metrics.answered(Operation::PutObject, 200, Duration::from_micros(700));
+    metrics.answered(Operation::PutObject, 200, Duration::from_secs(90));
+    metrics.answered(Operation::GetObject, 418, Duration::from_micros(100));
+    metrics.received(4096);
+    let drive = DriveSample { drive: "a\"b".into(), online: true, ..DriveSample::default() };
+    let snapshot = Snapshot {
+        health: Health::Degraded,
+        drives: vec![drive],
+        alarms: vec![Alarm { name: "drive-lost".into(), message: "replace \"d3\"".into() }],
+        rebuild: Some((5, 10, Some(3))),
+        ..Snapshot::default()
+    };
+    metrics.render(Some(&snapshot))
+}
+
+#[test]
+fn counts_come_out_in_the_exposition_format() {
+    let text = full();
+    for line in [
+        "stele_s3_requests_total{operation=\"PutObject\",status=\"200\"} 2",
+        "stele_s3_requests_total{operation=\"GetObject\",status=\"400\"} 1",
+        "stele_s3_request_seconds_bucket{operation=\"PutObject\",le=\"0.0005\"} 0",
+        "stele_s3_request_seconds_bucket{operation=\"PutObject\",le=\"0.001\"} 1",
+        "stele_s3_request_seconds_bucket{operation=\"PutObject\",le=\"+Inf\"} 2",
+        "stele_s3_request_seconds_count{operation=\"PutObject\"} 2",
+        "stele_s3_request_seconds_bucket{operation=\"GetObject\",le=\"0.0001\"} 1",
+        "stele_s3_received_bytes_total 4096",
+        "stele_pool_health 1",
+        "stele_drive_online{drive=\"a\\\"b\",enclosure=\"\",state=\"\"} 1",
+        "stele_alarm{alarm=\"drive-lost\"} 1",
+        "stele_rebuild_seconds_left 3",
+    ] {
+        assert!(text.lines().any(|found| found == line), "missing: {line}\n{text}");
+    }
+}
+
+#[test]
+fn every_series_has_help_and_is_documented() {
+    let text = full();
+    let document = include_str!("../../../../SEMANTICS/object.md");
+    let names: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert!(names.len() > 20);
+    for name in names {
+        assert!(document.contains(&format!("`{name}`")), "{name} is not in SEMANTICS/object.md");
+    }
+    let helps = text.lines().filter(|line| line.starts_with("# HELP")).count();
+    let types = text.lines().filter(|line| line.starts_with("# TYPE")).count();
+    assert_eq!(helps, types);
+}
+
+#[test]
+fn health_is_one_json_object() {
+    let snapshot = Snapshot {
+        alarms: vec![Alarm { name: "clock".into(), message: "set\n\"it\"".into() }],
+        ..Snapshot::default()
+    };
+    assert_eq!(
+        snapshot.health_json(),
+        "{\"health\":\"healthy\",\"drives\":0,\"drives_online\":0,\"rebuilding\":false,\"alarms\":[{\"alarm\":\"clock\",\"message\":\"set\\n\\\"it\\\"\"}]}\n"
+    );
+}

@@ -1,0 +1,279 @@
+//! A request's payload on its way in: framing off, length and signature checked, time bounded.
+//!
+//! Memory: one piece at a time, as it came from the socket. The last piece is handed out before the
+//! end is checked, so a consumer commits nothing until `next` has answered `None`.
+//!
+//! Failure model: the sender may stop, drip, lie about the length, cut the end off, or send other
+//! bytes than were signed. Each is an error with its S3 code, and the body is not read further.
+
+use crate::dechunk::{ChunkError, Dechunker};
+use crate::refusal::{malformed_trailer, payload_hash_mismatch, refuse};
+use aws_lc_rs::digest;
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use s3s::{S3Error, S3ErrorCode, S3Result};
+use std::collections::VecDeque;
+use std::time::Duration;
+use tokio::time::{Instant, timeout};
+
+/// How slow a sender may be.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// The longest silence.
+    pub silence_max: Duration,
+    /// After `grace`, the average may not fall below this many bytes a second.
+    pub rate_min: u64,
+    /// How long a sender may take before its average counts.
+    pub grace: Duration,
+}
+
+/// Where the bytes come from.
+pub enum Source {
+    /// The connection.
+    Wire(Incoming),
+    /// Bytes already here.
+    Held(VecDeque<Bytes>),
+}
+
+/// A payload being received.
+pub struct Payload {
+    source: Source,
+    framing: Option<Dechunker>,
+    expected: Option<[u8; 32]>,
+    hash: Option<digest::Context>,
+    length: u64,
+    remaining: u64,
+    piece: Bytes,
+    trailers: Vec<(String, String)>,
+    pace: Pace,
+    started: Option<Instant>,
+    received: u64,
+    ended: bool,
+    invited: bool,
+}
+
+impl Payload {
+    /// `length` is what the payload must come to, framing not counted.
+    pub fn new(source: Source, length: u64, pace: Pace) -> Payload {
+        Payload {
+            source,
+            framing: None,
+            expected: None,
+            hash: None,
+            length,
+            remaining: length,
+            piece: Bytes::new(),
+            trailers: Vec::new(),
+            pace,
+            started: None,
+            received: 0,
+            ended: false,
+            invited: false,
+        }
+    }
+
+    /// The same payload, once its length is known.
+    pub fn of_length(mut self, length: u64) -> Payload {
+        self.length = length;
+        self.remaining = length;
+        self
+    }
+
+    /// The sender waits for `100 Continue` before it sends anything.
+    pub fn invited(mut self, waits: bool) -> Payload {
+        self.invited = waits;
+        self
+    }
+
+    /// Whether the sender still waits: it has not been asked for anything yet.
+    pub fn awaits_invitation(&self) -> bool {
+        self.invited && self.started.is_none()
+    }
+
+    /// The payload is aws-chunked.
+    pub fn framed(mut self, dechunker: Dechunker) -> Payload {
+        self.framing = Some(dechunker);
+        self
+    }
+
+    /// The payload must have this SHA-256.
+    pub fn hashed(mut self, expected: [u8; 32]) -> Payload {
+        self.expected = Some(expected);
+        self.hash = Some(digest::Context::new(&digest::SHA256));
+        self
+    }
+
+    /// What the payload comes to, in bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// The trailers; complete once `next` has answered `None`.
+    pub fn trailers(&self) -> &[(String, String)] {
+        &self.trailers
+    }
+
+    /// The next piece, or `None` once everything arrived and was what it had to be.
+    pub async fn next(&mut self) -> S3Result<Option<Bytes>> {
+        if self.ended {
+            return Ok(None);
+        }
+        loop {
+            let piece = match &mut self.framing {
+                Some(dechunker) => dechunker.next(&mut self.piece).map_err(chunk_refusal)?,
+                None => (!self.piece.is_empty()).then(|| std::mem::take(&mut self.piece)),
+            };
+            if let Some(piece) = piece {
+                self.account(&piece)?;
+                return Ok(Some(piece));
+            }
+            match self.receive().await? {
+                Some(piece) => self.piece = piece,
+                None => {
+                    self.end()?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
+    /// Everything in one piece, of at most `limit` bytes.
+    pub async fn collect(&mut self, limit: u64) -> S3Result<Bytes> {
+        if self.length > limit {
+            return Err(refuse(
+                S3ErrorCode::MaxMessageLengthExceeded,
+                format!("Your request was too big: at most {limit} bytes are accepted here."),
+            ));
+        }
+        let Some(first) = self.next().await? else {
+            return Ok(Bytes::new());
+        };
+        let Some(mut piece) = self.next().await? else {
+            return Ok(first);
+        };
+        let mut whole = Vec::with_capacity(self.length as usize);
+        whole.extend_from_slice(&first);
+        loop {
+            whole.extend_from_slice(&piece);
+            match self.next().await? {
+                Some(next) => piece = next,
+                None => return Ok(whole.into()),
+            }
+        }
+    }
+
+    /// Reads away what was not asked for, up to `limit` bytes and `patience`, so that a refused sender
+    /// gets to read the refusal. Says whether the body was read to its end.
+    pub async fn drain(&mut self, limit: u64, patience: Duration) -> bool {
+        if self.ended {
+            return true;
+        }
+        let Source::Wire(incoming) = &mut self.source else {
+            return true;
+        };
+        let mut read = 0;
+        let reading = async {
+            while read <= limit {
+                match incoming.frame().await {
+                    Some(Ok(frame)) => {
+                        read += frame.data_ref().map_or(0, |data| data.len() as u64);
+                    }
+                    Some(Err(_)) => return false,
+                    None => return true,
+                }
+            }
+            false
+        };
+        timeout(patience, reading).await.unwrap_or(false)
+    }
+
+    fn account(&mut self, piece: &Bytes) -> S3Result<()> {
+        let length = piece.len() as u64;
+        if length > self.remaining {
+            return Err(refuse(
+                S3ErrorCode::IncompleteBody,
+                "The request body holds more bytes than its declared length.",
+            ));
+        }
+        self.remaining -= length;
+        if let Some(hash) = &mut self.hash {
+            hash.update(piece);
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) -> S3Result<()> {
+        if let Some(dechunker) = &mut self.framing {
+            self.trailers = dechunker.finish().map_err(chunk_refusal)?;
+        }
+        if self.remaining > 0 {
+            return Err(incomplete());
+        }
+        if let (Some(hash), Some(expected)) = (self.hash.take(), self.expected)
+            && hash.finish().as_ref() != expected
+        {
+            return Err(payload_hash_mismatch());
+        }
+        self.ended = true;
+        Ok(())
+    }
+
+    async fn receive(&mut self) -> S3Result<Option<Bytes>> {
+        let incoming = match &mut self.source {
+            Source::Held(pieces) => return Ok(pieces.pop_front()),
+            Source::Wire(incoming) => incoming,
+        };
+        let started = *self.started.get_or_insert_with(Instant::now);
+        loop {
+            let frame = match timeout(self.pace.silence_max, incoming.frame()).await {
+                Err(_) => return Err(too_slow()),
+                Ok(None) => return Ok(None),
+                Ok(Some(Err(_))) => return Err(incomplete()),
+                Ok(Some(Ok(frame))) => frame,
+            };
+            // HTTP's own trailers are not covered by any signature, and are passed over.
+            let Ok(data) = frame.into_data() else {
+                continue;
+            };
+            self.received += data.len() as u64;
+            let elapsed = started.elapsed();
+            if elapsed > self.pace.grace && self.received < self.pace.rate_min * elapsed.as_secs() {
+                return Err(too_slow());
+            }
+            if !data.is_empty() {
+                return Ok(Some(data));
+            }
+        }
+    }
+}
+
+fn incomplete() -> S3Error {
+    refuse(
+        S3ErrorCode::IncompleteBody,
+        "You did not provide the number of bytes specified by the Content-Length HTTP header.",
+    )
+}
+
+fn too_slow() -> S3Error {
+    refuse(
+        S3ErrorCode::RequestTimeout,
+        "Your socket connection to the server was not read from or written to within the timeout period.",
+    )
+}
+
+fn chunk_refusal(error: ChunkError) -> S3Error {
+    match error {
+        ChunkError::Framing(why) => {
+            refuse(S3ErrorCode::InvalidRequest, format!("The aws-chunked body is malformed: {why}."))
+        }
+        ChunkError::Incomplete => incomplete(),
+        ChunkError::Signature => refuse(
+            S3ErrorCode::SignatureDoesNotMatch,
+            "The signature of a chunk of the body does not match.",
+        ),
+        ChunkError::Trailer(why) => {
+            malformed_trailer(format!("The request contained trailing data that was not well-formed: {why}."))
+        }
+    }
+}

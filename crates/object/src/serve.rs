@@ -1,0 +1,144 @@
+//! One connection from the first byte to the last. Sockets are opened elsewhere; a stream comes in.
+//!
+//! Bounded: the head, the time between heads, the time a write may be stuck, the number of
+//! connections. A connection that must close while its client still sends is closed gently: the
+//! answer first, then our half, then a bounded reading-away, so that the answer is not lost to a reset.
+
+use crate::face::Face;
+use crate::paced::Paced;
+use crate::settings::Settings;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, server::conn::http1};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::timeout;
+
+/// What is read away from a client that still sends after its answer.
+const LINGER_BYTES: usize = 1 << 20;
+const LINGER_TIME: Duration = Duration::from_secs(2);
+
+const TURNED_AWAY: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>SlowDown</Code><Message>The server has as many connections as it serves; please reduce your request rate.</Message></Error>";
+const HEAD_TOO_SLOW: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error><Code>RequestTimeout</Code><Message>Your request did not arrive within the timeout period.</Message></Error>";
+
+/// Who is at the other end, and how.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Its address; none for a pipe.
+    pub address: Option<SocketAddr>,
+    /// Whether the stream is encrypted; SSE-C demands it unless the peer is on this machine.
+    pub secure: bool,
+}
+
+/// The connections of one face: their limit, and the word to finish.
+pub struct Doors {
+    open: Arc<Semaphore>,
+    limit: usize,
+    closing: watch::Sender<bool>,
+}
+
+impl Doors {
+    /// Doors for as many connections as the settings allow.
+    pub fn new(settings: &Settings) -> Doors {
+        let limit = settings.connections_max;
+        Doors { open: Arc::new(Semaphore::new(limit)), limit, closing: watch::Sender::new(false) }
+    }
+
+    /// Lets every connection finish the request it is in, takes no new ones, and waits for the last,
+    /// at most `patience`. Says whether all were gone by then.
+    pub async fn close(&self, patience: Duration) -> bool {
+        self.closing.send_replace(true);
+        let all = self.open.acquire_many(self.limit as u32);
+        timeout(patience, all).await.is_ok()
+    }
+}
+
+/// Serves S3 on one stream until it ends, errs, idles out or the doors close.
+pub async fn serve_connection<S>(stream: S, peer: Peer, face: Arc<Face>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let settings = face.settings();
+    let mut stream = Paced::new(stream, settings.write_patience);
+    let doors = face.doors();
+    let Ok(_place) = doors.open.clone().try_acquire_owned() else {
+        face.metrics().connection_refused();
+        answer_bare(&mut stream, "503 Service Unavailable", TURNED_AWAY).await;
+        return;
+    };
+    face.metrics().connection(true);
+    let mut closing = doors.closing.subscribe();
+    let service = service_fn(|request: Request<Incoming>| {
+        let (face, peer) = (face.clone(), peer.clone());
+        async move { Ok::<_, Infallible>(face.answer(request, &peer).await) }
+    });
+    let mut connection = pin!(
+        http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(settings.head_patience)
+            .max_buf_size(settings.buffer_bytes_max)
+            .half_close(false)
+            .pipeline_flush(true)
+            .serve_connection(TokioIo::new(&mut stream), service)
+    );
+    let mut told = false;
+    let outcome = loop {
+        tokio::select! {
+            biased;
+            outcome = poll_fn(|context| connection.as_mut().get_mut().poll_without_shutdown(context)) => break outcome,
+            _ = closing.wait_for(|closing| *closing), if !told => {
+                told = true;
+                connection.as_mut().graceful_shutdown();
+            }
+        }
+    };
+    let late_head = matches!(&outcome, Err(error) if error.is_timeout());
+    face.metrics().connection(false);
+    if late_head {
+        answer_bare(&mut stream, "400 Bad Request", HEAD_TOO_SLOW).await;
+    } else {
+        linger(&mut stream).await;
+    }
+}
+
+// An answer outside of HTTP's regular course; the stream is closed after it.
+async fn answer_bare<S>(stream: &mut S, status: &str, document: &str)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let text = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: application/xml\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{document}",
+        document.len()
+    );
+    if stream.write_all(text.as_bytes()).await.is_ok() {
+        linger(stream).await;
+    }
+}
+
+async fn linger<S>(stream: &mut S)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    if stream.shutdown().await.is_err() {
+        return;
+    }
+    let mut buffer = [0; 16 * 1024];
+    let mut read = 0;
+    let reading = async {
+        while read < LINGER_BYTES {
+            match stream.read(&mut buffer).await {
+                Ok(0) | Err(_) => break,
+                Ok(length) => read += length,
+            }
+        }
+    };
+    // Whether the client is done or not, its answer has had its chance.
+    let _ = timeout(LINGER_TIME, reading).await;
+}

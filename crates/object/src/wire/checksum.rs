@@ -1,0 +1,249 @@
+//! Checksums of the wire: what headers and trailers say a body hashes to, and what answers say.
+
+use crate::refusal::{malformed_trailer, refuse};
+use hyper::HeaderMap;
+use s3s::dto::ChecksumType;
+use s3s::{S3ErrorCode, S3Result};
+use stele_archive::{Algorithm, Checksum, ChecksumKind, Expected};
+
+/// The header and trailer of each algorithm.
+const HEADERS: [(Algorithm, &str); 5] = [
+    (Algorithm::Crc32, "x-amz-checksum-crc32"),
+    (Algorithm::Crc32c, "x-amz-checksum-crc32c"),
+    (Algorithm::Crc64Nvme, "x-amz-checksum-crc64nvme"),
+    (Algorithm::Sha1, "x-amz-checksum-sha1"),
+    (Algorithm::Sha256, "x-amz-checksum-sha256"),
+];
+
+fn algorithm_of(header: &str) -> Option<Algorithm> {
+    HEADERS.iter().find(|(_, name)| name.eq_ignore_ascii_case(header)).map(|(found, _)| *found)
+}
+
+/// What a request says of its body's digests.
+#[derive(Default, Debug)]
+pub struct Digests {
+    /// Known before the body.
+    pub expected: Expected,
+    /// To come behind it.
+    pub announced: Vec<Algorithm>,
+    /// Asked for, with or without a value.
+    pub algorithms: Vec<Algorithm>,
+}
+
+/// Reads `Content-MD5`, `x-amz-checksum-*`, `x-amz-trailer` and `x-amz-sdk-checksum-algorithm`.
+pub fn header_digests(headers: &HeaderMap) -> S3Result<Digests> {
+    let mut digests = Digests::default();
+    if let Some(md5) = headers.get("content-md5") {
+        let decoded = base64_simd::STANDARD.decode_to_vec(md5.as_bytes()).ok();
+        let value = decoded.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
+        digests.expected.md5 = Some(value.ok_or_else(|| {
+            refuse(S3ErrorCode::InvalidDigest, "The Content-MD5 you specified was invalid.")
+        })?);
+    }
+    for (algorithm, name) in HEADERS {
+        let Some(value) = headers.get(name) else {
+            continue;
+        };
+        let parsed = value.to_str().ok().and_then(|text| Checksum::parse(algorithm, text).ok());
+        let checksum = parsed.filter(|checksum| checksum.parts.is_none()).ok_or_else(|| {
+            refuse(S3ErrorCode::InvalidRequest, format!("Value for {name} header is invalid."))
+        })?;
+        digests.expected.checksums.push(checksum);
+        digests.algorithms.push(algorithm);
+    }
+    let trailer = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok());
+    for name in trailer.unwrap_or("").split(',').map(str::trim).filter(|name| !name.is_empty()) {
+        let algorithm = algorithm_of(name).ok_or_else(|| {
+            refuse(
+                S3ErrorCode::InvalidRequest,
+                "The value specified in the x-amz-trailer header is not supported",
+            )
+        })?;
+        digests.announced.push(algorithm);
+        digests.algorithms.push(algorithm);
+    }
+    if digests.algorithms.len() > 1 {
+        return Err(refuse(
+            S3ErrorCode::InvalidRequest,
+            "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.",
+        ));
+    }
+    check_announcement(headers, &digests)?;
+    Ok(digests)
+}
+
+// An SDK that says which algorithm it uses must also send the value, or the client's belief in it is misplaced.
+fn check_announcement(headers: &HeaderMap, digests: &Digests) -> S3Result<()> {
+    let Some(named) = headers.get("x-amz-sdk-checksum-algorithm") else {
+        return Ok(());
+    };
+    let algorithm = named.to_str().ok().and_then(Algorithm::parse).ok_or_else(|| {
+        refuse(
+            S3ErrorCode::InvalidRequest,
+            "Value for x-amz-sdk-checksum-algorithm header is invalid.",
+        )
+    })?;
+    // A request without content, such as the start of a multipart upload, only names it.
+    let content = headers.get("content-length").is_some_and(|length| length != "0");
+    if digests.algorithms.is_empty() && content && !headers.contains_key("content-md5") {
+        return Err(refuse(
+            S3ErrorCode::InvalidRequest,
+            "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer headers were found.",
+        ));
+    }
+    if digests.algorithms.iter().any(|found| *found != algorithm) {
+        return Err(refuse(
+            S3ErrorCode::InvalidRequest,
+            "Value for x-amz-sdk-checksum-algorithm header does not match the checksum sent.",
+        ));
+    }
+    Ok(())
+}
+
+/// What the trailers say; every announced one must be there.
+pub fn trailer_digests(announced: &[Algorithm], trailers: &[(String, String)]) -> S3Result<Expected> {
+    let mut expected = Expected::default();
+    for (name, value) in trailers {
+        let Some(algorithm) = algorithm_of(name) else {
+            continue;
+        };
+        let checksum = Checksum::parse(algorithm, value).map_err(|_| {
+            refuse(S3ErrorCode::InvalidRequest, format!("Value for {name} trailing header is invalid."))
+        })?;
+        expected.checksums.push(checksum);
+    }
+    for algorithm in announced {
+        if !expected.checksums.iter().any(|found| found.algorithm == *algorithm) {
+            return Err(malformed_trailer(
+                "The request contained trailing data that was not well-formed or did not conform to our published schema: an announced trailer is missing.",
+            ));
+        }
+    }
+    Ok(expected)
+}
+
+/// Verifies a body that is held whole (XML) against what its headers say.
+pub fn verify_document(headers: &HeaderMap, trailers: &[(String, String)], body: &[u8]) -> S3Result<()> {
+    let digests = header_digests(headers)?;
+    let late = trailer_digests(&digests.announced, trailers)?;
+    let bad = |what: &str| {
+        refuse(
+            S3ErrorCode::BadDigest,
+            format!("The {what} you specified did not match the calculated checksum."),
+        )
+    };
+    if let Some(md5) = digests.expected.md5 {
+        use md5::Digest;
+        if md5::Md5::digest(body).as_slice() != md5 {
+            return Err(bad("Content-MD5"));
+        }
+    }
+    for wanted in digests.expected.checksums.iter().chain(&late.checksums) {
+        if computed(wanted.algorithm, body) != wanted.value {
+            return Err(bad(wanted.algorithm.name()));
+        }
+    }
+    Ok(())
+}
+
+fn computed(algorithm: Algorithm, body: &[u8]) -> Vec<u8> {
+    use aws_lc_rs::digest;
+    use crc_fast::{CrcAlgorithm, checksum};
+    let crc = |kind, length: usize| {
+        let bytes = checksum(kind, body).to_be_bytes();
+        bytes.iter().skip(8 - length).copied().collect()
+    };
+    let sha = |kind| digest::digest(kind, body).as_ref().to_vec();
+    match algorithm {
+        Algorithm::Crc32 => crc(CrcAlgorithm::Crc32IsoHdlc, 4),
+        Algorithm::Crc32c => crc(CrcAlgorithm::Crc32Iscsi, 4),
+        Algorithm::Crc64Nvme => crc(CrcAlgorithm::Crc64Nvme, 8),
+        Algorithm::Sha1 => sha(&digest::SHA1_FOR_LEGACY_USE_ONLY),
+        Algorithm::Sha256 => sha(&digest::SHA256),
+    }
+}
+
+/// Checksums as the fields of an answer.
+#[derive(Default)]
+pub struct Said {
+    /// Base64, with the number of parts behind a composite.
+    pub crc32: Option<String>,
+    /// As above.
+    pub crc32c: Option<String>,
+    /// As above.
+    pub crc64nvme: Option<String>,
+    /// As above.
+    pub sha1: Option<String>,
+    /// As above.
+    pub sha256: Option<String>,
+    /// Of the whole object, or of its parts' checksums.
+    pub kind: Option<ChecksumType>,
+}
+
+/// What an answer says of checksums.
+pub fn said(checksums: &[Checksum]) -> Said {
+    let mut said = Said::default();
+    for checksum in checksums {
+        let text = Some(checksum.to_string());
+        match checksum.algorithm {
+            Algorithm::Crc32 => said.crc32 = text,
+            Algorithm::Crc32c => said.crc32c = text,
+            Algorithm::Crc64Nvme => said.crc64nvme = text,
+            Algorithm::Sha1 => said.sha1 = text,
+            Algorithm::Sha256 => said.sha256 = text,
+        }
+        said.kind = Some(kind_name(checksum.kind()));
+    }
+    said
+}
+
+/// A kind's name.
+pub fn kind_name(kind: ChecksumKind) -> ChecksumType {
+    ChecksumType::from_static(match kind {
+        ChecksumKind::FullObject => ChecksumType::FULL_OBJECT,
+        ChecksumKind::Composite => ChecksumType::COMPOSITE,
+    })
+}
+
+/// Fills the five checksum fields that so many answers share.
+macro_rules! say_checksums {
+    ($output:expr, $said:expr) => {
+        let said = $said;
+        $output.checksum_crc32 = said.crc32;
+        $output.checksum_crc32c = said.crc32c;
+        $output.checksum_crc64nvme = said.crc64nvme;
+        $output.checksum_sha1 = said.sha1;
+        $output.checksum_sha256 = said.sha256;
+    };
+}
+pub(crate) use say_checksums;
+
+/// The checksums a request document names, from its five fields.
+pub fn named(fields: [(Algorithm, Option<&str>); 5]) -> S3Result<Vec<Checksum>> {
+    let mut checksums = Vec::new();
+    for (algorithm, text) in fields {
+        if let Some(text) = text {
+            let checksum = Checksum::parse(algorithm, text).map_err(|_| {
+                refuse(
+                    S3ErrorCode::InvalidRequest,
+                    format!("The value of the {} checksum is invalid.", algorithm.name()),
+                )
+            })?;
+            checksums.push(checksum);
+        }
+    }
+    Ok(checksums)
+}
+
+/// An algorithm a request names.
+pub fn algorithm_named(text: Option<&str>) -> S3Result<Option<Algorithm>> {
+    text.map(|text| {
+        Algorithm::parse(text).ok_or_else(|| {
+            refuse(
+                S3ErrorCode::InvalidRequest,
+                "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]",
+            )
+        })
+    })
+    .transpose()
+}

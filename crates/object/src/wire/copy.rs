@@ -1,0 +1,214 @@
+//! Copying inside the store.
+
+use super::checksum::{algorithm_named, said, say_checksums};
+use super::convert::*;
+use super::object::part_number;
+use super::{Answer, Wire};
+use crate::call::Call;
+use crate::refusal::{refuse, translated};
+use s3s::dto::{CopySource as WireSource, *};
+use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use stele_archive::{
+    CopyRequest, CopySource, CustomerKey, PartRequest, ReadCondition, VersionId, WriteCondition,
+};
+
+fn source_of(
+    source: &WireSource,
+    condition: ReadCondition,
+    customer_key: Option<CustomerKey>,
+) -> S3Result<CopySource> {
+    match source {
+        WireSource::Bucket { bucket, key, version_id } => Ok(CopySource {
+            bucket: bucket.to_string(),
+            key: key.to_string(),
+            version: version_of(version_id.as_deref())?,
+            condition,
+            customer_key,
+        }),
+        _ => Err(refuse(
+            S3ErrorCode::NotImplemented,
+            "Copying from an access point is not implemented.",
+        )),
+    }
+}
+
+fn condition_text(condition: Option<&ETagCondition>) -> Option<String> {
+    condition.map(|condition| match condition.as_etag() {
+        Some(etag) => format!("\"{}\"", etag.value()),
+        None => "*".to_owned(),
+    })
+}
+
+/// CopyObject.
+pub async fn object(
+    wire: &Wire,
+    call: Arc<Call>,
+    request: S3Request<CopyObjectInput>,
+) -> Answer<CopyObjectOutput> {
+    let mut metadata = metadata_of(&request.headers, request.input.metadata.clone())?;
+    // The type of an empty body says nothing about the object.
+    if request.input.content_type.is_none() {
+        metadata.headers.remove("content-type");
+    }
+    let input = request.input;
+    check_acl(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
+    check_encryption(input.server_side_encryption.as_ref())?;
+    let condition = ReadCondition {
+        if_match: condition_text(input.copy_source_if_match.as_ref()),
+        if_none_match: condition_text(input.copy_source_if_none_match.as_ref()),
+        if_modified_since: input.copy_source_if_modified_since.map(archive_time),
+        if_unmodified_since: input.copy_source_if_unmodified_since.map(archive_time),
+    };
+    let source_key = customer_key_of(
+        &call,
+        input.copy_source_sse_customer_algorithm.as_deref(),
+        input.copy_source_sse_customer_key.as_deref(),
+        input.copy_source_sse_customer_key_md5.as_deref(),
+    )?;
+    let replace = |directive: Option<&str>, what: &str| match directive {
+        None | Some("COPY") => Ok(false),
+        Some("REPLACE") => Ok(true),
+        Some(_) => Err(refuse(S3ErrorCode::InvalidArgument, format!("Unknown {what} directive."))),
+    };
+    let new_metadata =
+        replace(input.metadata_directive.as_ref().map(MetadataDirective::as_str), "metadata")?;
+    let new_tags =
+        replace(input.tagging_directive.as_ref().map(TaggingDirective::as_str), "tagging")?;
+    let customer_key = customer_key_of(
+        &call,
+        input.sse_customer_algorithm.as_deref(),
+        input.sse_customer_key.as_deref(),
+        input.sse_customer_key_md5.as_deref(),
+    )?;
+    let copy = CopyRequest {
+        source: source_of(&input.copy_source, condition, source_key)?,
+        bucket: input.bucket,
+        key: input.key,
+        metadata: new_metadata.then_some(metadata),
+        tags: if new_tags { Some(tags_of_header(input.tagging.as_deref())?) } else { None },
+        retention: retention_of(
+            input.object_lock_mode.as_ref().map(ObjectLockMode::as_str),
+            input.object_lock_retain_until_date,
+        )?,
+        legal_hold: hold_of(
+            input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str),
+        )?,
+        condition: WriteCondition::default(),
+        algorithm: algorithm_named(input.checksum_algorithm.as_ref().map(|name| name.as_str()))?,
+        customer_key,
+    };
+    let copied = wire.archive.copy(&call.caller, copy).await.map_err(source_refusal)?;
+    let info = copied.object;
+    let (encryption, customer_algorithm, customer_md5) =
+        encryption_said(info.customer_key_md5.as_ref());
+    let sums = said(&info.checksums);
+    let mut result = CopyObjectResult {
+        e_tag: Some(wire_etag(&info.etag)),
+        last_modified: Some(wire_time(info.modified)),
+        checksum_type: sums.kind.clone(),
+        ..CopyObjectResult::default()
+    };
+    say_checksums!(result, sums);
+    Ok(S3Response::new(CopyObjectOutput {
+        copy_object_result: Some(result),
+        copy_source_version_id: copied.source_versioned.then(|| copied.source.to_string()),
+        version_id: named_version(&info),
+        server_side_encryption: encryption,
+        sse_customer_algorithm: customer_algorithm,
+        sse_customer_key_md5: customer_md5,
+        ..CopyObjectOutput::default()
+    }))
+}
+
+// A copy's condition that says "not modified" is a failed precondition: there is no copy to reuse.
+fn source_refusal(error: stele_archive::ArchiveError) -> s3s::S3Error {
+    match error {
+        stele_archive::ArchiveError::NotModified { .. } => refuse(
+            S3ErrorCode::PreconditionFailed,
+            "At least one of the pre-conditions you specified did not hold",
+        ),
+        stele_archive::ArchiveError::IsDeleteMarker { .. } => refuse(
+            S3ErrorCode::InvalidRequest,
+            "The source of a copy request may not specifically refer to a delete marker by version id.",
+        ),
+        other => translated(other),
+    }
+}
+
+// `bytes=first-last`, both needed.
+fn range_of(text: Option<&str>) -> S3Result<Option<RangeInclusive<u64>>> {
+    let Some(text) = text else {
+        return Ok(None);
+    };
+    let parsed = text.strip_prefix("bytes=").and_then(|rest| {
+        let (first, last) = rest.split_once('-')?;
+        Some((first.parse::<u64>().ok()?, last.parse::<u64>().ok()?))
+    });
+    match parsed {
+        Some((first, last)) if first <= last => Ok(Some(first..=last)),
+        _ => Err(refuse(
+            S3ErrorCode::InvalidArgument,
+            "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the zero-based offsets of the first and last bytes to copy",
+        )),
+    }
+}
+
+/// UploadPartCopy.
+pub async fn part(
+    wire: &Wire,
+    call: Arc<Call>,
+    request: S3Request<UploadPartCopyInput>,
+) -> Answer<UploadPartCopyOutput> {
+    let input = request.input;
+    let condition = ReadCondition {
+        if_match: condition_text(input.copy_source_if_match.as_ref()),
+        if_none_match: condition_text(input.copy_source_if_none_match.as_ref()),
+        if_modified_since: input.copy_source_if_modified_since.map(archive_time),
+        if_unmodified_since: input.copy_source_if_unmodified_since.map(archive_time),
+    };
+    let source_key = customer_key_of(
+        &call,
+        input.copy_source_sse_customer_algorithm.as_deref(),
+        input.copy_source_sse_customer_key.as_deref(),
+        input.copy_source_sse_customer_key_md5.as_deref(),
+    )?;
+    let customer_key = customer_key_of(
+        &call,
+        input.sse_customer_algorithm.as_deref(),
+        input.sse_customer_key.as_deref(),
+        input.sse_customer_key_md5.as_deref(),
+    )?;
+    let customer_md5 = customer_key.as_ref().map(CustomerKey::md5);
+    let part = PartRequest {
+        bucket: input.bucket,
+        key: input.key,
+        upload: input.upload_id,
+        number: part_number(input.part_number)?,
+        customer_key,
+        ..PartRequest::default()
+    };
+    let source = source_of(&input.copy_source, condition, source_key)?;
+    let range = range_of(input.copy_source_range.as_deref())?;
+    let (made, version) = wire
+        .archive
+        .copy_part(&call.caller, source, range, part)
+        .await
+        .map_err(source_refusal)?;
+    let (encryption, customer_algorithm, customer_md5) = encryption_said(customer_md5.as_ref());
+    let mut result = CopyPartResult {
+        e_tag: Some(wire_etag(&made.etag)),
+        last_modified: Some(wire_time(made.modified)),
+        ..CopyPartResult::default()
+    };
+    say_checksums!(result, said(&made.checksums));
+    Ok(S3Response::new(UploadPartCopyOutput {
+        copy_part_result: Some(result),
+        copy_source_version_id: (version != VersionId::Null).then(|| version.to_string()),
+        server_side_encryption: encryption,
+        sse_customer_algorithm: customer_algorithm,
+        sse_customer_key_md5: customer_md5,
+        ..UploadPartCopyOutput::default()
+    }))
+}

@@ -1,0 +1,145 @@
+//! Deleting: one version, or up to a thousand keys with an answer for each.
+
+use super::convert::version_of;
+use super::{Answer, Wire};
+use crate::call::Call;
+use crate::refusal::{refuse, spelled, translated};
+use s3s::dto::*;
+use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
+use std::sync::Arc;
+use stele_archive::{DeleteRequest, Deleted};
+
+const KEYS_MAX: usize = 1000;
+
+/// DeleteObject.
+pub async fn one(
+    wire: &Wire,
+    call: Arc<Call>,
+    request: S3Request<DeleteObjectInput>,
+) -> Answer<DeleteObjectOutput> {
+    let input = request.input;
+    if input.if_match_last_modified_time.is_some() || input.if_match_size.is_some() {
+        return Err(refuse(
+            S3ErrorCode::NotImplemented,
+            "Conditions on size or time of a deletion are not implemented; If-Match is.",
+        ));
+    }
+    let etag = input.if_match.map(|condition| match condition.as_etag() {
+        Some(etag) => etag.value().to_owned(),
+        None => "*".to_owned(),
+    });
+    let delete = DeleteRequest {
+        bucket: input.bucket,
+        key: input.key,
+        version: version_of(input.version_id.as_deref())?,
+        bypass_governance: input.bypass_governance_retention.unwrap_or(false),
+        etag,
+    };
+    let deleted = wire.archive.delete(&call.caller, delete).await.map_err(translated)?;
+    let output = DeleteObjectOutput {
+        delete_marker: deleted.delete_marker.then_some(true),
+        version_id: deleted.version.map(|version| version.to_string()),
+        ..DeleteObjectOutput::default()
+    };
+    Ok(S3Response::with_status(output, hyper::StatusCode::NO_CONTENT))
+}
+
+/// DeleteObjects. Never refused as a whole for what one of its keys may not.
+pub async fn many(
+    wire: &Wire,
+    call: Arc<Call>,
+    request: S3Request<DeleteObjectsInput>,
+) -> Answer<DeleteObjectsOutput> {
+    let digest = ["content-md5", "x-amz-trailer"].iter().any(|name| request.headers.contains_key(*name))
+        || request.headers.keys().any(|name| name.as_str().starts_with("x-amz-checksum-"));
+    if !digest {
+        return Err(refuse(
+            S3ErrorCode::InvalidRequest,
+            "Missing required header for this request: Content-MD5 OR x-amz-checksum-*",
+        ));
+    }
+    let input = request.input;
+    let objects = input.delete.objects;
+    if objects.is_empty() || objects.len() > KEYS_MAX {
+        return Err(refuse(
+            S3ErrorCode::MalformedXML,
+            "The XML you provided was not well-formed or did not validate against our published schema",
+        ));
+    }
+    // A bucket that is not there is one refusal, not a thousand.
+    wire.archive.bucket(&call.caller, &input.bucket).await.map(drop).or_else(only_missing)?;
+    let bypass = input.bypass_governance_retention.unwrap_or(false);
+    let mut asked = Vec::with_capacity(objects.len());
+    let mut requests = Vec::with_capacity(objects.len());
+    for object in objects {
+        let version = version_of(object.version_id.as_deref().filter(|text| !text.is_empty()));
+        let request = version.and_then(|version| {
+            let etag = object.e_tag.as_ref().map(|etag| etag.value().to_owned());
+            if object.size.is_some() || object.last_modified_time.is_some() {
+                return Err(refuse(
+                    S3ErrorCode::NotImplemented,
+                    "Conditions on size or time of a deletion are not implemented; ETag is.",
+                ));
+            }
+            Ok(DeleteRequest {
+                bucket: input.bucket.clone(),
+                key: object.key.clone(),
+                version,
+                bypass_governance: bypass,
+                etag,
+            })
+        });
+        let refused = match request {
+            Ok(request) => {
+                requests.push(request);
+                None
+            }
+            Err(error) => Some(error),
+        };
+        asked.push((object.key, object.version_id, refused));
+    }
+    let mut outcomes = wire.archive.delete_many(&call.caller, requests).await.into_iter();
+    let quiet = input.delete.quiet.unwrap_or(false);
+    let (mut deleted, mut errors) = (Vec::new(), Vec::new());
+    for (key, version, refused) in asked {
+        let outcome = match refused {
+            Some(error) => Err(error),
+            None => outcomes.next().map(|outcome| outcome.map_err(translated)).unwrap_or_else(|| {
+                Err(refuse(S3ErrorCode::InternalError, "This key was not answered for."))
+            }),
+        };
+        match outcome {
+            Ok(_) if quiet => {}
+            Ok(done) => deleted.push(told(key, version, done)),
+            Err(error) => errors.push(told_refusal(key, version, &error)),
+        }
+    }
+    Ok(S3Response::new(DeleteObjectsOutput {
+        deleted: (!deleted.is_empty()).then_some(deleted),
+        errors: (!errors.is_empty()).then_some(errors),
+        ..DeleteObjectsOutput::default()
+    }))
+}
+
+// Who may not see the bucket's settings may still delete in it: each key is then answered by itself.
+fn only_missing(error: stele_archive::ArchiveError) -> S3Result<()> {
+    match error {
+        missing @ stele_archive::ArchiveError::NoSuchBucket(_) => Err(translated(missing)),
+        _ => Ok(()),
+    }
+}
+
+fn told(key: String, asked: Option<String>, done: Deleted) -> DeletedObject {
+    let version = done.version.map(|version| version.to_string());
+    DeletedObject {
+        key: Some(key),
+        delete_marker: done.delete_marker.then_some(true),
+        delete_marker_version_id: done.delete_marker.then_some(version).flatten(),
+        version_id: asked.filter(|text| !text.is_empty()),
+    }
+}
+
+fn told_refusal(key: String, asked: Option<String>, error: &S3Error) -> Error {
+    let (code, message) = spelled(error);
+    Error { code: Some(code), key: Some(key), message: Some(message), version_id: asked }
+}

@@ -1,0 +1,581 @@
+//! Objects: put, get, head and what `GetObjectAttributes` tells.
+
+use super::checksum::{self, Digests, header_digests, said, say_checksums, trailer_digests};
+use super::convert::*;
+use super::{Answer, Wire};
+use crate::call::Call;
+use crate::payload::Payload;
+use crate::refusal::{refuse, translated};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use http_body_util::StreamBody;
+use hyper::body::Frame;
+use s3s::dto::*;
+use s3s::{Body, S3ErrorCode, S3Request, S3Response, S3Result};
+use std::sync::Arc;
+use stele_archive::{
+    Algorithm, ByteRange, CustomerKey, Expected, GetRequest, ObjectInfo, ObjectReader, ObjectWriter,
+    PutRequest, ReadCondition, WriteCondition,
+};
+
+/// The largest payload of one request.
+pub fn check_size(wire: &Wire, length: u64) -> S3Result<()> {
+    let limit = wire.settings.object_bytes_max;
+    if length > limit {
+        return Err(refuse(
+            S3ErrorCode::EntityTooLarge,
+            format!("Your proposed upload of {length} bytes exceeds the maximum allowed size of {limit} bytes."),
+        ));
+    }
+    Ok(())
+}
+
+/// The payload of a call whose operation stores it.
+pub fn payload_of(call: &Call) -> S3Result<Payload> {
+    call.take_payload()
+        .ok_or_else(|| refuse(S3ErrorCode::InternalError, "The request's payload was taken already."))
+}
+
+/// Moves a payload into a writer and finishes it: when this answers, the object is durable and in the
+/// catalog, since `finish` answers only after the catalog commit behind the data's flush.
+pub async fn pump(
+    call: &Call,
+    mut payload: Payload,
+    mut writer: ObjectWriter,
+    digests: &Digests,
+) -> S3Result<ObjectInfo> {
+    let moved = pump_pieces(&mut payload, &mut writer).await;
+    if let Err(error) = moved {
+        call.return_payload(payload);
+        return Err(error);
+    }
+    call.metrics.received(payload.length());
+    let late = trailer_digests(&digests.announced, payload.trailers())?;
+    writer.finish(late).await.map_err(translated)
+}
+
+async fn pump_pieces(payload: &mut Payload, writer: &mut ObjectWriter) -> S3Result<()> {
+    while let Some(piece) = payload.next().await? {
+        writer.write(piece).await.map_err(translated)?;
+    }
+    Ok(())
+}
+
+/// The condition of a write.
+pub fn write_condition(
+    if_match: Option<&ETagCondition>,
+    if_none_match: Option<&ETagCondition>,
+) -> S3Result<WriteCondition> {
+    if if_match.is_some() && if_none_match.is_some() {
+        return Err(refuse(
+            S3ErrorCode::NotImplemented,
+            "If-Match and If-None-Match cannot be combined on a write.",
+        ));
+    }
+    if if_none_match.is_some_and(|condition| !condition.is_any()) {
+        return Err(refuse(
+            S3ErrorCode::NotImplemented,
+            "A header you provided implies functionality that is not implemented: If-None-Match of a write takes only `*`.",
+        ));
+    }
+    let etag = if_match.map(|condition| match condition.as_etag() {
+        Some(etag) => etag.value().to_owned(),
+        None => "*".to_owned(),
+    });
+    Ok(WriteCondition { absent: if_none_match.is_some(), etag })
+}
+
+/// PutObject.
+pub async fn put(
+    wire: &Wire,
+    call: Arc<Call>,
+    request: S3Request<PutObjectInput>,
+) -> Answer<PutObjectOutput> {
+    let payload = payload_of(&call)?;
+    let begun = begin_put(wire, &call, request, &payload).await;
+    let (writer, digests) = match begun {
+        Ok(begun) => begun,
+        Err(error) => {
+            call.return_payload(payload);
+            return Err(error);
+        }
+    };
+    let info = pump(&call, payload, writer, &digests).await?;
+    let (encryption, customer_algorithm, customer_md5) =
+        encryption_said(info.customer_key_md5.as_ref());
+    let sums = said(&info.checksums);
+    let mut output = PutObjectOutput {
+        e_tag: Some(wire_etag(&info.etag)),
+        version_id: named_version(&info),
+        server_side_encryption: encryption,
+        sse_customer_algorithm: customer_algorithm,
+        sse_customer_key_md5: customer_md5,
+        checksum_type: sums.kind.clone(),
+        ..PutObjectOutput::default()
+    };
+    say_checksums!(output, sums);
+    Ok(S3Response::new(output))
+}
+
+async fn begin_put(
+    wire: &Wire,
+    call: &Call,
+    request: S3Request<PutObjectInput>,
+    payload: &Payload,
+) -> S3Result<(ObjectWriter, Digests)> {
+    let input = request.input;
+    check_size(wire, payload.length())?;
+    check_acl(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
+    check_encryption(input.server_side_encryption.as_ref())?;
+    if input.write_offset_bytes.is_some() {
+        return Err(refuse(S3ErrorCode::NotImplemented, "Appending to an object is not implemented."));
+    }
+    let digests = header_digests(&request.headers)?;
+    // As on AWS: an object the client sent no checksum for gets one to be verified by.
+    let algorithms = match digests.algorithms.as_slice() {
+        [] => vec![Algorithm::Crc64Nvme],
+        asked => asked.to_vec(),
+    };
+    let metadata = metadata_of(&request.headers, input.metadata)?;
+    let put = PutRequest {
+        bucket: input.bucket,
+        key: input.key,
+        length: Some(payload.length()),
+        metadata,
+        tags: tags_of_header(input.tagging.as_deref())?,
+        retention: retention_of(
+            input.object_lock_mode.as_ref().map(ObjectLockMode::as_str),
+            input.object_lock_retain_until_date,
+        )?,
+        legal_hold: hold_of(
+            input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str),
+        )?,
+        condition: write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?,
+        expected: Expected {
+            md5: digests.expected.md5,
+            sha256: None,
+            checksums: digests.expected.checksums.clone(),
+        },
+        algorithms,
+        customer_key: customer_key_of(
+            call,
+            input.sse_customer_algorithm.as_deref(),
+            input.sse_customer_key.as_deref(),
+            input.sse_customer_key_md5.as_deref(),
+        )?,
+    };
+    let writer = wire.archive.put(&call.caller, put).await.map_err(translated)?;
+    Ok((writer, digests))
+}
+
+/// A read refused for the customer's key: a wrong one is a matter of rights, a missing one of form.
+fn customer_refusal(sent: bool) -> impl Fn(stele_archive::ArchiveError) -> s3s::S3Error {
+    move |error| match error {
+        stele_archive::ArchiveError::CustomerKey(message) if sent => {
+            refuse(S3ErrorCode::AccessDenied, message)
+        }
+        other => translated(other),
+    }
+}
+
+/// What of a read request GET, HEAD and attributes share.
+#[allow(clippy::too_many_arguments)]
+fn read_request(
+    bucket: String,
+    key: String,
+    version: Option<&str>,
+    range: Option<Range>,
+    part: Option<i32>,
+    condition: ReadCondition,
+    customer_key: Option<CustomerKey>,
+) -> S3Result<GetRequest> {
+    let range = match (range, part) {
+        (Some(_), Some(_)) => {
+            return Err(refuse(
+                S3ErrorCode::InvalidRequest,
+                "Cannot specify both Range header and partNumber query parameter",
+            ));
+        }
+        (Some(Range::Int { first, last }), None) => ByteRange::From { first, last },
+        (Some(Range::Suffix { length }), None) => ByteRange::Suffix { length },
+        (None, Some(number)) => ByteRange::Part { number: part_number(number)? },
+        (None, None) => ByteRange::Whole,
+    };
+    let version = version_of(version)?;
+    Ok(GetRequest { bucket, key, version, range, condition, customer_key })
+}
+
+/// A part number within S3's bounds.
+pub fn part_number(number: i32) -> S3Result<u32> {
+    u32::try_from(number).ok().filter(|number| (1..=10_000).contains(number)).ok_or_else(|| {
+        refuse(
+            S3ErrorCode::InvalidArgument,
+            "Part number must be an integer between 1 and 10000, inclusive",
+        )
+    })
+}
+
+/// GetObject.
+pub async fn get(
+    wire: &Wire,
+    call: Arc<Call>,
+    request: S3Request<GetObjectInput>,
+) -> Answer<GetObjectOutput> {
+    let input = request.input;
+    let overrides = input.response_content_type.is_some()
+        || input.response_content_language.is_some()
+        || input.response_expires.is_some()
+        || input.response_cache_control.is_some()
+        || input.response_content_disposition.is_some()
+        || input.response_content_encoding.is_some();
+    check_overrides(&call, overrides)?;
+    let customer_key = customer_key_of(
+        &call,
+        input.sse_customer_algorithm.as_deref(),
+        input.sse_customer_key.as_deref(),
+        input.sse_customer_key_md5.as_deref(),
+    )?;
+    let sent_key = customer_key.is_some();
+    let condition = ReadCondition {
+        if_match: call.if_match.clone(),
+        if_none_match: call.if_none_match.clone(),
+        if_modified_since: input.if_modified_since.map(archive_time),
+        if_unmodified_since: input.if_unmodified_since.map(archive_time),
+    };
+    let get = read_request(
+        input.bucket,
+        input.key,
+        input.version_id.as_deref(),
+        input.range,
+        input.part_number,
+        condition,
+        customer_key,
+    )?;
+    let ranged = get.range != ByteRange::Whole;
+    let reader = wire.archive.get(&call.caller, get).await.map_err(customer_refusal(sent_key))?;
+    let info = &reader.info;
+    let length = reader.range.end.saturating_sub(reader.range.start);
+    let (encryption, customer_algorithm, customer_md5) =
+        encryption_said(info.customer_key_md5.as_ref());
+    let mut output = GetObjectOutput {
+        accept_ranges: Some("bytes".to_owned()),
+        content_length: i64::try_from(length).ok(),
+        content_range: content_range(ranged, &reader.range, info.size),
+        content_type: Some(
+            stored(info, "content-type").unwrap_or_else(|| "binary/octet-stream".to_owned()),
+        ),
+        cache_control: stored(info, "cache-control"),
+        content_disposition: stored(info, "content-disposition"),
+        content_encoding: stored(info, "content-encoding"),
+        content_language: stored(info, "content-language"),
+        website_redirect_location: stored(info, "x-amz-website-redirect-location"),
+        expires: stored_expires(info),
+        e_tag: Some(wire_etag(&info.etag)),
+        last_modified: Some(wire_time(info.modified)),
+        metadata: wire_metadata(info),
+        object_lock_mode: info.retention.map(|kept| ObjectLockMode::from(kept.mode.to_string())),
+        object_lock_retain_until_date: info.retention.map(|kept| wire_time(kept.until)),
+        object_lock_legal_hold_status: hold_said(info),
+        parts_count: input.part_number.and(info.parts).and_then(|parts| i32::try_from(parts).ok()),
+        tag_count: (!info.tags.is_empty()).then(|| info.tags.len() as i32),
+        server_side_encryption: encryption,
+        sse_customer_algorithm: customer_algorithm,
+        sse_customer_key_md5: customer_md5,
+        version_id: named_version(info),
+        ..GetObjectOutput::default()
+    };
+    let whole = reader.range == (0..info.size);
+    if whole && checksums_wanted(input.checksum_mode.as_ref()) {
+        let sums = said(&info.checksums);
+        output.checksum_type = sums.kind.clone();
+        say_checksums!(output, sums);
+    }
+    output.body = Some(body_of(call, reader, length).await?.into());
+    Ok(S3Response::new(output))
+}
+
+// Anyone could otherwise make a public object pretend to be a page of another kind.
+fn check_overrides(call: &Call, overrides: bool) -> S3Result<()> {
+    if overrides && call.caller.actor == stele_archive::Actor::Anonymous {
+        return Err(refuse(
+            S3ErrorCode::InvalidRequest,
+            "Request specific response headers cannot be used for anonymous GET requests.",
+        ));
+    }
+    Ok(())
+}
+
+fn checksums_wanted(mode: Option<&ChecksumMode>) -> bool {
+    mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED)
+}
+
+fn content_range(ranged: bool, range: &std::ops::Range<u64>, size: u64) -> Option<String> {
+    let last = range.end.checked_sub(1)?;
+    (ranged && size > 0).then(|| format!("bytes {}-{last}/{size}", range.start))
+}
+
+fn hold_said(info: &ObjectInfo) -> Option<ObjectLockLegalHoldStatus> {
+    info.legal_hold.then(|| ObjectLockLegalHoldStatus::from_static(ObjectLockLegalHoldStatus::ON))
+}
+
+// The first piece is read before the head of the answer goes out, so that damage there still gets a code.
+async fn body_of(call: Arc<Call>, mut reader: ObjectReader, length: u64) -> S3Result<Body> {
+    if length == 0 {
+        return Ok(Body::empty());
+    }
+    let first = match reader.next().await {
+        Some(piece) => piece.map_err(translated)?,
+        None => {
+            return Err(refuse(S3ErrorCode::InternalError, "The object ended before its content."));
+        }
+    };
+    call.metrics.sent(first.len() as u64);
+    if first.len() as u64 == length {
+        return Ok(Body::from(first));
+    }
+    let rest = futures_util::stream::unfold(Some((call, reader)), |state| async move {
+        let (call, mut reader) = state?;
+        match reader.next().await? {
+            Ok(piece) => {
+                call.metrics.sent(piece.len() as u64);
+                Some((Ok(piece), Some((call, reader))))
+            }
+            Err(error) => {
+                // The head is out: all that is left is to cut the answer short, which no client takes for whole.
+                call.metrics.response_broken();
+                tracing::error!(request = %call.id, %error, "an answer was cut short");
+                Some((Err(std::io::Error::other(error)), None))
+            }
+        }
+    });
+    let whole = futures_util::stream::once(async { Ok::<Bytes, std::io::Error>(first) }).chain(rest);
+    Ok(Body::http_body_unsync(StreamBody::new(whole.map(|piece| piece.map(Frame::data)).boxed())))
+}
+
+/// HeadObject.
+pub async fn head(
+    wire: &Wire,
+    call: Arc<Call>,
+    request: S3Request<HeadObjectInput>,
+) -> Answer<HeadObjectOutput> {
+    let input = request.input;
+    let customer_key = customer_key_of(
+        &call,
+        input.sse_customer_algorithm.as_deref(),
+        input.sse_customer_key.as_deref(),
+        input.sse_customer_key_md5.as_deref(),
+    )?;
+    let sent_key = customer_key.is_some();
+    let condition = ReadCondition {
+        if_match: call.if_match.clone(),
+        if_none_match: call.if_none_match.clone(),
+        if_modified_since: input.if_modified_since.map(archive_time),
+        if_unmodified_since: input.if_unmodified_since.map(archive_time),
+    };
+    let get = read_request(
+        input.bucket,
+        input.key,
+        input.version_id.as_deref(),
+        input.range,
+        input.part_number,
+        condition,
+        customer_key,
+    )?;
+    let ranged = get.range != ByteRange::Whole;
+    let (info, range) =
+        wire.archive.head(&call.caller, get).await.map_err(customer_refusal(sent_key))?;
+    let content_range = content_range(ranged, &range, info.size);
+    let (encryption, customer_algorithm, customer_md5) =
+        encryption_said(info.customer_key_md5.as_ref());
+    let mut output = HeadObjectOutput {
+        accept_ranges: Some("bytes".to_owned()),
+        content_length: i64::try_from(range.end.saturating_sub(range.start)).ok(),
+        content_range,
+        content_type: Some(
+            stored(&info, "content-type").unwrap_or_else(|| "binary/octet-stream".to_owned()),
+        ),
+        cache_control: stored(&info, "cache-control"),
+        content_disposition: stored(&info, "content-disposition"),
+        content_encoding: stored(&info, "content-encoding"),
+        content_language: stored(&info, "content-language"),
+        website_redirect_location: stored(&info, "x-amz-website-redirect-location"),
+        expires: stored_expires(&info),
+        e_tag: Some(wire_etag(&info.etag)),
+        last_modified: Some(wire_time(info.modified)),
+        metadata: wire_metadata(&info),
+        object_lock_mode: info.retention.map(|kept| ObjectLockMode::from(kept.mode.to_string())),
+        object_lock_retain_until_date: info.retention.map(|kept| wire_time(kept.until)),
+        object_lock_legal_hold_status: hold_said(&info),
+        parts_count: input.part_number.and(info.parts).and_then(|parts| i32::try_from(parts).ok()),
+        server_side_encryption: encryption,
+        sse_customer_algorithm: customer_algorithm,
+        sse_customer_key_md5: customer_md5,
+        version_id: named_version(&info),
+        ..HeadObjectOutput::default()
+    };
+    if range == (0..info.size) && checksums_wanted(input.checksum_mode.as_ref()) {
+        let sums = said(&info.checksums);
+        output.checksum_type = sums.kind.clone();
+        say_checksums!(output, sums);
+    }
+    let mut response = S3Response::new(output);
+    // HEAD has no override of the wire crate's for tags, and AWS tells their number here too.
+    if !info.tags.is_empty() {
+        response.headers.insert("x-amz-tagging-count", info.tags.len().into());
+    }
+    Ok(response)
+}
+
+/// GetObjectAttributes.
+pub async fn attributes(
+    wire: &Wire,
+    call: Arc<Call>,
+    request: S3Request<GetObjectAttributesInput>,
+) -> Answer<GetObjectAttributesOutput> {
+    let input = request.input;
+    let mut wanted = Vec::new();
+    // One header may name several, separated by commas.
+    for name in input.object_attributes.iter().flat_map(|list| list.as_str().split(',')) {
+        let name = name.trim();
+        if !["ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"].contains(&name) {
+            return Err(refuse(S3ErrorCode::InvalidArgument, "Invalid attribute name specified."));
+        }
+        wanted.push(name.to_owned());
+    }
+    let wants = |name: &str| wanted.iter().any(|found| found == name);
+    let customer_key = customer_key_of(
+        &call,
+        input.sse_customer_algorithm.as_deref(),
+        input.sse_customer_key.as_deref(),
+        input.sse_customer_key_md5.as_deref(),
+    )?;
+    let sent_key = customer_key.is_some();
+    let get = read_request(
+        input.bucket,
+        input.key,
+        input.version_id.as_deref(),
+        None,
+        None,
+        ReadCondition::default(),
+        customer_key,
+    )?;
+    let (info, _) = wire
+        .archive
+        .head(&call.caller, get.clone())
+        .await
+        .map_err(customer_refusal(sent_key))?;
+    let mut output = GetObjectAttributesOutput {
+        last_modified: Some(wire_time(info.modified)),
+        version_id: named_version(&info),
+        ..GetObjectAttributesOutput::default()
+    };
+    if wants("ETag") {
+        output.e_tag = Some(wire_etag(&info.etag));
+    }
+    if wants("ObjectSize") {
+        output.object_size = i64::try_from(info.size).ok();
+    }
+    if wants("StorageClass") {
+        output.storage_class = Some(StorageClass::from_static(StorageClass::STANDARD));
+    }
+    if wants("Checksum") && !info.checksums.is_empty() {
+        let sums = said(&info.checksums);
+        let mut checksum = s3s::dto::Checksum { checksum_type: sums.kind.clone(), ..Default::default() };
+        // Here a composite stands without the number of its parts.
+        let bare = checksum::Said {
+            crc32: sums.crc32.map(without_parts),
+            crc32c: sums.crc32c.map(without_parts),
+            crc64nvme: sums.crc64nvme.map(without_parts),
+            sha1: sums.sha1.map(without_parts),
+            sha256: sums.sha256.map(without_parts),
+            kind: None,
+        };
+        say_checksums!(checksum, bare);
+        output.checksum = Some(checksum);
+    }
+    if wants("ObjectParts") && info.parts.is_some() {
+        let after = input.part_number_marker.unwrap_or(0).max(0);
+        let limit = limit_of(input.max_parts, "max-parts")?;
+        output.object_parts = Some(parts_of(wire, &call, get, &info, after, limit).await?);
+    }
+    Ok(S3Response::new(output))
+}
+
+fn without_parts(text: String) -> String {
+    text.split('-').next().unwrap_or_default().to_owned()
+}
+
+async fn parts_of(
+    wire: &Wire,
+    call: &Call,
+    get: GetRequest,
+    info: &ObjectInfo,
+    after: i32,
+    limit: usize,
+) -> S3Result<GetObjectAttributesParts> {
+    let marker = u32::try_from(after).unwrap_or(0);
+    let (parts, more) =
+        wire.archive.object_parts(&call.caller, get, marker, limit).await.map_err(translated)?;
+    let last = parts.last().and_then(|part| i32::try_from(part.number).ok());
+    let listed: Vec<ObjectPart> = parts
+        .iter()
+        .filter(|part| !part.checksums.is_empty())
+        .map(|part| {
+            let mut listed = ObjectPart {
+                part_number: i32::try_from(part.number).ok(),
+                size: i64::try_from(part.size).ok(),
+                ..ObjectPart::default()
+            };
+            say_checksums!(listed, said(&part.checksums));
+            listed
+        })
+        .collect();
+    Ok(GetObjectAttributesParts {
+        is_truncated: Some(more),
+        max_parts: i32::try_from(limit).ok(),
+        part_number_marker: Some(after),
+        next_part_number_marker: last,
+        // As on AWS, parts are told one by one only where they have checksums of their own.
+        parts: (!listed.is_empty()).then_some(listed),
+        total_parts_count: info.parts.and_then(|parts| i32::try_from(parts).ok()),
+    })
+}
+
+/// GetObjectAcl: the owner has full control, and there is nothing else to say.
+pub async fn acl(
+    wire: &Wire,
+    call: Arc<Call>,
+    request: S3Request<GetObjectAclInput>,
+) -> Answer<GetObjectAclOutput> {
+    let input = request.input;
+    let get = read_request(
+        input.bucket,
+        input.key,
+        input.version_id.as_deref(),
+        None,
+        None,
+        ReadCondition::default(),
+        None,
+    )?;
+    let (info, _) = wire.archive.head(&call.caller, get).await.map_err(translated)?;
+    let owner = wire_owner(&info.owner);
+    Ok(S3Response::new(GetObjectAclOutput {
+        grants: Some(vec![full_control(&owner)]),
+        owner: Some(owner),
+        ..GetObjectAclOutput::default()
+    }))
+}
+
+/// The one grant every list consists of.
+pub fn full_control(owner: &Owner) -> Grant {
+    Grant {
+        grantee: Some(Grantee {
+            display_name: owner.display_name.clone(),
+            email_address: None,
+            id: owner.id.clone(),
+            type_: Type::from_static(Type::CANONICAL_USER),
+            uri: None,
+        }),
+        permission: Some(Permission::from_static(Permission::FULL_CONTROL)),
+    }
+}
