@@ -125,8 +125,7 @@ impl Dechunker {
             };
             let mut sorted: Vec<_> = self.trailers.iter().collect();
             sorted.sort();
-            let lines: String =
-                sorted.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+            let lines: String = sorted.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
             if !signer.trailer(lines.as_bytes(), signature.as_bytes()) {
                 return Err(ChunkError::Signature);
             }
@@ -135,12 +134,7 @@ impl Dechunker {
     }
 
     // Moves input into `line` up to and without the line end; true when the line is whole.
-    fn take_line(
-        &mut self,
-        input: &mut Bytes,
-        limit: usize,
-        beyond: ChunkError,
-    ) -> Result<bool, ChunkError> {
+    fn take_line(&mut self, input: &mut Bytes, limit: usize, beyond: ChunkError) -> Result<bool, ChunkError> {
         let end = input.iter().position(|byte| *byte == b'\n');
         let piece = input.split_to(end.unwrap_or(input.len()));
         if self.line.len() + piece.len() > limit {

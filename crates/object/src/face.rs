@@ -58,12 +58,7 @@ pub struct Face {
 
 impl Face {
     /// A face on an archive. `snapshot` tells how the store beneath is doing, for `/health` and `/metrics`.
-    pub fn new(
-        archive: Archive,
-        settings: Settings,
-        clock: Clock,
-        snapshot: Option<SnapshotSource>,
-    ) -> Arc<Face> {
+    pub fn new(archive: Archive, settings: Settings, clock: Clock, snapshot: Option<SnapshotSource>) -> Arc<Face> {
         let settings = Arc::new(settings);
         let wire = Wire { archive: archive.clone(), settings: settings.clone() };
         let mut boot = [0; 8];
@@ -163,10 +158,7 @@ impl Face {
 
     /// Whether one more refusal may be written to the audit log in this second.
     fn audit_allowed(&self) -> bool {
-        let now = (self.clock)()
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO)
-            .as_secs();
+        let now = (self.clock)().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO).as_secs();
         // The second in the upper bits, the count in the lower.
         let step = |state: u64| {
             let count = if state >> 16 == now & 0xFFFF_FFFF_FFFF { state & 0xFFFF } else { 0 };

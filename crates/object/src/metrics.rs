@@ -9,15 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Statuses that get a series of their own; every other one counts as its class's first.
-const STATUSES: [u16; 20] = [
-    200, 204, 206, 304, 400, 403, 404, 405, 409, 411, 412, 416, 429, 500, 501, 503, 507, 301, 100,
-    499,
-];
+const STATUSES: [u16; 20] =
+    [200, 204, 206, 304, 400, 403, 404, 405, 409, 411, 412, 416, 429, 500, 501, 503, 507, 301, 100, 499];
 
 /// Upper bounds of the latency histogram, in microseconds.
 const BUCKETS: [u64; 16] = [
-    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
-    1_000_000, 2_500_000, 10_000_000, 60_000_000,
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000, 1_000_000, 2_500_000,
+    10_000_000, 60_000_000,
 ];
 
 #[derive(Default)]
@@ -156,10 +154,7 @@ impl Metrics {
                 let count = count.load(Relaxed);
                 if count > 0 {
                     let operation = operation.name();
-                    let _ = writeln!(
-                        text,
-                        "{name}{{operation=\"{operation}\",status=\"{status}\"}} {count}"
-                    );
+                    let _ = writeln!(text, "{name}{{operation=\"{operation}\",status=\"{status}\"}} {count}");
                 }
             }
         }
@@ -167,12 +162,7 @@ impl Metrics {
 
     fn render_latencies(&self, text: &mut String) {
         let name = "stele_s3_request_seconds";
-        head(
-            text,
-            name,
-            "histogram",
-            "From the request's head to the response's head, by operation.",
-        );
+        head(text, name, "histogram", "From the request's head to the response's head, by operation.");
         for (operation, counts) in Operation::ALL.iter().zip(&self.operations) {
             let loads: Vec<u64> = counts.latencies.iter().map(|count| count.load(Relaxed)).collect();
             let total: u64 = loads.iter().sum();
@@ -184,10 +174,7 @@ impl Metrics {
             for (bound, count) in BUCKETS.iter().zip(&loads) {
                 cumulative += count;
                 let bound = *bound as f64 / 1e6;
-                let _ = writeln!(
-                    text,
-                    "{name}_bucket{{operation=\"{operation}\",le=\"{bound}\"}} {cumulative}"
-                );
+                let _ = writeln!(text, "{name}_bucket{{operation=\"{operation}\",le=\"{bound}\"}} {cumulative}");
             }
             let sum = counts.latency_sum_us.load(Relaxed) as f64 / 1e6;
             let _ = writeln!(text, "{name}_bucket{{operation=\"{operation}\",le=\"+Inf\"}} {total}");
@@ -302,12 +289,7 @@ impl Snapshot {
             head(text, name, kind, help);
             let _ = writeln!(text, "{name} {value}");
         };
-        single(
-            "stele_pool_health",
-            "gauge",
-            "0 healthy, 1 degraded, 2 read-only, 3 down.",
-            self.health as u64,
-        );
+        single("stele_pool_health", "gauge", "0 healthy, 1 degraded, 2 read-only, 3 down.", self.health as u64);
         single("stele_pool_size_bytes", "gauge", "Raw bytes of all drives.", self.size);
         single("stele_pool_used_bytes", "gauge", "Raw bytes allocated.", self.used);
         single("stele_pool_free_bytes", "gauge", "Raw bytes that new data can take.", self.free);
@@ -342,12 +324,8 @@ impl Snapshot {
             ("stele_drive_size_bytes", "gauge", "Size of the drive.", |d| d.size),
             ("stele_drive_used_bytes", "gauge", "Allocated bytes of the drive.", |d| d.used),
             ("stele_drive_read_errors_total", "counter", "Failed reads since open.", |d| d.read_errors),
-            ("stele_drive_write_errors_total", "counter", "Failed writes since open.", |d| {
-                d.write_errors
-            }),
-            ("stele_drive_digest_errors_total", "counter", "Digest mismatches since open.", |d| {
-                d.digest_errors
-            }),
+            ("stele_drive_write_errors_total", "counter", "Failed writes since open.", |d| d.write_errors),
+            ("stele_drive_digest_errors_total", "counter", "Digest mismatches since open.", |d| d.digest_errors),
         ];
         for (name, kind, help, field) in series {
             head(text, name, kind, help);
@@ -370,11 +348,7 @@ impl Snapshot {
             .alarms
             .iter()
             .map(|alarm| {
-                format!(
-                    "{{\"alarm\":\"{}\",\"message\":\"{}\"}}",
-                    escaped(&alarm.name),
-                    escaped(&alarm.message)
-                )
+                format!("{{\"alarm\":\"{}\",\"message\":\"{}\"}}", escaped(&alarm.name), escaped(&alarm.message))
             })
             .collect();
         let online = self.drives.iter().filter(|drive| drive.online).count();

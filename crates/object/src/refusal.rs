@@ -4,9 +4,7 @@
 //! Everything is an `S3Error`, so that a refusal found before the wire layer and one found behind
 //! it are written by the same code.
 
-use hyper::header::{
-    ALLOW, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LAST_MODIFIED,
-};
+use hyper::header::{ALLOW, CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LAST_MODIFIED};
 use hyper::{HeaderMap, StatusCode};
 use s3s::{S3Error, S3ErrorCode};
 use std::borrow::Cow;
@@ -17,11 +15,7 @@ pub fn refuse(code: S3ErrorCode, message: impl Into<Cow<'static, str>>) -> S3Err
     S3Error::with_message(code, message)
 }
 
-fn custom(
-    code: &'static str,
-    status: StatusCode,
-    message: impl Into<Cow<'static, str>>,
-) -> S3Error {
+fn custom(code: &'static str, status: StatusCode, message: impl Into<Cow<'static, str>>) -> S3Error {
     let mut error = S3Error::with_message(S3ErrorCode::Custom(code.into()), message);
     error.set_status_code(status);
     error
@@ -108,9 +102,7 @@ pub fn translated(error: ArchiveError) -> S3Error {
             tracing::error!(%message, "a request met damage that redundancy could not repair");
             Code::InternalError
         }
-        ArchiveError::ReadOnly(_) | ArchiveError::WrongKey(_) | ArchiveError::Stopped(_) => {
-            Code::ServiceUnavailable
-        }
+        ArchiveError::ReadOnly(_) | ArchiveError::WrongKey(_) | ArchiveError::Stopped(_) => Code::ServiceUnavailable,
     };
     refuse(code, message)
 }

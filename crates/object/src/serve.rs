@@ -77,7 +77,7 @@ where
     let mut closing = doors.closing.subscribe();
     let service = service_fn(|request: Request<Incoming>| {
         let (face, peer) = (face.clone(), peer.clone());
-        async move { Ok::<_, Infallible>(face.answer(request, &peer).await) }
+        Box::pin(async move { Ok::<_, Infallible>(face.answer(request, &peer).await) })
     });
     let mut connection = pin!(
         http1::Builder::new()

@@ -53,11 +53,7 @@ impl Default for Settings {
             object_bytes_max: 5 << 30,
             buffer_bytes_max: 128 * 1024,
             head_patience: Duration::from_secs(60),
-            pace: Pace {
-                silence_max: Duration::from_secs(30),
-                rate_min: 1024,
-                grace: Duration::from_secs(60),
-            },
+            pace: Pace { silence_max: Duration::from_secs(30), rate_min: 1024, grace: Duration::from_secs(60) },
             write_patience: Duration::from_secs(60),
             open_metrics: false,
         }

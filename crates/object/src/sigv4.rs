@@ -13,9 +13,11 @@ mod claim;
 mod keys;
 mod stamp;
 
+pub use canonical::Parts;
 pub use chunk::ChunkSigner;
 pub use claim::{Claim, PayloadSigning};
 pub use keys::SigningKeys;
+#[cfg(test)]
 pub use stamp::Stamp;
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use s3s::{S3, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::Archive;
 
-pub(crate) use checksum::{header_digests, verify_document};
+pub(crate) use checksum::verify_document;
 
 /// The archive behind the wire.
 pub struct Wire {

@@ -20,7 +20,9 @@ fn take(body: &[u8], cut: &mut dyn FnMut() -> usize, mut dechunker: Dechunker) -
     Ok((payload, dechunker.finish()?))
 }
 
-fn check(body: &str, expected: Result<(&str, &[(&str, &str)]), ChunkError>) {
+type Given<'a> = Result<(&'a str, &'a [(&'a str, &'a str)]), ChunkError>;
+
+fn check(body: &str, expected: Given<'_>) {
     let expected = expected.map(|(payload, trailers)| {
         let own = |(name, value): &(&str, &str)| (name.to_string(), value.to_string());
         (payload.as_bytes().to_vec(), trailers.iter().map(own).collect::<Vec<_>>())
@@ -40,7 +42,10 @@ fn an_unsigned_body_is_taken_apart_or_refused_by_name() {
     use ChunkError::*;
     check("3\r\nabc\r\n0\r\n\r\n", Ok(("abc", &[])));
     check("0\r\n\r\n", Ok(("", &[])));
-    check("a\r\n0123456789\r\n1\r\nx\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n", Ok(("0123456789x", &[("x-amz-checksum-crc32", "AAAAAA==")])));
+    check(
+        "a\r\n0123456789\r\n1\r\nx\r\n0\r\nx-amz-checksum-crc32:AAAAAA==\r\n\r\n",
+        Ok(("0123456789x", &[("x-amz-checksum-crc32", "AAAAAA==")])),
+    );
     check("1\r\nx\r\n0\r\nX-Amz-Checksum-CRC32: AAAAAA== ", Ok(("x", &[("x-amz-checksum-crc32", "AAAAAA==")])));
     check("3\r\nabc\r\n", Err(Incomplete));
     check("3\r\nab", Err(Incomplete));
@@ -72,10 +77,7 @@ fn a_signed_body_passes_whole_and_fails_at_any_flipped_byte() {
         let stamp = "20261120T000000Z\n20261120/us-east-1/s3/aws4_request";
         let text = format!("{kind}\n{stamp}\n{previous}\n{hashes}");
         let key = SigningKeys::default().key("AK", "secret", "20261120", "us-east-1", "s3");
-        hex_simd::encode_to_string(
-            aws_lc_rs::hmac::sign(&key, text.as_bytes()).as_ref(),
-            hex_simd::AsciiCase::Lower,
-        )
+        hex_simd::encode_to_string(aws_lc_rs::hmac::sign(&key, text.as_bytes()).as_ref(), hex_simd::AsciiCase::Lower)
     };
     let sha = |data: &[u8]| {
         let hash = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, data);

@@ -8,13 +8,12 @@ use crate::payload::{Payload, Source};
 use crate::query::{Query, decode};
 use crate::refusal::{refuse, translated};
 use crate::serve::Peer;
-use crate::sigv4::{ChunkSigner, Claim, PayloadSigning};
+use crate::sigv4::{ChunkSigner, Claim, Parts, PayloadSigning};
 use crate::wire::verify_document;
 use hyper::body::Incoming;
 use hyper::header::{
-    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName,
-    HeaderValue, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE,
-    TRANSFER_ENCODING,
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, HeaderName, HeaderValue, IF_MATCH,
+    IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_UNMODIFIED_SINCE, RANGE, TRANSFER_ENCODING,
 };
 use hyper::{HeaderMap, Method, Request, Uri};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result};
@@ -60,6 +59,8 @@ struct Target {
     query: Query,
     bucket: Option<String>,
     object: bool,
+    // The host name, not the path, says which bucket.
+    by_host: bool,
 }
 
 impl Face {
@@ -116,8 +117,7 @@ impl Face {
                 Err(error) => return Err(Unfit { error, payload: Some(payload) }),
             }
         }
-        let mut call =
-            Call::new(id.to_owned(), caller, private, self.metrics.clone(), streamed, turn);
+        let mut call = Call::new(id.to_owned(), caller, private, self.metrics.clone(), streamed, turn);
         if parts.method == Method::GET || parts.method == Method::HEAD {
             call.if_match = take_text(&mut parts.headers, &IF_MATCH);
             call.if_none_match = take_text(&mut parts.headers, &IF_NONE_MATCH);
@@ -189,7 +189,8 @@ impl Face {
         });
         if let Some(bucket) = named {
             let object = path.len() > 1;
-            return Ok(Target { raw_path, path, query, bucket: Some(bucket.to_owned()), object });
+            let bucket = Some(bucket.to_owned());
+            return Ok(Target { raw_path, path, query, bucket, object, by_host: true });
         }
         let (bucket, key) = match path.trim_start_matches('/').split_once('/') {
             Some((bucket, key)) => (bucket, key),
@@ -197,7 +198,7 @@ impl Face {
         };
         let object = !key.is_empty();
         let bucket = (!bucket.is_empty()).then(|| bucket.to_owned());
-        Ok(Target { raw_path, path, query, bucket, object })
+        Ok(Target { raw_path, path, query, bucket, object, by_host: false })
     }
 
     async fn verify(
@@ -224,15 +225,14 @@ impl Face {
             other => translated(other),
         })?;
         claim.check_time((self.clock)())?;
-        let signer = claim.verify(
-            &credentials.secret,
-            &self.keys,
-            method.as_str(),
-            &target.path,
-            &target.raw_path,
-            &target.query,
+        let parts = Parts {
+            method: method.as_str(),
+            path: &target.path,
+            raw_path: &target.raw_path,
+            query: &target.query,
             headers,
-        )?;
+        };
+        let signer = claim.verify(&credentials.secret, &self.keys, &parts)?;
         Ok((Some(claim), credentials.caller, signer))
     }
 
@@ -246,16 +246,14 @@ impl Face {
         payload: Payload,
     ) -> Result<Payload, (S3Error, Payload)> {
         // Without a claim the header is all there is to say that a body is framed.
-        let unsigned = headers
-            .get("x-amz-content-sha256")
-            .is_some_and(|value| value == "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
+        let unsigned =
+            headers.get("x-amz-content-sha256").is_some_and(|value| value == "STREAMING-UNSIGNED-PAYLOAD-TRAILER");
         let signing = match claim {
             Some(claim) => claim.payload,
             None if unsigned => PayloadSigning::UnsignedChunks,
             None => PayloadSigning::Unsigned,
         };
-        let framed =
-            matches!(signing, PayloadSigning::Chunks { .. } | PayloadSigning::UnsignedChunks);
+        let framed = matches!(signing, PayloadSigning::Chunks { .. } | PayloadSigning::UnsignedChunks);
         let length = match body_length(headers, framed) {
             Ok(length) => length,
             Err(error) => return Err((error, payload)),
@@ -292,10 +290,7 @@ impl Face {
                     Ok(Ok(permit)) => Some(permit),
                     _ => {
                         self.metrics.request_shed();
-                        return Err(refuse(
-                            S3ErrorCode::SlowDown,
-                            "Please reduce your request rate.",
-                        ));
+                        return Err(refuse(S3ErrorCode::SlowDown, "Please reduce your request rate."));
                     }
                 }
             }
@@ -330,8 +325,7 @@ impl Face {
         };
         let caller = Caller::anonymous().from(origin);
         let reason = format!("{}: {}", error.code().as_str(), error.message().unwrap_or(""));
-        let noted =
-            self.archive.audit_refusal(&caller, method.as_str(), &target.path, &reason).await;
+        let noted = self.archive.audit_refusal(&caller, method.as_str(), &target.path, &reason).await;
         if let Err(error) = noted {
             tracing::warn!(%error, "a refusal could not be written to the audit log");
         }
@@ -347,13 +341,9 @@ fn check_method(method: &Method, headers: &HeaderMap, target: &Target) -> S3Resu
         return Err(refuse(S3ErrorCode::NotImplemented, "POST with a form is not implemented."));
     }
     match *method {
-        Method::OPTIONS => {
-            Err(refuse(S3ErrorCode::NotImplemented, "CORS is not implemented for this store."))
-        }
+        Method::OPTIONS => Err(refuse(S3ErrorCode::NotImplemented, "CORS is not implemented for this store.")),
         Method::GET if target.bucket.is_none() => Ok(()),
-        Method::GET | Method::HEAD | Method::PUT | Method::POST | Method::DELETE
-            if target.bucket.is_some() =>
-        {
+        Method::GET | Method::HEAD | Method::PUT | Method::POST | Method::DELETE if target.bucket.is_some() => {
             subresource::check(method, target.object, &target.query)
         }
         _ => Err(subresource::not_allowed()),
@@ -366,19 +356,11 @@ fn body_length(headers: &HeaderMap, framed: bool) -> S3Result<u64> {
         let value = headers.get(name)?;
         Some(value.to_str().ok().and_then(|text| text.trim().parse::<u64>().ok()))
     };
-    let missing = || {
-        refuse(
-            S3ErrorCode::MissingContentLength,
-            "You must provide the Content-Length HTTP header.",
-        )
-    };
+    let missing = || refuse(S3ErrorCode::MissingContentLength, "You must provide the Content-Length HTTP header.");
     if framed {
         return match number("x-amz-decoded-content-length") {
             None => Err(missing()),
-            Some(None) => Err(refuse(
-                S3ErrorCode::InvalidArgument,
-                "x-amz-decoded-content-length must be a number",
-            )),
+            Some(None) => Err(refuse(S3ErrorCode::InvalidArgument, "x-amz-decoded-content-length must be a number")),
             Some(Some(length)) => Ok(length),
         };
     }
@@ -395,8 +377,7 @@ fn strip_framing(headers: &mut HeaderMap) {
     let Some(value) = headers.get(CONTENT_ENCODING).and_then(|value| value.to_str().ok()) else {
         return;
     };
-    let rest: Vec<&str> =
-        value.split(',').map(str::trim).filter(|coding| *coding != "aws-chunked").collect();
+    let rest: Vec<&str> = value.split(',').map(str::trim).filter(|coding| *coding != "aws-chunked").collect();
     match HeaderValue::from_str(&rest.join(",")) {
         Ok(rest) if !rest.is_empty() => {
             headers.insert(CONTENT_ENCODING, rest);
@@ -414,9 +395,7 @@ fn hoist(headers: &mut HeaderMap, query: &Query) {
         if !name.starts_with("x-amz-") || QUERY_AUTHENTICATION.contains(&name.as_str()) {
             continue;
         }
-        let (Ok(name), Ok(value)) =
-            (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value))
-        else {
+        let (Ok(name), Ok(value)) = (HeaderName::from_bytes(name.as_bytes()), HeaderValue::from_str(value)) else {
             continue;
         };
         headers.entry(name).or_insert(value);
@@ -425,12 +404,7 @@ fn hoist(headers: &mut HeaderMap, query: &Query) {
 
 // The URI the wire crate routes by: path-style, and without what authenticated it.
 fn routed(uri: &Uri, target: &Target, presigned: bool) -> S3Result<Uri> {
-    let first = uri.path().trim_start_matches('/').split('/').next().unwrap_or("");
-    let by_host = target.bucket.as_ref().filter(|bucket| {
-        decode(first, false).as_deref() != Some(bucket.as_str()) || !uri.path().starts_with('/')
-    });
-    // A bucket named by the host is put in front; one named by the path is there already.
-    let by_host = by_host.filter(|_| target.object || uri.path().len() <= 1);
+    let by_host = target.bucket.as_ref().filter(|_| target.by_host);
     if by_host.is_none() && !presigned {
         return Ok(uri.clone());
     }
@@ -461,9 +435,8 @@ fn take_text(headers: &mut HeaderMap, name: &HeaderName) -> Option<String> {
 
 // As RFC 9110 has it, a range or date that cannot be read is as if it were not there.
 fn drop_unreadable(headers: &mut HeaderMap) {
-    let text = |headers: &HeaderMap, name: &HeaderName| {
-        headers.get(name).map(|value| value.to_str().unwrap_or("").to_owned())
-    };
+    let text =
+        |headers: &HeaderMap, name: &HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("").to_owned());
     if text(headers, &RANGE).is_some_and(|range| s3s::dto::Range::parse(&range).is_err()) {
         headers.remove(RANGE);
     }

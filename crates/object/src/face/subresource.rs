@@ -79,8 +79,7 @@ fn fits(method: &Method, object: bool, name: &str) -> bool {
     match (method.as_str(), object) {
         ("GET", false) => {
             setting
-                || ["location", "metadataTable", "policyStatus", "requestPayment", "session"]
-                    .contains(&name)
+                || ["location", "metadataTable", "policyStatus", "requestPayment", "session"].contains(&name)
                 || ["uploads", "versioning", "versions"].contains(&name)
         }
         ("PUT", false) => setting || ["requestPayment", "versioning"].contains(&name),
@@ -90,19 +89,23 @@ fn fits(method: &Method, object: bool, name: &str) -> bool {
         }
         ("POST", false) => ["delete", "metadataTable"].contains(&name),
         ("GET", true) => [
-            "acl", "attributes", "legal-hold", "partNumber", "retention", "tagging", "torrent",
-            "uploadId", "versionId",
+            "acl",
+            "attributes",
+            "legal-hold",
+            "partNumber",
+            "retention",
+            "tagging",
+            "torrent",
+            "uploadId",
+            "versionId",
         ]
         .contains(&name),
         ("HEAD", true) => ["partNumber", "versionId"].contains(&name),
         ("PUT", true) => {
-            ["acl", "legal-hold", "partNumber", "retention", "tagging", "uploadId", "versionId"]
-                .contains(&name)
+            ["acl", "legal-hold", "partNumber", "retention", "tagging", "uploadId", "versionId"].contains(&name)
         }
         ("DELETE", true) => ["tagging", "uploadId", "versionId"].contains(&name),
-        ("POST", true) => {
-            ["restore", "select", "uploadId", "uploads", "versionId"].contains(&name)
-        }
+        ("POST", true) => ["restore", "select", "uploadId", "uploads", "versionId"].contains(&name),
         _ => false,
     }
 }
@@ -124,10 +127,7 @@ pub fn check(method: &Method, object: bool, query: &Query) -> S3Result<()> {
         }
         let versioned = ["acl", "legal-hold", "retention", "tagging"];
         if query.has("versionId") && !versioned.iter().any(|name| query.has(name)) {
-            return Err(refuse(
-                S3ErrorCode::InvalidArgument,
-                "This operation does not accept a version-id.",
-            ));
+            return Err(refuse(S3ErrorCode::InvalidArgument, "This operation does not accept a version-id."));
         }
     }
     Ok(())
@@ -135,10 +135,7 @@ pub fn check(method: &Method, object: bool, query: &Query) -> S3Result<()> {
 
 /// The method does not go with the resource.
 pub fn not_allowed() -> S3Error {
-    refuse(
-        S3ErrorCode::MethodNotAllowed,
-        "The specified method is not allowed against this resource.",
-    )
+    refuse(S3ErrorCode::MethodNotAllowed, "The specified method is not allowed against this resource.")
 }
 
 /// Whether the body of a request is an object's or part's content, to be streamed.

@@ -44,8 +44,7 @@ fn counts_come_out_in_the_exposition_format() {
 fn every_series_has_help_and_is_documented() {
     let text = full();
     let document = include_str!("../../../../SEMANTICS/object.md");
-    let names: Vec<&str> =
-        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    let names: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     assert!(names.len() > 20);
     for name in names {
         assert!(document.contains(&format!("`{name}`")), "{name} is not in SEMANTICS/object.md");
@@ -57,10 +56,8 @@ fn every_series_has_help_and_is_documented() {
 
 #[test]
 fn health_is_one_json_object() {
-    let snapshot = Snapshot {
-        alarms: vec![Alarm { name: "clock".into(), message: "set\n\"it\"".into() }],
-        ..Snapshot::default()
-    };
+    let snapshot =
+        Snapshot { alarms: vec![Alarm { name: "clock".into(), message: "set\n\"it\"".into() }], ..Snapshot::default() };
     assert_eq!(
         snapshot.health_json(),
         "{\"health\":\"healthy\",\"drives\":0,\"drives_online\":0,\"rebuilding\":false,\"alarms\":[{\"alarm\":\"clock\",\"message\":\"set\\n\\\"it\\\"\"}]}\n"

@@ -10,11 +10,7 @@ pub fn encode(out: &mut Vec<u8>, text: &[u8], slash: bool) {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => out.push(byte),
             b'/' if slash => out.push(byte),
-            _ => out.extend_from_slice(&[
-                b'%',
-                HEX[usize::from(byte >> 4)],
-                HEX[usize::from(byte & 15)],
-            ]),
+            _ => out.extend_from_slice(&[b'%', HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]]),
         }
     }
 }
@@ -24,7 +20,9 @@ pub struct Parts<'r> {
     /// The HTTP method.
     pub method: &'r str,
     /// The path, percent-decoded.
-    pub path: &'r [u8],
+    pub path: &'r str,
+    /// The path as sent.
+    pub raw_path: &'r str,
     /// The query, decoded.
     pub query: &'r Query,
     /// The headers as received.

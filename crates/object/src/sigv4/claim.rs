@@ -75,25 +75,14 @@ impl Claim {
 
     /// Checks the claim against the sender's secret. Returns the chain that verifies the chunks to come,
     /// if the payload is chunked and signed.
-    pub fn verify(
-        &self,
-        secret: &str,
-        keys: &SigningKeys,
-        method: &str,
-        path: &str,
-        raw_path: &str,
-        query: &Query,
-        headers: &HeaderMap,
-    ) -> S3Result<Option<ChunkSigner>> {
-        self.check_coverage(headers)?;
-        let key =
-            keys.key(&self.access_key, secret, self.stamp.date(), &self.region, &self.service);
-        let parts = Parts { method, path: path.as_bytes(), query, headers };
-        let mut encoded = Vec::with_capacity(raw_path.len());
-        canonical::encode(&mut encoded, parts.path, true);
+    pub fn verify(&self, secret: &str, keys: &SigningKeys, parts: &Parts<'_>) -> S3Result<Option<ChunkSigner>> {
+        self.check_coverage(parts.headers)?;
+        let key = keys.key(&self.access_key, secret, self.stamp.date(), &self.region, &self.service);
+        let mut encoded = Vec::with_capacity(parts.raw_path.len());
+        canonical::encode(&mut encoded, parts.path.as_bytes(), true);
         // Some clients sign the path as they send it, with reserved characters left bare.
-        let genuine = self.matches(&key, &parts, &encoded)
-            || (encoded != raw_path.as_bytes() && self.matches(&key, &parts, raw_path.as_bytes()));
+        let genuine = self.matches(&key, parts, &encoded)
+            || (encoded != parts.raw_path.as_bytes() && self.matches(&key, parts, parts.raw_path.as_bytes()));
         if !genuine {
             return Err(refuse(
                 S3ErrorCode::SignatureDoesNotMatch,
@@ -101,9 +90,7 @@ impl Claim {
             ));
         }
         let chained = matches!(self.payload, PayloadSigning::Chunks { .. });
-        Ok(chained.then(|| {
-            ChunkSigner::new(key, self.stamp, &self.region, &self.service, &self.signature)
-        }))
+        Ok(chained.then(|| ChunkSigner::new(key, self.stamp, &self.region, &self.service, &self.signature)))
     }
 
     /// Refuses a claim made too long ago, too far ahead, or past its expiry.
@@ -137,21 +124,15 @@ impl Claim {
             None => Ok(()),
             Some(name) => Err(refuse(
                 S3ErrorCode::AccessDenied,
-                format!(
-                    "There were headers present in the request which were not signed: {name}"
-                ),
+                format!("There were headers present in the request which were not signed: {name}"),
             )),
         }
     }
 
     fn matches(&self, key: &hmac::Key, parts: &Parts<'_>, encoded_path: &[u8]) -> bool {
-        let Some(canonical) = canonical::request(
-            parts,
-            encoded_path,
-            &self.signed_headers,
-            &self.payload_text,
-            self.presigned,
-        ) else {
+        let Some(canonical) =
+            canonical::request(parts, encoded_path, &self.signed_headers, &self.payload_text, self.presigned)
+        else {
             return false;
         };
         let hash = hex_lower(digest::digest(&digest::SHA256, &canonical).as_ref());
@@ -173,19 +154,12 @@ impl Claim {
             context.update(piece.as_bytes());
         }
         let expected = hex_lower(context.sign().as_ref());
-        aws_lc_rs::constant_time::verify_slices_are_equal(
-            expected.as_bytes(),
-            self.signature.as_bytes(),
-        )
-        .is_ok()
+        aws_lc_rs::constant_time::verify_slices_are_equal(expected.as_bytes(), self.signature.as_bytes()).is_ok()
     }
 }
 
 fn malformed(why: &str) -> S3Error {
-    refuse(
-        S3ErrorCode::AuthorizationHeaderMalformed,
-        format!("The authorization header is malformed; {why}."),
-    )
+    refuse(S3ErrorCode::AuthorizationHeaderMalformed, format!("The authorization header is malformed; {why}."))
 }
 
 fn version_two() -> S3Error {
@@ -210,9 +184,7 @@ fn scope(credential: &str) -> Result<Scope, &'static str> {
     let (Some(terminal), Some(service), Some(region), Some(date), Some(access_key)) =
         (terminal, service, region, date, access_key)
     else {
-        return Err(
-            "the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\"",
-        );
+        return Err("the Credential is mal-formed; expecting \"<YOUR-AKID>/YYYYMMDD/REGION/SERVICE/aws4_request\"");
     };
     if terminal != "aws4_request" {
         return Err("the Credential must end in \"aws4_request\"");
@@ -279,9 +251,7 @@ fn from_header(text: &str, headers: &HeaderMap) -> S3Result<Claim> {
 }
 
 fn from_query(headers: &HeaderMap, query: &Query) -> S3Result<Claim> {
-    let wrong = |why: &str| {
-        refuse(S3ErrorCode::AuthorizationQueryParametersError, why.to_owned())
-    };
+    let wrong = |why: &str| refuse(S3ErrorCode::AuthorizationQueryParametersError, why.to_owned());
     let field = |name: &str| {
         query.get(name).ok_or_else(|| {
             wrong(
@@ -319,10 +289,7 @@ fn from_query(headers: &HeaderMap, query: &Query) -> S3Result<Claim> {
         None => payload_of(hoisted)?,
     };
     if matches!(payload, PayloadSigning::Chunks { .. }) {
-        return Err(refuse(
-            S3ErrorCode::NotImplemented,
-            "A presigned URL cannot carry signed chunks.",
-        ));
+        return Err(refuse(S3ErrorCode::NotImplemented, "A presigned URL cannot carry signed chunks."));
     }
     let signed_headers = field("X-Amz-SignedHeaders")?;
     let covered = signed_headers.split(';').any(|name| name == "x-amz-content-sha256");
@@ -349,12 +316,8 @@ fn text_header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
 }
 
 fn stamp_of(headers: &HeaderMap) -> S3Result<Stamp> {
-    let required = || {
-        refuse(
-            S3ErrorCode::AccessDenied,
-            "AWS authentication requires a valid Date or x-amz-date header",
-        )
-    };
+    let required =
+        || refuse(S3ErrorCode::AccessDenied, "AWS authentication requires a valid Date or x-amz-date header");
     if let Some(text) = text_header(headers, "x-amz-date") {
         return Stamp::parse(text).ok_or_else(required);
     }
@@ -368,11 +331,8 @@ fn payload_of(text: &str) -> S3Result<PayloadSigning> {
         "UNSIGNED-PAYLOAD" => Ok(PayloadSigning::Unsigned),
         "STREAMING-UNSIGNED-PAYLOAD-TRAILER" => Ok(PayloadSigning::UnsignedChunks),
         "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" => Ok(PayloadSigning::Chunks { trailer: false }),
-        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER" => {
-            Ok(PayloadSigning::Chunks { trailer: true })
-        }
-        "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD"
-        | "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER" => Err(refuse(
+        "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER" => Ok(PayloadSigning::Chunks { trailer: true }),
+        "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD" | "STREAMING-AWS4-ECDSA-P256-SHA256-PAYLOAD-TRAILER" => Err(refuse(
             S3ErrorCode::NotImplemented,
             "Signature Version 4A is not implemented; sign with AWS4-HMAC-SHA256.",
         )),

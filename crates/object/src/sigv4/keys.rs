@@ -32,20 +32,9 @@ pub struct SigningKeys {
 
 impl SigningKeys {
     /// The signing key of a scope.
-    pub fn key(
-        &self,
-        access_key: &str,
-        secret: &str,
-        date: &str,
-        region: &str,
-        service: &str,
-    ) -> hmac::Key {
-        let scope = Scope {
-            access_key: access_key.into(),
-            date: date.into(),
-            region: region.into(),
-            service: service.into(),
-        };
+    pub fn key(&self, access_key: &str, secret: &str, date: &str, region: &str, service: &str) -> hmac::Key {
+        let scope =
+            Scope { access_key: access_key.into(), date: date.into(), region: region.into(), service: service.into() };
         let mut derived = self.derived.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(found) = derived.get(&scope)
             && found.secret.as_str() == secret
@@ -64,9 +53,7 @@ impl SigningKeys {
 
 /// The derivation as AWS specifies it.
 pub fn derive(secret: &str, date: &str, region: &str, service: &str) -> hmac::Key {
-    let sign = |key: &[u8], text: &str| {
-        hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes())
-    };
+    let sign = |key: &[u8], text: &str| hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes());
     let root = Zeroizing::new(format!("AWS4{secret}"));
     let dated = sign(root.as_bytes(), date);
     let regional = sign(dated.as_ref(), region);

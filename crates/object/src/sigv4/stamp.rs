@@ -17,9 +17,9 @@ impl Stamp {
             return None;
         }
         let number = |from: usize, to: usize| {
-            bytes[from..to].iter().try_fold(0u64, |sum, digit| {
-                digit.is_ascii_digit().then(|| sum * 10 + u64::from(digit - b'0'))
-            })
+            bytes[from..to]
+                .iter()
+                .try_fold(0u64, |sum, digit| digit.is_ascii_digit().then(|| sum * 10 + u64::from(digit - b'0')))
         };
         let (year, month, day) = (number(0, 4)?, number(4, 6)?, number(6, 8)?);
         let (hour, minute, second) = (number(9, 11)?, number(11, 13)?, number(13, 15)?);
@@ -46,12 +46,7 @@ impl Stamp {
         let seconds = instant.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let (year, month, day) = civil(seconds / 86_400);
         let rest = seconds % 86_400;
-        let text = format!(
-            "{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z",
-            rest / 3_600,
-            rest / 60 % 60,
-            rest % 60
-        );
+        let text = format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", rest / 3_600, rest / 60 % 60, rest % 60);
         let mut bytes = *b"00000000T000000Z";
         // A year beyond 9999 cannot be written in this form; the epoch's own text then fails to match.
         if text.len() == bytes.len() {

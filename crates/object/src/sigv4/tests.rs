@@ -19,9 +19,8 @@ fn outcome(method: &str, target: &str, headers: &HeaderMap) -> Result<Option<Chu
     let query = Query::parse(Some(raw_query)).unwrap();
     let claim = Claim::of(headers, &query).map_err(|error| error.code().as_str().to_owned())?;
     let claim = claim.ok_or("anonymous")?;
-    claim
-        .verify(SECRET, &SigningKeys::default(), method, &path, raw_path, &query, headers)
-        .map_err(|error| error.code().as_str().to_owned())
+    let parts = Parts { method, path: &path, raw_path, query: &query, headers };
+    claim.verify(SECRET, &SigningKeys::default(), &parts).map_err(|error| error.code().as_str().to_owned())
 }
 
 fn check(method: &str, target: &str, headers: &HeaderMap, expected: Result<(), &str>) {
@@ -66,10 +65,7 @@ fn the_published_examples_verify_and_their_forgeries_do_not() {
     let put = [
         ("host", "examplebucket.s3.amazonaws.com"),
         ("date", "Fri, 24 May 2013 00:00:00 GMT"),
-        (
-            "x-amz-content-sha256",
-            "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072",
-        ),
+        ("x-amz-content-sha256", "44ce7dd67c959e0d3524ffac1771dfbba87d2b6b4b4e99e42034a8b803f8b072"),
         ("x-amz-date", "20130524T000000Z"),
         ("x-amz-storage-class", "REDUCED_REDUNDANCY"),
         ("authorization", put.as_str()),
@@ -160,23 +156,35 @@ fn malformed_claims_get_the_code_aws_documents() {
         (&[("authorization", "Bearer x")], "InvalidArgument"),
         (&[("authorization", "AWS4-HMAC-SHA256 Credential=a")], "AuthorizationHeaderMalformed"),
         (
-            &[("authorization", "AWS4-HMAC-SHA256 Credential=a/20130524/r/ec2/aws4_request, SignedHeaders=host, Signature=0")],
+            &[(
+                "authorization",
+                "AWS4-HMAC-SHA256 Credential=a/20130524/r/ec2/aws4_request, SignedHeaders=host, Signature=0",
+            )],
             "AuthorizationHeaderMalformed",
         ),
         (
-            &[("authorization", "AWS4-HMAC-SHA256 Credential=a/20130524/r/s3/aws4_request, SignedHeaders=host, Signature=0")],
+            &[(
+                "authorization",
+                "AWS4-HMAC-SHA256 Credential=a/20130524/r/s3/aws4_request, SignedHeaders=host, Signature=0",
+            )],
             "AccessDenied",
         ),
         (
             &[
-                ("authorization", "AWS4-HMAC-SHA256 Credential=a/20130524/r/s3/aws4_request, SignedHeaders=host, Signature=0"),
+                (
+                    "authorization",
+                    "AWS4-HMAC-SHA256 Credential=a/20130524/r/s3/aws4_request, SignedHeaders=host, Signature=0",
+                ),
                 ("x-amz-date", "20130524T000000Z"),
             ],
             "InvalidRequest",
         ),
         (
             &[
-                ("authorization", "AWS4-HMAC-SHA256 Credential=a/20130524/r/s3/aws4_request, SignedHeaders=host, Signature=0"),
+                (
+                    "authorization",
+                    "AWS4-HMAC-SHA256 Credential=a/20130524/r/s3/aws4_request, SignedHeaders=host, Signature=0",
+                ),
                 ("x-amz-date", "20130524T000000Z"),
                 ("x-amz-content-sha256", "abc"),
             ],
@@ -184,7 +192,10 @@ fn malformed_claims_get_the_code_aws_documents() {
         ),
         (
             &[
-                ("authorization", "AWS4-HMAC-SHA256 Credential=a/20130525/r/s3/aws4_request, SignedHeaders=host, Signature=0"),
+                (
+                    "authorization",
+                    "AWS4-HMAC-SHA256 Credential=a/20130525/r/s3/aws4_request, SignedHeaders=host, Signature=0",
+                ),
                 ("x-amz-date", "20130524T000000Z"),
             ],
             "AuthorizationHeaderMalformed",

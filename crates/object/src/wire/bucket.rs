@@ -11,11 +11,7 @@ use std::sync::Arc;
 use stele_archive::{BucketChange, NewBucket, Versioning};
 
 /// CreateBucket.
-pub async fn create(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<CreateBucketInput>,
-) -> Answer<CreateBucketOutput> {
+pub async fn create(wire: &Wire, call: Arc<Call>, request: S3Request<CreateBucketInput>) -> Answer<CreateBucketOutput> {
     let input = request.input;
     if let Some(acl) = &input.acl
         && !["private", "bucket-owner-full-control"].contains(&acl.as_str())
@@ -50,36 +46,20 @@ pub async fn create(
 }
 
 /// DeleteBucket.
-pub async fn delete(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<DeleteBucketInput>,
-) -> Answer<DeleteBucketOutput> {
+pub async fn delete(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteBucketInput>) -> Answer<DeleteBucketOutput> {
     let bucket = request.input.bucket;
     wire.archive.delete_bucket(&call.caller, &bucket).await.map_err(translated)?;
     Ok(S3Response::with_status(DeleteBucketOutput::default(), hyper::StatusCode::NO_CONTENT))
 }
 
 /// HeadBucket.
-pub async fn head(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<HeadBucketInput>,
-) -> Answer<HeadBucketOutput> {
-    let info =
-        wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
-    Ok(S3Response::new(HeadBucketOutput {
-        bucket_region: Some(info.region),
-        ..HeadBucketOutput::default()
-    }))
+pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadBucketInput>) -> Answer<HeadBucketOutput> {
+    let info = wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
+    Ok(S3Response::new(HeadBucketOutput { bucket_region: Some(info.region), ..HeadBucketOutput::default() }))
 }
 
 /// ListBuckets.
-pub async fn list(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<ListBucketsInput>,
-) -> Answer<ListBucketsOutput> {
+pub async fn list(wire: &Wire, call: Arc<Call>, request: S3Request<ListBucketsInput>) -> Answer<ListBucketsOutput> {
     let input = request.input;
     let limit = match input.max_buckets {
         None => usize::MAX,
@@ -123,13 +103,10 @@ pub async fn location(
     call: Arc<Call>,
     request: S3Request<GetBucketLocationInput>,
 ) -> Answer<GetBucketLocationOutput> {
-    let info =
-        wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
+    let info = wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
     // As on AWS, the first region goes without saying.
     let region = Some(info.region).filter(|region| region != "us-east-1");
-    Ok(S3Response::new(GetBucketLocationOutput {
-        location_constraint: region.map(BucketLocationConstraint::from),
-    }))
+    Ok(S3Response::new(GetBucketLocationOutput { location_constraint: region.map(BucketLocationConstraint::from) }))
 }
 
 /// GetBucketVersioning.
@@ -138,8 +115,7 @@ pub async fn versioning(
     call: Arc<Call>,
     request: S3Request<GetBucketVersioningInput>,
 ) -> Answer<GetBucketVersioningOutput> {
-    let info =
-        wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
+    let info = wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
     let status = match info.versioning {
         Versioning::Off => None,
         Versioning::Enabled => Some(BucketVersioningStatus::ENABLED),
@@ -178,10 +154,7 @@ pub async fn set_versioning(
         }
     };
     let change = BucketChange::Versioning(versioning);
-    wire.archive
-        .change_bucket(&call.caller, &request.input.bucket, change)
-        .await
-        .map_err(translated)?;
+    wire.archive.change_bucket(&call.caller, &request.input.bucket, change).await.map_err(translated)?;
     Ok(S3Response::new(PutBucketVersioningOutput::default()))
 }
 
@@ -200,25 +173,15 @@ pub async fn encryption(
         bucket_key_enabled: Some(false),
     };
     Ok(S3Response::new(GetBucketEncryptionOutput {
-        server_side_encryption_configuration: Some(ServerSideEncryptionConfiguration {
-            rules: vec![rule],
-        }),
+        server_side_encryption_configuration: Some(ServerSideEncryptionConfiguration { rules: vec![rule] }),
     }))
 }
 
 /// GetBucketAcl: the owner has full control, and there is nothing else to say.
-pub async fn acl(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<GetBucketAclInput>,
-) -> Answer<GetBucketAclOutput> {
-    let info =
-        wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
+pub async fn acl(wire: &Wire, call: Arc<Call>, request: S3Request<GetBucketAclInput>) -> Answer<GetBucketAclOutput> {
+    let info = wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
     let owner = wire_owner(&info.owner);
-    Ok(S3Response::new(GetBucketAclOutput {
-        grants: Some(vec![full_control(&owner)]),
-        owner: Some(owner),
-    }))
+    Ok(S3Response::new(GetBucketAclOutput { grants: Some(vec![full_control(&owner)]), owner: Some(owner) }))
 }
 
 /// GetBucketOwnershipControls: the bucket's owner owns everything in it.

@@ -36,28 +36,25 @@ pub fn header_digests(headers: &HeaderMap) -> S3Result<Digests> {
     if let Some(md5) = headers.get("content-md5") {
         let decoded = base64_simd::STANDARD.decode_to_vec(md5.as_bytes()).ok();
         let value = decoded.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
-        digests.expected.md5 = Some(value.ok_or_else(|| {
-            refuse(S3ErrorCode::InvalidDigest, "The Content-MD5 you specified was invalid.")
-        })?);
+        digests.expected.md5 = Some(
+            value.ok_or_else(|| refuse(S3ErrorCode::InvalidDigest, "The Content-MD5 you specified was invalid."))?,
+        );
     }
     for (algorithm, name) in HEADERS {
         let Some(value) = headers.get(name) else {
             continue;
         };
         let parsed = value.to_str().ok().and_then(|text| Checksum::parse(algorithm, text).ok());
-        let checksum = parsed.filter(|checksum| checksum.parts.is_none()).ok_or_else(|| {
-            refuse(S3ErrorCode::InvalidRequest, format!("Value for {name} header is invalid."))
-        })?;
+        let checksum = parsed
+            .filter(|checksum| checksum.parts.is_none())
+            .ok_or_else(|| refuse(S3ErrorCode::InvalidRequest, format!("Value for {name} header is invalid.")))?;
         digests.expected.checksums.push(checksum);
         digests.algorithms.push(algorithm);
     }
     let trailer = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok());
     for name in trailer.unwrap_or("").split(',').map(str::trim).filter(|name| !name.is_empty()) {
         let algorithm = algorithm_of(name).ok_or_else(|| {
-            refuse(
-                S3ErrorCode::InvalidRequest,
-                "The value specified in the x-amz-trailer header is not supported",
-            )
+            refuse(S3ErrorCode::InvalidRequest, "The value specified in the x-amz-trailer header is not supported")
         })?;
         digests.announced.push(algorithm);
         digests.algorithms.push(algorithm);
@@ -78,10 +75,7 @@ fn check_announcement(headers: &HeaderMap, digests: &Digests) -> S3Result<()> {
         return Ok(());
     };
     let algorithm = named.to_str().ok().and_then(Algorithm::parse).ok_or_else(|| {
-        refuse(
-            S3ErrorCode::InvalidRequest,
-            "Value for x-amz-sdk-checksum-algorithm header is invalid.",
-        )
+        refuse(S3ErrorCode::InvalidRequest, "Value for x-amz-sdk-checksum-algorithm header is invalid.")
     })?;
     // A request without content, such as the start of a multipart upload, only names it.
     let content = headers.get("content-length").is_some_and(|length| length != "0");
@@ -127,10 +121,7 @@ pub fn verify_document(headers: &HeaderMap, trailers: &[(String, String)], body:
     let digests = header_digests(headers)?;
     let late = trailer_digests(&digests.announced, trailers)?;
     let bad = |what: &str| {
-        refuse(
-            S3ErrorCode::BadDigest,
-            format!("The {what} you specified did not match the calculated checksum."),
-        )
+        refuse(S3ErrorCode::BadDigest, format!("The {what} you specified did not match the calculated checksum."))
     };
     if let Some(md5) = digests.expected.md5 {
         use md5::Digest;

@@ -7,9 +7,7 @@ use s3s::dto::{ETag, Owner, ServerSideEncryption, Tag, Timestamp as WireTime};
 use s3s::{S3ErrorCode, S3Result};
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
-use stele_archive::{
-    CustomerKey, Metadata, ObjectInfo, Retention, RetentionMode, Tags, Timestamp, VersionId,
-};
+use stele_archive::{CustomerKey, Metadata, ObjectInfo, Retention, RetentionMode, Tags, Timestamp, VersionId};
 
 /// The most a client's own metadata may come to, names and values: what AWS allows.
 const USER_METADATA_MAX: usize = 2 * 1024;
@@ -46,13 +44,10 @@ pub fn wire_etag(info: &stele_archive::ETag) -> ETag {
 pub fn version_of(text: Option<&str>) -> S3Result<Option<VersionId>> {
     match text {
         None => Ok(None),
-        Some("") => Err(refuse(
-            S3ErrorCode::InvalidArgument,
-            "Version id cannot be the empty string",
-        )),
-        Some(text) => VersionId::parse(text).map(Some).map_err(|_| {
-            refuse(S3ErrorCode::InvalidArgument, "Invalid version id specified")
-        }),
+        Some("") => Err(refuse(S3ErrorCode::InvalidArgument, "Version id cannot be the empty string")),
+        Some(text) => VersionId::parse(text)
+            .map(Some)
+            .map_err(|_| refuse(S3ErrorCode::InvalidArgument, "Invalid version id specified")),
     }
 }
 
@@ -68,16 +63,13 @@ pub fn wire_owner(owner: &str) -> Owner {
 }
 
 /// The metadata a write carries in its headers.
-pub fn metadata_of(
-    headers: &HeaderMap,
-    user: Option<s3s::dto::Metadata>,
-) -> S3Result<Metadata> {
+pub fn metadata_of(headers: &HeaderMap, user: Option<s3s::dto::Metadata>) -> S3Result<Metadata> {
     let mut metadata = Metadata::default();
     for name in STORED_HEADERS {
         if let Some(value) = headers.get(name) {
-            let text = value.to_str().map_err(|_| {
-                refuse(S3ErrorCode::InvalidArgument, format!("The header {name} is not ASCII."))
-            })?;
+            let text = value
+                .to_str()
+                .map_err(|_| refuse(S3ErrorCode::InvalidArgument, format!("The header {name} is not ASCII.")))?;
             if !text.is_empty() {
                 metadata.headers.insert(name.to_owned(), text.to_owned());
             }
@@ -116,8 +108,7 @@ pub fn stored_expires(info: &ObjectInfo) -> Option<WireTime> {
 /// The client's own metadata, for the wire.
 pub fn wire_metadata(info: &ObjectInfo) -> Option<s3s::dto::Metadata> {
     let user = &info.metadata.user;
-    (!user.is_empty())
-        .then(|| user.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
+    (!user.is_empty()).then(|| user.iter().map(|(name, value)| (name.clone(), value.clone())).collect())
 }
 
 /// `x-amz-tagging`: pairs as in a query.
@@ -153,10 +144,7 @@ pub fn tags_of_set(set: Vec<Tag>, limit: usize) -> S3Result<Tags> {
     for tag in set {
         let key = tag.key.unwrap_or_default();
         if tags.insert(key, tag.value.unwrap_or_default()).is_some() {
-            return Err(refuse(
-                S3ErrorCode::InvalidTag,
-                "Cannot provide multiple Tags with the same key",
-            ));
+            return Err(refuse(S3ErrorCode::InvalidTag, "Cannot provide multiple Tags with the same key"));
         }
     }
     check_tags(&tags, limit)?;
@@ -186,10 +174,7 @@ fn check_tags(tags: &Tags, limit: usize) -> S3Result<()> {
 
 /// Tags, for the wire.
 pub fn tag_set(tags: &BTreeMap<String, String>) -> Vec<Tag> {
-    let pair = |(key, value): (&String, &String)| Tag {
-        key: Some(key.clone()),
-        value: Some(value.clone()),
-    };
+    let pair = |(key, value): (&String, &String)| Tag { key: Some(key.clone()), value: Some(value.clone()) };
     tags.iter().map(pair).collect()
 }
 
@@ -197,9 +182,7 @@ pub fn tag_set(tags: &BTreeMap<String, String>) -> Vec<Tag> {
 pub fn retention_of(mode: Option<&str>, until: Option<WireTime>) -> S3Result<Option<Retention>> {
     match (mode, until) {
         (None, None) => Ok(None),
-        (Some(mode), Some(until)) => {
-            Ok(Some(Retention { mode: mode_of(mode)?, until: archive_time(until) }))
-        }
+        (Some(mode), Some(until)) => Ok(Some(Retention { mode: mode_of(mode)?, until: archive_time(until) })),
         _ => Err(refuse(
             S3ErrorCode::InvalidArgument,
             "x-amz-object-lock-retain-until-date and x-amz-object-lock-mode must both be supplied",
@@ -286,10 +269,7 @@ pub fn encryption_said(
 pub fn check_acl(asked: Option<&str>) -> S3Result<()> {
     match asked {
         None | Some("private" | "bucket-owner-full-control") => Ok(()),
-        Some(_) => Err(refuse(
-            S3ErrorCode::AccessControlListNotSupported,
-            "The bucket does not allow ACLs",
-        )),
+        Some(_) => Err(refuse(S3ErrorCode::AccessControlListNotSupported, "The bucket does not allow ACLs")),
     }
 }
 
@@ -298,10 +278,7 @@ pub fn limit_of(asked: Option<i32>, name: &str) -> S3Result<usize> {
     match asked {
         None => Ok(1000),
         Some(count) => usize::try_from(count).map(|count| count.min(1000)).map_err(|_| {
-            refuse(
-                S3ErrorCode::InvalidArgument,
-                format!("Argument {name} must be an integer between 0 and 2147483647"),
-            )
+            refuse(S3ErrorCode::InvalidArgument, format!("Argument {name} must be an integer between 0 and 2147483647"))
         }),
     }
 }

@@ -10,15 +10,9 @@ use s3s::dto::{CopySource as WireSource, *};
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use stele_archive::{
-    CopyRequest, CopySource, CustomerKey, PartRequest, ReadCondition, VersionId, WriteCondition,
-};
+use stele_archive::{CopyRequest, CopySource, CustomerKey, PartRequest, ReadCondition, VersionId, WriteCondition};
 
-fn source_of(
-    source: &WireSource,
-    condition: ReadCondition,
-    customer_key: Option<CustomerKey>,
-) -> S3Result<CopySource> {
+fn source_of(source: &WireSource, condition: ReadCondition, customer_key: Option<CustomerKey>) -> S3Result<CopySource> {
     match source {
         WireSource::Bucket { bucket, key, version_id } => Ok(CopySource {
             bucket: bucket.to_string(),
@@ -27,10 +21,7 @@ fn source_of(
             condition,
             customer_key,
         }),
-        _ => Err(refuse(
-            S3ErrorCode::NotImplemented,
-            "Copying from an access point is not implemented.",
-        )),
+        _ => Err(refuse(S3ErrorCode::NotImplemented, "Copying from an access point is not implemented.")),
     }
 }
 
@@ -42,11 +33,7 @@ fn condition_text(condition: Option<&ETagCondition>) -> Option<String> {
 }
 
 /// CopyObject.
-pub async fn object(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<CopyObjectInput>,
-) -> Answer<CopyObjectOutput> {
+pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
     let mut metadata = metadata_of(&request.headers, request.input.metadata.clone())?;
     // The type of an empty body says nothing about the object.
     if request.input.content_type.is_none() {
@@ -72,10 +59,8 @@ pub async fn object(
         Some("REPLACE") => Ok(true),
         Some(_) => Err(refuse(S3ErrorCode::InvalidArgument, format!("Unknown {what} directive."))),
     };
-    let new_metadata =
-        replace(input.metadata_directive.as_ref().map(MetadataDirective::as_str), "metadata")?;
-    let new_tags =
-        replace(input.tagging_directive.as_ref().map(TaggingDirective::as_str), "tagging")?;
+    let new_metadata = replace(input.metadata_directive.as_ref().map(MetadataDirective::as_str), "metadata")?;
+    let new_tags = replace(input.tagging_directive.as_ref().map(TaggingDirective::as_str), "tagging")?;
     let customer_key = customer_key_of(
         &call,
         input.sse_customer_algorithm.as_deref(),
@@ -92,17 +77,14 @@ pub async fn object(
             input.object_lock_mode.as_ref().map(ObjectLockMode::as_str),
             input.object_lock_retain_until_date,
         )?,
-        legal_hold: hold_of(
-            input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str),
-        )?,
+        legal_hold: hold_of(input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str))?,
         condition: WriteCondition::default(),
         algorithm: algorithm_named(input.checksum_algorithm.as_ref().map(|name| name.as_str()))?,
         customer_key,
     };
     let copied = wire.archive.copy(&call.caller, copy).await.map_err(source_refusal)?;
     let info = copied.object;
-    let (encryption, customer_algorithm, customer_md5) =
-        encryption_said(info.customer_key_md5.as_ref());
+    let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     let sums = said(&info.checksums);
     let mut result = CopyObjectResult {
         e_tag: Some(wire_etag(&info.etag)),
@@ -125,10 +107,9 @@ pub async fn object(
 // A copy's condition that says "not modified" is a failed precondition: there is no copy to reuse.
 fn source_refusal(error: stele_archive::ArchiveError) -> s3s::S3Error {
     match error {
-        stele_archive::ArchiveError::NotModified { .. } => refuse(
-            S3ErrorCode::PreconditionFailed,
-            "At least one of the pre-conditions you specified did not hold",
-        ),
+        stele_archive::ArchiveError::NotModified { .. } => {
+            refuse(S3ErrorCode::PreconditionFailed, "At least one of the pre-conditions you specified did not hold")
+        }
         stele_archive::ArchiveError::IsDeleteMarker { .. } => refuse(
             S3ErrorCode::InvalidRequest,
             "The source of a copy request may not specifically refer to a delete marker by version id.",
@@ -191,11 +172,7 @@ pub async fn part(
     };
     let source = source_of(&input.copy_source, condition, source_key)?;
     let range = range_of(input.copy_source_range.as_deref())?;
-    let (made, version) = wire
-        .archive
-        .copy_part(&call.caller, source, range, part)
-        .await
-        .map_err(source_refusal)?;
+    let (made, version) = wire.archive.copy_part(&call.caller, source, range, part).await.map_err(source_refusal)?;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(customer_md5.as_ref());
     let mut result = CopyPartResult {
         e_tag: Some(wire_etag(&made.etag)),

@@ -12,11 +12,7 @@ use stele_archive::{DeleteRequest, Deleted};
 const KEYS_MAX: usize = 1000;
 
 /// DeleteObject.
-pub async fn one(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<DeleteObjectInput>,
-) -> Answer<DeleteObjectOutput> {
+pub async fn one(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjectInput>) -> Answer<DeleteObjectOutput> {
     let input = request.input;
     if input.if_match_last_modified_time.is_some() || input.if_match_size.is_some() {
         return Err(refuse(
@@ -45,11 +41,7 @@ pub async fn one(
 }
 
 /// DeleteObjects. Never refused as a whole for what one of its keys may not.
-pub async fn many(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<DeleteObjectsInput>,
-) -> Answer<DeleteObjectsOutput> {
+pub async fn many(wire: &Wire, call: Arc<Call>, request: S3Request<DeleteObjectsInput>) -> Answer<DeleteObjectsOutput> {
     let digest = ["content-md5", "x-amz-trailer"].iter().any(|name| request.headers.contains_key(*name))
         || request.headers.keys().any(|name| name.as_str().starts_with("x-amz-checksum-"));
     if !digest {
@@ -104,9 +96,10 @@ pub async fn many(
     for (key, version, refused) in asked {
         let outcome = match refused {
             Some(error) => Err(error),
-            None => outcomes.next().map(|outcome| outcome.map_err(translated)).unwrap_or_else(|| {
-                Err(refuse(S3ErrorCode::InternalError, "This key was not answered for."))
-            }),
+            None => outcomes
+                .next()
+                .map(|outcome| outcome.map_err(translated))
+                .unwrap_or_else(|| Err(refuse(S3ErrorCode::InternalError, "This key was not answered for."))),
         };
         match outcome {
             Ok(_) if quiet => {}

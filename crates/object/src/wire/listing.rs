@@ -19,10 +19,7 @@ impl Encoding {
         match asked.map(EncodingType::as_str) {
             None => Ok(Encoding(false)),
             Some("url") => Ok(Encoding(true)),
-            Some(_) => Err(refuse(
-                S3ErrorCode::InvalidArgument,
-                "Invalid Encoding Method specified in Request",
-            )),
+            Some(_) => Err(refuse(S3ErrorCode::InvalidArgument, "Invalid Encoding Method specified in Request")),
         }
     }
 
@@ -43,9 +40,8 @@ impl Encoding {
                     out.push(char::from(byte));
                 }
                 _ => {
-                    const HEX: [char; 16] = [
-                        '0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F',
-                    ];
+                    const HEX: [char; 16] =
+                        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
                     out.push('%');
                     for digit in [byte >> 4, byte & 15] {
                         out.push(HEX.get(usize::from(digit)).copied().unwrap_or('0'));
@@ -104,11 +100,7 @@ fn algorithms(info: &ObjectInfo) -> Option<Vec<ChecksumAlgorithm>> {
 }
 
 /// ListObjects, the first version.
-pub async fn first(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<ListObjectsInput>,
-) -> Answer<ListObjectsOutput> {
+pub async fn first(wire: &Wire, call: Arc<Call>, request: S3Request<ListObjectsInput>) -> Answer<ListObjectsOutput> {
     let input = request.input;
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
     let limit = limit_of(input.max_keys, "max-keys")?;
@@ -148,10 +140,7 @@ pub async fn second(
     let encoding = Encoding::of(input.encoding_type.as_ref())?;
     let limit = limit_of(input.max_keys, "max-keys")?;
     if input.continuation_token.as_deref() == Some("") {
-        return Err(refuse(
-            S3ErrorCode::InvalidArgument,
-            "The continuation token provided is incorrect",
-        ));
+        return Err(refuse(S3ErrorCode::InvalidArgument, "The continuation token provided is incorrect"));
     }
     let list = ListRequest {
         bucket: input.bucket.clone(),
@@ -193,10 +182,7 @@ pub async fn versions(
     let version_marker = match input.version_id_marker.as_deref() {
         None => None,
         Some("") => {
-            return Err(refuse(
-                S3ErrorCode::InvalidArgument,
-                "A version-id marker cannot be empty.",
-            ));
+            return Err(refuse(S3ErrorCode::InvalidArgument, "A version-id marker cannot be empty."));
         }
         Some(text) => Some(version_of(Some(text))?.unwrap_or(VersionId::Null)),
     };
@@ -231,19 +217,14 @@ pub async fn versions(
         } else {
             objects.push(ObjectVersion {
                 checksum_algorithm: algorithms(info),
-                checksum_type: info
-                    .checksums
-                    .first()
-                    .map(|sum| super::checksum::kind_name(sum.kind())),
+                checksum_type: info.checksums.first().map(|sum| super::checksum::kind_name(sum.kind())),
                 e_tag: Some(wire_etag(&info.etag)),
                 is_latest,
                 key,
                 last_modified,
                 owner,
                 size: i64::try_from(info.size).ok(),
-                storage_class: Some(ObjectVersionStorageClass::from_static(
-                    ObjectVersionStorageClass::STANDARD,
-                )),
+                storage_class: Some(ObjectVersionStorageClass::from_static(ObjectVersionStorageClass::STANDARD)),
                 version_id,
                 ..ObjectVersion::default()
             });

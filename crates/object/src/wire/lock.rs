@@ -22,8 +22,7 @@ pub async fn configuration(
     call: Arc<Call>,
     request: S3Request<GetObjectLockConfigurationInput>,
 ) -> Answer<GetObjectLockConfigurationOutput> {
-    let info =
-        wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
+    let info = wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
     let Some(lock) = info.object_lock else {
         return Err(refuse(
             S3ErrorCode::ObjectLockConfigurationNotFoundError,
@@ -102,11 +101,7 @@ pub async fn retention(
     let input = request.input;
     check_lock(wire, &call, &input.bucket).await?;
     let version = version_of(input.version_id.as_deref())?;
-    let kept = wire
-        .archive
-        .retention(&call.caller, &input.bucket, &input.key, version)
-        .await
-        .map_err(translated)?;
+    let kept = wire.archive.retention(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
     Ok(S3Response::new(GetObjectRetentionOutput {
         retention: Some(ObjectLockRetention {
             mode: Some(ObjectLockRetentionMode::from(kept.mode.to_string())),
@@ -150,16 +145,10 @@ pub async fn legal_hold(
     let input = request.input;
     check_lock(wire, &call, &input.bucket).await?;
     let version = version_of(input.version_id.as_deref())?;
-    let held = wire
-        .archive
-        .legal_hold(&call.caller, &input.bucket, &input.key, version)
-        .await
-        .map_err(translated)?;
+    let held = wire.archive.legal_hold(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
     let status = if held { ObjectLockLegalHoldStatus::ON } else { ObjectLockLegalHoldStatus::OFF };
     Ok(S3Response::new(GetObjectLegalHoldOutput {
-        legal_hold: Some(ObjectLockLegalHold {
-            status: Some(ObjectLockLegalHoldStatus::from_static(status)),
-        }),
+        legal_hold: Some(ObjectLockLegalHold { status: Some(ObjectLockLegalHoldStatus::from_static(status)) }),
     }))
 }
 
@@ -174,10 +163,7 @@ pub async fn set_legal_hold(
     let version = version_of(input.version_id.as_deref())?;
     let status = input.legal_hold.and_then(|hold| hold.status).ok_or_else(malformed)?;
     let hold = hold_of(Some(status.as_str())).map_err(|_| malformed())?;
-    wire.archive
-        .set_legal_hold(&call.caller, &input.bucket, &input.key, version, hold)
-        .await
-        .map_err(translated)?;
+    wire.archive.set_legal_hold(&call.caller, &input.bucket, &input.key, version, hold).await.map_err(translated)?;
     Ok(S3Response::new(PutObjectLegalHoldOutput::default()))
 }
 
@@ -185,10 +171,7 @@ pub async fn set_legal_hold(
 async fn check_lock(wire: &Wire, call: &Call, bucket: &str) -> S3Result<()> {
     let info = wire.archive.bucket(&call.caller, bucket).await.map_err(translated)?;
     if info.object_lock.is_none() {
-        return Err(refuse(
-            S3ErrorCode::InvalidRequest,
-            "Bucket is missing Object Lock Configuration",
-        ));
+        return Err(refuse(S3ErrorCode::InvalidRequest, "Bucket is missing Object Lock Configuration"));
     }
     Ok(())
 }

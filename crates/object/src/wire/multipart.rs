@@ -13,8 +13,8 @@ use s3s::dto::*;
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::{
-    Algorithm, ChecksumKind, CompleteRequest, CompletedPart as Named, Expected, ListUploadsRequest,
-    NewUpload, ObjectWriter, PartRequest, UploadInfo,
+    Algorithm, ChecksumKind, CompleteRequest, CompletedPart as Named, Expected, ListUploadsRequest, NewUpload,
+    ObjectWriter, PartRequest, UploadInfo,
 };
 
 /// CreateMultipartUpload.
@@ -33,10 +33,7 @@ pub async fn create(
         Some(ChecksumType::FULL_OBJECT) => Some(ChecksumKind::FullObject),
         Some(ChecksumType::COMPOSITE) => Some(ChecksumKind::Composite),
         Some(_) => {
-            return Err(refuse(
-                S3ErrorCode::InvalidRequest,
-                "Value for x-amz-checksum-type header is invalid.",
-            ));
+            return Err(refuse(S3ErrorCode::InvalidRequest, "Value for x-amz-checksum-type header is invalid."));
         }
     };
     check_kind(algorithm, kind)?;
@@ -49,9 +46,7 @@ pub async fn create(
             input.object_lock_mode.as_ref().map(ObjectLockMode::as_str),
             input.object_lock_retain_until_date,
         )?,
-        legal_hold: hold_of(
-            input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str),
-        )?,
+        legal_hold: hold_of(input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str))?,
         algorithm,
         kind,
         customer_key: customer_key_of(
@@ -62,8 +57,7 @@ pub async fn create(
         )?,
     };
     let info = wire.archive.create_upload(&call.caller, new).await.map_err(translated)?;
-    let (encryption, customer_algorithm, customer_md5) =
-        encryption_said(info.customer_key_md5.as_ref());
+    let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     Ok(S3Response::new(CreateMultipartUploadOutput {
         bucket: Some(input.bucket),
         key: Some(input.key),
@@ -106,11 +100,7 @@ fn check_kind(algorithm: Option<Algorithm>, kind: Option<ChecksumKind>) -> S3Res
 }
 
 /// UploadPart.
-pub async fn part(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<UploadPartInput>,
-) -> Answer<UploadPartOutput> {
+pub async fn part(wire: &Wire, call: Arc<Call>, request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
     let payload = payload_of(&call)?;
     let begun = begin_part(wire, &call, request, &payload).await;
     let (writer, digests) = match begun {
@@ -121,8 +111,7 @@ pub async fn part(
         }
     };
     let info = pump(&call, payload, writer, &digests).await?;
-    let (encryption, customer_algorithm, customer_md5) =
-        encryption_said(info.customer_key_md5.as_ref());
+    let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     let mut output = UploadPartOutput {
         e_tag: Some(wire_etag(&info.etag)),
         server_side_encryption: encryption,
@@ -149,11 +138,7 @@ async fn begin_part(
         upload: input.upload_id,
         number: part_number(input.part_number)?,
         length: Some(payload.length()),
-        expected: Expected {
-            md5: digests.expected.md5,
-            sha256: None,
-            checksums: digests.expected.checksums.clone(),
-        },
+        expected: Expected { md5: digests.expected.md5, sha256: None, checksums: digests.expected.checksums.clone() },
         algorithms: digests.algorithms.clone(),
         customer_key: customer_key_of(
             call,
@@ -182,12 +167,11 @@ pub async fn complete(
     }
     let mut parts = Vec::with_capacity(listed.len());
     for part in listed {
-        let number = part.part_number.ok_or_else(|| {
-            refuse(S3ErrorCode::MalformedXML, "A part in the list has no PartNumber.")
-        })?;
-        let etag = part.e_tag.as_ref().ok_or_else(|| {
-            refuse(S3ErrorCode::MalformedXML, "A part in the list has no ETag.")
-        })?;
+        let number = part
+            .part_number
+            .ok_or_else(|| refuse(S3ErrorCode::MalformedXML, "A part in the list has no PartNumber."))?;
+        let etag =
+            part.e_tag.as_ref().ok_or_else(|| refuse(S3ErrorCode::MalformedXML, "A part in the list has no ETag."))?;
         parts.push(Named {
             number: part_number(number)?,
             etag: etag.value().to_owned(),
@@ -239,10 +223,7 @@ pub async fn abort(
     request: S3Request<AbortMultipartUploadInput>,
 ) -> Answer<AbortMultipartUploadOutput> {
     let input = request.input;
-    wire.archive
-        .abort_upload(&call.caller, &input.bucket, &input.key, &input.upload_id)
-        .await
-        .map_err(translated)?;
+    wire.archive.abort_upload(&call.caller, &input.bucket, &input.key, &input.upload_id).await.map_err(translated)?;
     Ok(S3Response::with_status(AbortMultipartUploadOutput::default(), hyper::StatusCode::NO_CONTENT))
 }
 
@@ -252,11 +233,7 @@ fn initiator(owner: &str) -> Initiator {
 }
 
 /// ListParts.
-pub async fn parts(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<ListPartsInput>,
-) -> Answer<ListPartsOutput> {
+pub async fn parts(wire: &Wire, call: Arc<Call>, request: S3Request<ListPartsInput>) -> Answer<ListPartsOutput> {
     let input = request.input;
     let limit = limit_of(input.max_parts, "max-parts")?;
     let after = input.part_number_marker.unwrap_or(0).max(0);

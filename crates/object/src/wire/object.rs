@@ -14,8 +14,8 @@ use s3s::dto::*;
 use s3s::{Body, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::{
-    Algorithm, ByteRange, CustomerKey, Expected, GetRequest, ObjectInfo, ObjectReader, ObjectWriter,
-    PutRequest, ReadCondition, WriteCondition,
+    Algorithm, ByteRange, CustomerKey, Expected, GetRequest, ObjectInfo, ObjectReader, ObjectWriter, PutRequest,
+    ReadCondition, WriteCondition,
 };
 
 /// The largest payload of one request.
@@ -32,8 +32,7 @@ pub fn check_size(wire: &Wire, length: u64) -> S3Result<()> {
 
 /// The payload of a call whose operation stores it.
 pub fn payload_of(call: &Call) -> S3Result<Payload> {
-    call.take_payload()
-        .ok_or_else(|| refuse(S3ErrorCode::InternalError, "The request's payload was taken already."))
+    call.take_payload().ok_or_else(|| refuse(S3ErrorCode::InternalError, "The request's payload was taken already."))
 }
 
 /// Moves a payload into a writer and finishes it: when this answers, the object is durable and in the
@@ -67,10 +66,7 @@ pub fn write_condition(
     if_none_match: Option<&ETagCondition>,
 ) -> S3Result<WriteCondition> {
     if if_match.is_some() && if_none_match.is_some() {
-        return Err(refuse(
-            S3ErrorCode::NotImplemented,
-            "If-Match and If-None-Match cannot be combined on a write.",
-        ));
+        return Err(refuse(S3ErrorCode::NotImplemented, "If-Match and If-None-Match cannot be combined on a write."));
     }
     if if_none_match.is_some_and(|condition| !condition.is_any()) {
         return Err(refuse(
@@ -86,11 +82,7 @@ pub fn write_condition(
 }
 
 /// PutObject.
-pub async fn put(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<PutObjectInput>,
-) -> Answer<PutObjectOutput> {
+pub async fn put(wire: &Wire, call: Arc<Call>, request: S3Request<PutObjectInput>) -> Answer<PutObjectOutput> {
     let payload = payload_of(&call)?;
     let begun = begin_put(wire, &call, request, &payload).await;
     let (writer, digests) = match begun {
@@ -101,8 +93,7 @@ pub async fn put(
         }
     };
     let info = pump(&call, payload, writer, &digests).await?;
-    let (encryption, customer_algorithm, customer_md5) =
-        encryption_said(info.customer_key_md5.as_ref());
+    let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     let sums = said(&info.checksums);
     let mut output = PutObjectOutput {
         e_tag: Some(wire_etag(&info.etag)),
@@ -147,15 +138,9 @@ async fn begin_put(
             input.object_lock_mode.as_ref().map(ObjectLockMode::as_str),
             input.object_lock_retain_until_date,
         )?,
-        legal_hold: hold_of(
-            input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str),
-        )?,
+        legal_hold: hold_of(input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str))?,
         condition: write_condition(input.if_match.as_ref(), input.if_none_match.as_ref())?,
-        expected: Expected {
-            md5: digests.expected.md5,
-            sha256: None,
-            checksums: digests.expected.checksums.clone(),
-        },
+        expected: Expected { md5: digests.expected.md5, sha256: None, checksums: digests.expected.checksums.clone() },
         algorithms,
         customer_key: customer_key_of(
             call,
@@ -171,9 +156,7 @@ async fn begin_put(
 /// A read refused for the customer's key: a wrong one is a matter of rights, a missing one of form.
 fn customer_refusal(sent: bool) -> impl Fn(stele_archive::ArchiveError) -> s3s::S3Error {
     move |error| match error {
-        stele_archive::ArchiveError::CustomerKey(message) if sent => {
-            refuse(S3ErrorCode::AccessDenied, message)
-        }
+        stele_archive::ArchiveError::CustomerKey(message) if sent => refuse(S3ErrorCode::AccessDenied, message),
         other => translated(other),
     }
 }
@@ -208,19 +191,12 @@ fn read_request(
 /// A part number within S3's bounds.
 pub fn part_number(number: i32) -> S3Result<u32> {
     u32::try_from(number).ok().filter(|number| (1..=10_000).contains(number)).ok_or_else(|| {
-        refuse(
-            S3ErrorCode::InvalidArgument,
-            "Part number must be an integer between 1 and 10000, inclusive",
-        )
+        refuse(S3ErrorCode::InvalidArgument, "Part number must be an integer between 1 and 10000, inclusive")
     })
 }
 
 /// GetObject.
-pub async fn get(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<GetObjectInput>,
-) -> Answer<GetObjectOutput> {
+pub async fn get(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
     let input = request.input;
     let overrides = input.response_content_type.is_some()
         || input.response_content_language.is_some()
@@ -255,15 +231,12 @@ pub async fn get(
     let reader = wire.archive.get(&call.caller, get).await.map_err(customer_refusal(sent_key))?;
     let info = &reader.info;
     let length = reader.range.end.saturating_sub(reader.range.start);
-    let (encryption, customer_algorithm, customer_md5) =
-        encryption_said(info.customer_key_md5.as_ref());
+    let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     let mut output = GetObjectOutput {
         accept_ranges: Some("bytes".to_owned()),
         content_length: i64::try_from(length).ok(),
         content_range: content_range(ranged, &reader.range, info.size),
-        content_type: Some(
-            stored(info, "content-type").unwrap_or_else(|| "binary/octet-stream".to_owned()),
-        ),
+        content_type: Some(stored(info, "content-type").unwrap_or_else(|| "binary/octet-stream".to_owned())),
         cache_control: stored(info, "cache-control"),
         content_disposition: stored(info, "content-disposition"),
         content_encoding: stored(info, "content-encoding"),
@@ -277,7 +250,7 @@ pub async fn get(
         object_lock_retain_until_date: info.retention.map(|kept| wire_time(kept.until)),
         object_lock_legal_hold_status: hold_said(info),
         parts_count: input.part_number.and(info.parts).and_then(|parts| i32::try_from(parts).ok()),
-        tag_count: (!info.tags.is_empty()).then(|| info.tags.len() as i32),
+        tag_count: (!info.tags.is_empty()).then_some(info.tags.len() as i32),
         server_side_encryption: encryption,
         sse_customer_algorithm: customer_algorithm,
         sse_customer_key_md5: customer_md5,
@@ -353,11 +326,7 @@ async fn body_of(call: Arc<Call>, mut reader: ObjectReader, length: u64) -> S3Re
 }
 
 /// HeadObject.
-pub async fn head(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<HeadObjectInput>,
-) -> Answer<HeadObjectOutput> {
+pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
     let input = request.input;
     let customer_key = customer_key_of(
         &call,
@@ -382,18 +351,14 @@ pub async fn head(
         customer_key,
     )?;
     let ranged = get.range != ByteRange::Whole;
-    let (info, range) =
-        wire.archive.head(&call.caller, get).await.map_err(customer_refusal(sent_key))?;
+    let (info, range) = wire.archive.head(&call.caller, get).await.map_err(customer_refusal(sent_key))?;
     let content_range = content_range(ranged, &range, info.size);
-    let (encryption, customer_algorithm, customer_md5) =
-        encryption_said(info.customer_key_md5.as_ref());
+    let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     let mut output = HeadObjectOutput {
         accept_ranges: Some("bytes".to_owned()),
         content_length: i64::try_from(range.end.saturating_sub(range.start)).ok(),
         content_range,
-        content_type: Some(
-            stored(&info, "content-type").unwrap_or_else(|| "binary/octet-stream".to_owned()),
-        ),
+        content_type: Some(stored(&info, "content-type").unwrap_or_else(|| "binary/octet-stream".to_owned())),
         cache_control: stored(&info, "cache-control"),
         content_disposition: stored(&info, "content-disposition"),
         content_encoding: stored(&info, "content-encoding"),
@@ -459,11 +424,7 @@ pub async fn attributes(
         ReadCondition::default(),
         customer_key,
     )?;
-    let (info, _) = wire
-        .archive
-        .head(&call.caller, get.clone())
-        .await
-        .map_err(customer_refusal(sent_key))?;
+    let (info, _) = wire.archive.head(&call.caller, get.clone()).await.map_err(customer_refusal(sent_key))?;
     let mut output = GetObjectAttributesOutput {
         last_modified: Some(wire_time(info.modified)),
         version_id: named_version(&info),
@@ -514,8 +475,7 @@ async fn parts_of(
     limit: usize,
 ) -> S3Result<GetObjectAttributesParts> {
     let marker = u32::try_from(after).unwrap_or(0);
-    let (parts, more) =
-        wire.archive.object_parts(&call.caller, get, marker, limit).await.map_err(translated)?;
+    let (parts, more) = wire.archive.object_parts(&call.caller, get, marker, limit).await.map_err(translated)?;
     let last = parts.last().and_then(|part| i32::try_from(part.number).ok());
     let listed: Vec<ObjectPart> = parts
         .iter()
@@ -542,21 +502,10 @@ async fn parts_of(
 }
 
 /// GetObjectAcl: the owner has full control, and there is nothing else to say.
-pub async fn acl(
-    wire: &Wire,
-    call: Arc<Call>,
-    request: S3Request<GetObjectAclInput>,
-) -> Answer<GetObjectAclOutput> {
+pub async fn acl(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectAclInput>) -> Answer<GetObjectAclOutput> {
     let input = request.input;
-    let get = read_request(
-        input.bucket,
-        input.key,
-        input.version_id.as_deref(),
-        None,
-        None,
-        ReadCondition::default(),
-        None,
-    )?;
+    let get =
+        read_request(input.bucket, input.key, input.version_id.as_deref(), None, None, ReadCondition::default(), None)?;
     let (info, _) = wire.archive.head(&call.caller, get).await.map_err(translated)?;
     let owner = wire_owner(&info.owner);
     Ok(S3Response::new(GetObjectAclOutput {

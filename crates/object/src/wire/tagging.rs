@@ -15,8 +15,7 @@ pub async fn of_bucket(
     call: Arc<Call>,
     request: S3Request<GetBucketTaggingInput>,
 ) -> Answer<GetBucketTaggingOutput> {
-    let info =
-        wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
+    let info = wire.archive.bucket(&call.caller, &request.input.bucket).await.map_err(translated)?;
     if info.tags.is_empty() {
         return Err(refuse(S3ErrorCode::NoSuchTagSet, "The TagSet does not exist"));
     }
@@ -57,15 +56,9 @@ pub async fn of_object(
 ) -> Answer<GetObjectTaggingOutput> {
     let input = request.input;
     let version = version_of(input.version_id.as_deref())?;
-    let (tags, version) = wire
-        .archive
-        .tags(&call.caller, &input.bucket, &input.key, version)
-        .await
-        .map_err(translated)?;
-    Ok(S3Response::new(GetObjectTaggingOutput {
-        tag_set: tag_set(&tags),
-        version_id: said(version),
-    }))
+    let (tags, version) =
+        wire.archive.tags(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
+    Ok(S3Response::new(GetObjectTaggingOutput { tag_set: tag_set(&tags), version_id: said(version) }))
 }
 
 // The null version of a bucket that never was versioned goes without saying.
@@ -82,11 +75,8 @@ pub async fn set_of_object(
     let input = request.input;
     let version = version_of(input.version_id.as_deref())?;
     let tags = tags_of_set(input.tagging.tag_set, OBJECT_TAGS_MAX)?;
-    let version = wire
-        .archive
-        .set_tags(&call.caller, &input.bucket, &input.key, version, tags)
-        .await
-        .map_err(translated)?;
+    let version =
+        wire.archive.set_tags(&call.caller, &input.bucket, &input.key, version, tags).await.map_err(translated)?;
     Ok(S3Response::new(PutObjectTaggingOutput { version_id: said(version) }))
 }
 
