@@ -354,7 +354,7 @@ impl Record {
     /// Takes one record off the front; none if the bytes are no record.
     pub fn decode(bytes: &mut Shared) -> Option<Record> {
         let length = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
-        if length < FRAME || length % 8 != 0 || length > bytes.len() {
+        if length < FRAME || !length.is_multiple_of(8) || length > bytes.len() {
             return None;
         }
         let kind = *bytes.get(4)?;

@@ -203,7 +203,9 @@ impl Mutex {
 
 /// Holds many readers or one writer on a stripe; first come, first served.
 #[derive(Clone, Default)]
-pub struct StripeLocks(Rc<RefCell<BTreeMap<(VolumeId, u64), Rc<Semaphore>>>>);
+pub struct StripeLocks(Rc<RefCell<ByStripe>>);
+
+type ByStripe = BTreeMap<(VolumeId, u64), Rc<Semaphore>>;
 
 /// A held stripe.
 pub struct StripeGuard {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use stele_ground::{Bytes, PoolId};
-use stele_media::{Priority, Shared};
+use stele_media::Priority;
 
 use super::codec::{KNOWN, Label, NoLabel};
 use super::{Configuration, DriveState, LABEL_SIZE, copy_at};

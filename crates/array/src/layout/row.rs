@@ -6,7 +6,6 @@ use stele_ground::Bytes;
 use crate::DigestUnit;
 use crate::codec::{Reader, Writer};
 use crate::place::{Cell, DriveNumber, RowId};
-use crate::records::spec;
 
 /// Who uses a row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -65,7 +64,7 @@ impl RowClass {
 }
 
 /// Bytes of a row in the row table: room for the widest code.
-pub const ROW_ENTRY: usize = 384;
+pub const ROW_ENTRY: usize = 512;
 
 impl Row {
     /// True when a member or replacement lies on the drive.

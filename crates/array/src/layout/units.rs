@@ -1,1 +1,74 @@
-//! Which units of which drive are taken, and the reserve.
+//! Which units of one drive are taken.
+
+/// Units of a drive, as shown.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct UnitCount {
+    pub total: u32,
+    pub used: u32,
+    /// Its share of the reserve.
+    pub reserved: u32,
+}
+
+/// A drive's units: a bit each, set when taken.
+#[derive(Clone, Default, Debug)]
+pub struct Units {
+    total: u32,
+    used: u32,
+    bits: Vec<u64>,
+    /// No free unit below this.
+    hint: u32,
+}
+
+impl Units {
+    pub fn new(total: u32) -> Units {
+        Units { total, used: 0, bits: vec![0; total.div_ceil(64) as usize], hint: 0 }
+    }
+
+    /// A drive never shrinks; a replacement may be larger.
+    pub fn grow(&mut self, total: u32) {
+        self.total = self.total.max(total);
+        self.bits.resize(self.total.div_ceil(64) as usize, 0);
+    }
+
+    pub fn total(&self) -> u32 {
+        self.total
+    }
+
+    pub fn used(&self) -> u32 {
+        self.used
+    }
+
+    pub fn free(&self) -> u32 {
+        self.total - self.used
+    }
+
+    pub fn is_taken(&self, unit: u32) -> bool {
+        self.bits.get(unit as usize / 64).is_some_and(|word| word >> (unit % 64) & 1 == 1)
+    }
+
+    /// The lowest free unit.
+    pub fn first_free(&self) -> Option<u32> {
+        let from = (self.hint / 64) as usize;
+        let (at, word) = self.bits.iter().enumerate().skip(from).find(|(_, word)| **word != u64::MAX)?;
+        let unit = at as u32 * 64 + word.trailing_ones();
+        (unit < self.total).then_some(unit)
+    }
+
+    /// Panics when it is taken already (invariant 4) or does not exist.
+    pub fn take(&mut self, unit: u32) {
+        assert!(unit < self.total && !self.is_taken(unit), "unit {unit} has an owner or does not exist");
+        self.bits[unit as usize / 64] |= 1 << (unit % 64);
+        self.used += 1;
+        if unit == self.hint {
+            self.hint += 1;
+        }
+    }
+
+    /// Panics when it is free.
+    pub fn release(&mut self, unit: u32) {
+        assert!(self.is_taken(unit), "unit {unit} was released twice");
+        self.bits[unit as usize / 64] &= !(1 << (unit % 64));
+        self.used -= 1;
+        self.hint = self.hint.min(unit);
+    }
+}

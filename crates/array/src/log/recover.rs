@@ -112,7 +112,7 @@ impl Walk {
                 names(latest)
             )));
         }
-        if from.offset >= ring || from.offset % BLOCK as u64 != 0 {
+        if from.offset >= ring || !from.offset.is_multiple_of(BLOCK as u64) {
             return Err(ArrayError::Damaged("the checkpoint names a place outside of the log".to_owned()));
         }
         let index = |member: &DriveNumber| labels.index(*member).unwrap_or(usize::MAX);

@@ -15,8 +15,7 @@ impl Log {
         let _turn = self.0.scrubbing.lock().await;
         let mut repaired = 0;
         let mut next = 0;
-        loop {
-            let Some(live) = self.pin_from(next) else { break };
+        while let Some(live) = self.pin_from(next) {
             let result = self.scrub_group(live).await;
             let mut state = self.change();
             state.pinned = None;
