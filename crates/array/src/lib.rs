@@ -7,20 +7,40 @@
 
 pub mod admin;
 pub mod anchor;
+mod apply;
+mod cache;
+mod checkpoint;
+mod claim;
 mod codec;
+mod commands;
+mod destage;
+mod drives;
+mod engine;
 pub mod error;
+mod host;
 pub mod io;
 pub mod label;
 pub mod layout;
 pub mod log;
+mod membership;
 pub mod mutation;
 pub mod place;
 pub mod pool;
 pub mod reactor;
+mod read;
+mod rebuild;
 pub mod records;
+mod recovery;
+mod repair;
+mod scrub;
+mod space;
+mod status;
+mod stripe;
 pub mod sync;
 pub mod table;
 pub mod task;
+mod volumes;
+mod write;
 #[cfg(test)]
 mod yard;
 

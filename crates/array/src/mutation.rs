@@ -33,6 +33,20 @@ pub enum Mutation {
     AnchorOrder,
     /// Pages changed after the cut are not copied first.
     CutCopy,
+    /// Units read from drives are not compared with their digests.
+    ReadDigest,
+    /// A whole stripe is mapped without a flush of its strips.
+    SlotFlush,
+    /// A freed slot is reused, and its mapping believed, before the record is durable.
+    SlotReuse,
+    /// Strips are written in place before their redo images are durable.
+    RedoOrder,
+    /// Redo records carry no images.
+    RedoImages,
+    /// Redo images are put onto whatever lives in the slot now.
+    RedoGeneration,
+    /// A destage is recorded as done without a flush of its strips.
+    StripFlush,
 }
 
 /// The protections taken away.

@@ -1,8 +1,18 @@
 //! The pool as its drivers see it: events in, actions out.
 
-use stele_ground::{Instant, VolumeId};
-use stele_media::{Completion, Geometry, Request};
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::rc::Rc;
 
+use stele_ground::{Instant, VolumeId};
+use stele_media::{Completion, Geometry, MediaError, MediaFault, Request};
+
+use crate::host::Serving;
+use crate::io::Io;
+use crate::mutation::Mutations;
+use crate::recovery::{self, Recovered};
+use crate::task::Tasks;
 use crate::{Alarm, ArrayError, Command, CreateOptions, OpenOptions, Reply};
 
 /// A drive as the driver hands it over. Its index is its place in the list given to `create` or `open`, and stays:
@@ -63,34 +73,173 @@ pub enum State {
 }
 
 /// A pool of drives. Neither `Send` nor shared: one driver owns it.
-#[derive(Debug)]
 pub struct Pool {
+    tasks: Tasks,
+    io: Io,
     state: State,
+    shared: Rc<Shared>,
+    /// Host operations and commands that came before the pool was ready.
+    early: Vec<Event>,
+}
+
+/// What the opening task leaves for the pool.
+#[derive(Default)]
+struct Shared {
+    opened: RefCell<Option<Result<Recovered, ArrayError>>>,
+    serving: RefCell<Option<Rc<Serving>>>,
+}
+
+impl fmt::Debug for Pool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Pool({:?}, {} tasks)", self.state, self.tasks.count())
+    }
 }
 
 impl Pool {
     /// Begins to write a new pool onto drives. Refuses drives that carry a label (the driver clears those it may).
-    pub fn create(_options: CreateOptions, _open: OpenOptions, _drives: Vec<Attached>, _now: Instant) -> Pool {
-        Pool { state: State::Starting }
+    pub fn create(options: CreateOptions, open: OpenOptions, drives: Vec<Attached>, now: Instant) -> Pool {
+        Pool::begin(&drives.clone(), now, |io| recovery::create(io, options, open, drives))
     }
 
     /// Begins to open the pool found on the drives: labels, checkpoint, log replay, repair of replicas.
-    pub fn open(_options: OpenOptions, _drives: Vec<Attached>, _now: Instant) -> Pool {
-        Pool { state: State::Starting }
+    pub fn open(options: OpenOptions, drives: Vec<Attached>, now: Instant) -> Pool {
+        Pool::begin(&drives.clone(), now, |io| recovery::open(io, options, drives))
     }
 
-    /// Takes in one event. Nothing runs before `run`.
-    pub fn event(&mut self, _event: Event) {}
+    fn begin<F>(drives: &[Attached], now: Instant, start: impl FnOnce(Io) -> F) -> Pool
+    where
+        F: Future<Output = Result<Recovered, ArrayError>> + 'static,
+    {
+        let tasks = Tasks::new();
+        let io = Io::new(&tasks, now);
+        drives.iter().for_each(|_| {
+            io.attach();
+        });
+        let shared = Rc::new(Shared::default());
+        let opening = start(io.clone());
+        let place = Rc::clone(&shared);
+        tasks.spawn(async move {
+            let result = opening.await;
+            *place.opened.borrow_mut() = Some(result);
+        });
+        Pool { tasks, io, state: State::Starting, shared, early: Vec::new() }
+    }
+
+    /// Takes away protections, so that a test can show that it would notice. Never outside tests.
+    #[doc(hidden)]
+    pub fn set_mutations(&mut self, mutations: Mutations) {
+        self.io.set_mutations(mutations);
+    }
+
+    /// Takes in one event. A read that the cache can answer is answered here; nothing else runs before `run`.
+    pub fn event(&mut self, event: Event) {
+        match event {
+            Event::Completed { drive, completion } => self.io.complete(drive, completion),
+            Event::Detach { drive } => match self.serving() {
+                Some(serving) => serving.engine.drive_gone(drive),
+                None => self.io.detach(drive),
+            },
+            Event::Attach(attached) => {
+                let index = self.io.attach();
+                match self.serving() {
+                    Some(serving) => serving.attach(index, attached),
+                    None => self.early.push(Event::Attach(attached)),
+                }
+            }
+            Event::Submit { volume, request } => match self.serving() {
+                Some(serving) => serving.submit(volume, request),
+                None if self.state == State::Starting => self.early.push(Event::Submit { volume, request }),
+                None => self.refuse(volume, request),
+            },
+            Event::Command { id, command } => match self.serving() {
+                Some(serving) => serving.command(id, command),
+                None if self.state == State::Starting => self.early.push(Event::Command { id, command }),
+                None => self.io.emit(Action::Reply { id, reply: Err(self.stopped()) }),
+            },
+        }
+    }
 
     /// Runs everything that can run at this time, then returns. Actions wait in `actions`.
-    pub fn run(&mut self, _now: Instant) {}
+    pub fn run(&mut self, now: Instant) {
+        self.io.advance(now);
+        loop {
+            self.tasks.run_ready();
+            let opened = self.shared.opened.borrow_mut().take();
+            match opened {
+                Some(Ok(recovered)) => self.begin_serving(recovered),
+                Some(Err(error)) => self.fail(error),
+                None => break,
+            }
+        }
+        let Some(serving) = self.serving() else { return };
+        if let Some(error) = serving.engine.stopped.borrow().clone() {
+            self.state = State::Failed(error);
+        } else if serving.closed.get() {
+            self.state = State::Closed;
+        } else if self.state == State::Starting || matches!(self.state, State::Ready { .. }) {
+            self.state = State::Ready { read_only: serving.engine.read_only.get() };
+        }
+        if !matches!(self.state, State::Ready { .. }) {
+            self.shared.serving.take();
+        }
+    }
+
+    fn begin_serving(&mut self, recovered: Recovered) {
+        let serving = Serving::start(recovered);
+        *self.shared.serving.borrow_mut() = Some(serving);
+        let mut attached = self.early.iter().filter(|event| matches!(event, Event::Attach(_))).count();
+        for event in std::mem::take(&mut self.early) {
+            match event {
+                Event::Attach(drive) => {
+                    // Its place among the drives was taken when it came.
+                    let index = self.io.drives() - attached;
+                    attached -= 1;
+                    if let Some(serving) = self.serving() {
+                        serving.attach(index, drive);
+                    }
+                }
+                event => self.event(event),
+            }
+        }
+    }
+
+    fn fail(&mut self, error: ArrayError) {
+        self.state = State::Failed(error);
+        for event in std::mem::take(&mut self.early) {
+            if !matches!(event, Event::Attach(_)) {
+                self.event(event);
+            }
+        }
+    }
+
+    fn serving(&self) -> Option<Rc<Serving>> {
+        self.shared.serving.borrow().clone()
+    }
+
+    fn stopped(&self) -> ArrayError {
+        match &self.state {
+            State::Failed(error) => ArrayError::Stopped(format!("the pool has stopped: {error}")),
+            _ => ArrayError::Stopped("the pool is closed; open it again".into()),
+        }
+    }
+
+    fn refuse(&self, volume: VolumeId, request: Request) {
+        let error = MediaError::new(MediaFault::Gone, self.stopped().to_string());
+        let completion = Completion { tag: request.tag, op: request.op, result: Err(error) };
+        self.io.emit(Action::Finished { volume, completion });
+    }
 
     /// Moves out what the driver must do, in order.
-    pub fn actions(&mut self, _out: &mut Vec<Action>) {}
+    pub fn actions(&mut self, out: &mut Vec<Action>) {
+        self.io.drain(out);
+    }
 
     /// When `run` wants to be called although no event came.
     pub fn next_wake(&self) -> Option<Instant> {
-        None
+        match self.state {
+            State::Closed | State::Failed(_) => None,
+            _ => self.io.next_wake(),
+        }
     }
 
     pub fn state(&self) -> &State {

@@ -1,0 +1,253 @@
+//! The block cache: what hosts wrote and is not destaged yet, and what was read or destaged lately.
+//!
+//! Dirty blocks are shared slices of the host's data and carry the LSN of the record that holds them; they leave
+//! only when a destage (or a whole-stripe write) up to that LSN is recorded. Clean blocks are copies in pages of
+//! this cache's own, so its memory is bounded by its limit exactly, and are verified before they enter.
+//! Clean blocks are replaced by small-queue, main-queue and ghost (S3-FIFO): one long scan passes through the
+//! small queue and leaves the rest alone. Lost with the process; the log refills the dirty part.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use stele_ground::{BLOCK, Bytes, VolumeId};
+use stele_media::Shared;
+
+use crate::place::Lsn;
+
+mod clean;
+mod hash;
+
+use clean::Clean;
+pub use hash::FixedState;
+
+/// A 4096-byte block of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct BlockKey {
+    pub volume: VolumeId,
+    pub block: u64,
+}
+
+/// A stripe of a volume.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct StripeKey {
+    pub volume: VolumeId,
+    pub stripe: u64,
+}
+
+#[derive(Clone, Debug)]
+pub struct DirtyBlock {
+    pub lsn: Lsn,
+    pub data: Shared,
+}
+
+/// The dirty blocks of one stripe, by their number within its data.
+#[derive(Debug)]
+struct DirtyStripe {
+    blocks: BTreeMap<u32, DirtyBlock>,
+    /// No dirty block of the stripe is older; lower than need be after overwrites, which only delays a trim.
+    oldest: Lsn,
+}
+
+#[derive(Clone, Copy)]
+enum Place {
+    Dirty,
+    Clean(u32),
+}
+
+#[derive(Default)]
+pub struct Cache {
+    places: HashMap<BlockKey, Place, FixedState>,
+    clean: Clean,
+    stripes: BTreeMap<StripeKey, DirtyStripe>,
+    /// Every dirty stripe by its oldest LSN: the front is what holds back the log's trim.
+    ages: BTreeSet<(Lsn, StripeKey)>,
+    dirty_blocks: u64,
+    blocks_per_stripe: BTreeMap<VolumeId, u32>,
+}
+
+impl Cache {
+    /// `limit` bounds the clean part.
+    pub fn new(limit: Bytes) -> Cache {
+        Cache { clean: Clean::new(limit.blocks()), ..Cache::default() }
+    }
+
+    /// States how many data blocks a stripe of the volume has; needed before any of its blocks enters.
+    pub fn add_volume(&mut self, volume: VolumeId, blocks_per_stripe: u32) {
+        assert!(blocks_per_stripe > 0, "a stripe holds at least one block");
+        self.blocks_per_stripe.insert(volume, blocks_per_stripe);
+    }
+
+    /// Forgets everything of a deleted volume.
+    pub fn remove_volume(&mut self, volume: VolumeId) {
+        let stripes: Vec<StripeKey> = self
+            .stripes
+            .range(StripeKey { volume, stripe: 0 }..=StripeKey { volume, stripe: u64::MAX })
+            .map(|(key, _)| *key)
+            .collect();
+        for stripe in stripes {
+            self.drop_dirty(stripe, Lsn(u64::MAX));
+        }
+        self.clean.forget(|key| key.volume == volume, &mut self.places);
+        self.blocks_per_stripe.remove(&volume);
+    }
+
+    fn stripe_of(&self, key: BlockKey) -> (StripeKey, u32) {
+        let per_stripe = self.blocks_per_stripe.get(&key.volume).copied().unwrap_or(1);
+        let stripe = key.block / u64::from(per_stripe);
+        (StripeKey { volume: key.volume, stripe }, (key.block % u64::from(per_stripe)) as u32)
+    }
+
+    /// Takes in a block just appended to the log. Older content of the block is superseded; content the log holds
+    /// under a higher LSN stays (replay may meet records in any interleaving of volumes, never of one block).
+    pub fn put_dirty(&mut self, key: BlockKey, lsn: Lsn, data: Shared) {
+        assert_eq!(data.len(), BLOCK, "the cache holds whole blocks");
+        let (stripe_key, block) = self.stripe_of(key);
+        if let Some(Place::Clean(index)) = self.places.insert(key, Place::Dirty) {
+            self.clean.remove(index);
+        }
+        let ages = &mut self.ages;
+        let stripe = self.stripes.entry(stripe_key).or_insert_with(|| {
+            ages.insert((lsn, stripe_key));
+            DirtyStripe { blocks: BTreeMap::new(), oldest: lsn }
+        });
+        match stripe.blocks.insert(block, DirtyBlock { lsn, data }) {
+            Some(older) => assert!(older.lsn <= lsn, "a block's writes enter the cache in the order of the log"),
+            None => self.dirty_blocks += 1,
+        }
+    }
+
+    /// Offers a verified clean block. A dirty block is newer than anything read, so it stays.
+    pub fn put_clean(&mut self, key: BlockKey, data: &[u8]) {
+        match self.places.get(&key) {
+            Some(Place::Dirty) => {}
+            Some(Place::Clean(index)) => self.clean.overwrite(*index, data),
+            None => self.clean.insert(key, data, &mut self.places),
+        }
+    }
+
+    /// Drops a clean copy that is no longer what the volume holds.
+    pub fn drop_clean(&mut self, key: BlockKey) {
+        if let Some(Place::Clean(index)) = self.places.get(&key).copied() {
+            self.places.remove(&key);
+            self.clean.remove(index);
+        }
+    }
+
+    /// The block's bytes, if held, with the LSN that must be durable before a reader may see them (0: none).
+    pub fn get(&mut self, key: BlockKey) -> Option<(&[u8], Lsn)> {
+        match *self.places.get(&key)? {
+            Place::Clean(index) => Some((self.clean.touch(index), Lsn(0))),
+            Place::Dirty => self.dirty(key).map(|block| (&block.data[..], block.lsn)),
+        }
+    }
+
+    pub fn dirty(&self, key: BlockKey) -> Option<&DirtyBlock> {
+        let (stripe, block) = self.stripe_of(key);
+        self.stripes.get(&stripe)?.blocks.get(&block)
+    }
+
+    /// The dirty blocks of a stripe now, in order.
+    pub fn dirty_of(&self, stripe: StripeKey) -> Vec<(u32, DirtyBlock)> {
+        let blocks = self.stripes.get(&stripe).map(|stripe| &stripe.blocks);
+        blocks.into_iter().flatten().map(|(number, block)| (*number, block.clone())).collect()
+    }
+
+    pub fn is_dirty(&self, stripe: StripeKey) -> bool {
+        self.stripes.contains_key(&stripe)
+    }
+
+    pub fn dirty_count(&self, stripe: StripeKey) -> usize {
+        self.stripes.get(&stripe).map_or(0, |stripe| stripe.blocks.len())
+    }
+
+    /// A destage of `blocks` up to `lsn` is recorded: those not written again become clean.
+    pub fn settle(&mut self, stripe: StripeKey, lsn: Lsn) {
+        for (block, data) in self.take_dirty(stripe, lsn) {
+            let key = self.block_key(stripe, block);
+            self.places.remove(&key);
+            self.clean.insert(key, &data, &mut self.places);
+        }
+    }
+
+    /// The dirty blocks up to `lsn` no longer stand for the volume's content: overwritten whole, zeroed or deleted.
+    pub fn drop_dirty(&mut self, stripe: StripeKey, lsn: Lsn) {
+        for (block, _) in self.take_dirty(stripe, lsn) {
+            let key = self.block_key(stripe, block);
+            self.places.remove(&key);
+        }
+    }
+
+    /// Drops clean and dirty copies (up to `lsn`) of the stripe.
+    pub fn drop_stripe(&mut self, stripe: StripeKey, lsn: Lsn) {
+        self.drop_dirty(stripe, lsn);
+        let per_stripe = self.blocks_per_stripe.get(&stripe.volume).copied().unwrap_or(1);
+        for block in 0..per_stripe {
+            self.drop_clean(self.block_key(stripe, block));
+        }
+    }
+
+    fn block_key(&self, stripe: StripeKey, block: u32) -> BlockKey {
+        let per_stripe = self.blocks_per_stripe.get(&stripe.volume).copied().unwrap_or(1);
+        BlockKey { volume: stripe.volume, block: stripe.stripe * u64::from(per_stripe) + u64::from(block) }
+    }
+
+    fn take_dirty(&mut self, key: StripeKey, lsn: Lsn) -> Vec<(u32, Shared)> {
+        let Some(stripe) = self.stripes.get_mut(&key) else { return Vec::new() };
+        let mut taken = Vec::new();
+        stripe.blocks.retain(|number, block| {
+            let stays = block.lsn > lsn;
+            if !stays {
+                taken.push((*number, block.data.clone()));
+            }
+            stays
+        });
+        self.dirty_blocks -= taken.len() as u64;
+        self.ages.remove(&(stripe.oldest, key));
+        match stripe.blocks.values().map(|block| block.lsn).min() {
+            Some(oldest) => {
+                stripe.oldest = oldest;
+                self.ages.insert((oldest, key));
+            }
+            None => {
+                self.stripes.remove(&key);
+            }
+        }
+        taken
+    }
+
+    pub fn dirty_bytes(&self) -> u64 {
+        self.dirty_blocks * BLOCK as u64
+    }
+
+    pub fn dirty_stripes(&self) -> usize {
+        self.stripes.len()
+    }
+
+    /// The LSN below which no dirty block needs the log.
+    pub fn oldest_dirty(&self) -> Option<Lsn> {
+        self.ages.first().map(|(lsn, _)| *lsn)
+    }
+
+    /// The stripe that holds back the log's trim.
+    pub fn oldest_stripe(&self) -> Option<(Lsn, StripeKey)> {
+        self.ages.first().copied()
+    }
+
+    /// Dirty stripes from `from` on, then from the beginning: the elevator.
+    pub fn elevator(&self, from: StripeKey) -> impl Iterator<Item = StripeKey> + '_ {
+        let after = self.stripes.range(from..).map(|(key, _)| *key);
+        let before = self.stripes.range(..from).map(|(key, _)| *key);
+        after.chain(before)
+    }
+
+    /// Dirty stripes by age, oldest first.
+    pub fn by_age(&self) -> impl Iterator<Item = (Lsn, StripeKey)> + '_ {
+        self.ages.iter().copied()
+    }
+
+    pub fn clean_bytes(&self) -> u64 {
+        self.clean.held() * BLOCK as u64
+    }
+}
+
+#[cfg(test)]
+mod tests;

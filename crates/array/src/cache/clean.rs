@@ -1,0 +1,134 @@
+//! Clean blocks in pages of their own, replaced by S3-FIFO (Yang et al., SOSP 2023): new blocks queue in a small
+//! FIFO of a tenth of the space; those read again before they reach its end move to the main FIFO, the others
+//! leave, remembered as ghosts, and enter the main FIFO if they come back soon.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::hash::BuildHasher;
+
+use stele_ground::BLOCK;
+
+use super::{BlockKey, FixedState, Place};
+
+/// Pages allocated at a time: 1 MiB.
+const PAGES_PER_CHUNK: usize = 256;
+/// Reads remembered per block.
+const READS_MAX: u8 = 3;
+
+#[derive(Clone, Copy, Default)]
+struct Slot {
+    /// None: dead, its place in a queue still to be passed.
+    key: Option<BlockKey>,
+    reads: u8,
+}
+
+#[derive(Default)]
+pub struct Clean {
+    limit: u64,
+    chunks: Vec<Vec<u8>>,
+    slots: Vec<Slot>,
+    small: VecDeque<u32>,
+    main: VecDeque<u32>,
+    ghosts: HashSet<u64, FixedState>,
+    ghost_order: VecDeque<u64>,
+}
+
+type Places = HashMap<BlockKey, Place, FixedState>;
+
+impl Clean {
+    pub fn new(limit: u64) -> Clean {
+        Clean { limit: limit.max(8), ..Clean::default() }
+    }
+
+    /// Blocks' worth of pages in use, dead ones included.
+    pub fn held(&self) -> u64 {
+        self.slots.len() as u64
+    }
+
+    fn page(&mut self, index: u32) -> &mut [u8] {
+        let at = index as usize % PAGES_PER_CHUNK * BLOCK;
+        &mut self.chunks[index as usize / PAGES_PER_CHUNK][at..at + BLOCK]
+    }
+
+    /// The block's bytes, marked as read.
+    pub fn touch(&mut self, index: u32) -> &[u8] {
+        let slot = &mut self.slots[index as usize];
+        slot.reads = (slot.reads + 1).min(READS_MAX);
+        let at = index as usize % PAGES_PER_CHUNK * BLOCK;
+        &self.chunks[index as usize / PAGES_PER_CHUNK][at..at + BLOCK]
+    }
+
+    pub fn overwrite(&mut self, index: u32, data: &[u8]) {
+        self.page(index).copy_from_slice(data);
+    }
+
+    /// The caller has already forgotten its place.
+    pub fn remove(&mut self, index: u32) {
+        self.slots[index as usize].key = None;
+    }
+
+    pub fn insert(&mut self, key: BlockKey, data: &[u8], places: &mut Places) {
+        let Some(index) = self.take_page(places) else { return };
+        let hash = FixedState.hash_one(key);
+        self.slots[index as usize] = Slot { key: Some(key), reads: 0 };
+        self.page(index).copy_from_slice(data);
+        if self.ghosts.remove(&hash) {
+            self.main.push_back(index)
+        } else {
+            self.small.push_back(index)
+        }
+        places.insert(key, Place::Clean(index));
+    }
+
+    pub fn forget(&mut self, gone: impl Fn(&BlockKey) -> bool, places: &mut Places) {
+        for slot in &mut self.slots {
+            if let Some(key) = slot.key.filter(&gone) {
+                places.remove(&key);
+                slot.key = None;
+            }
+        }
+    }
+
+    fn take_page(&mut self, places: &mut Places) -> Option<u32> {
+        if (self.slots.len() as u64) < self.limit {
+            if self.slots.len().is_multiple_of(PAGES_PER_CHUNK) {
+                self.chunks.push(vec![0; PAGES_PER_CHUNK * BLOCK]);
+            }
+            self.slots.push(Slot::default());
+            return Some(self.slots.len() as u32 - 1);
+        }
+        self.evict(places)
+    }
+
+    fn evict(&mut self, places: &mut Places) -> Option<u32> {
+        // Each turn frees a page, moves one from small to main, or lowers a read count: it ends.
+        loop {
+            let from_small = self.small.len() as u64 > self.limit / 10 || self.main.is_empty();
+            let queue = if from_small { &mut self.small } else { &mut self.main };
+            let index = queue.pop_front()?;
+            let slot = &mut self.slots[index as usize];
+            let Some(key) = slot.key else { return Some(index) };
+            if slot.reads > 0 {
+                slot.reads = if from_small { 0 } else { slot.reads - 1 };
+                self.main.push_back(index);
+                continue;
+            }
+            slot.key = None;
+            places.remove(&key);
+            if from_small {
+                self.remember(FixedState.hash_one(key));
+            }
+            return Some(index);
+        }
+    }
+
+    fn remember(&mut self, hash: u64) {
+        if self.ghosts.insert(hash) {
+            self.ghost_order.push_back(hash);
+        }
+        while self.ghost_order.len() as u64 > self.limit {
+            if let Some(oldest) = self.ghost_order.pop_front() {
+                self.ghosts.remove(&oldest);
+            }
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Checkpoints: when, and what the engine adds to them.
+//!
+//! Counts of rows and volumes are kept in memory and written into their pages at the cut, in the same synchronous step,
+//! so that pages hold exactly the state at the cut. The root in the anchor holds what fits nowhere else.
+
+use std::rc::Rc;
+
+use stele_ground::Duration;
+use stele_media::Shared;
+
+use crate::ArrayError;
+use crate::apply::write_row;
+use crate::cache::StripeKey;
+use crate::codec::{Reader, Writer};
+use crate::engine::Engine;
+use crate::layout::row::ROW_ENTRY;
+use crate::log::Purpose;
+use crate::place::{PageId, RowId};
+use crate::table::{PageRef, checkpoint_cost};
+use crate::volumes::Volume;
+use crate::volumes::tables::{self, LOST, LOST_ENTRY, LOST_PER_PAGE};
+
+/// What the engine keeps in the anchor.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Root {
+    pub next_volume: u32,
+    /// Entries of the list of lost stripes, empty ones included.
+    pub lost: u32,
+    pub generation_floor: u64,
+    pub generation_high: u64,
+}
+
+const ROOT_SIZE: usize = 32;
+const ROOT_VERSION: u32 = 1;
+
+impl Root {
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![0; ROOT_SIZE];
+        let mut w = Writer::new(&mut bytes);
+        w.u32(ROOT_VERSION);
+        w.u32(self.next_volume);
+        w.u32(self.lost);
+        w.u32(0);
+        w.u64(self.generation_floor);
+        w.u64(self.generation_high);
+        bytes
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<Root> {
+        let mut r = Reader::new(Shared::copy_from_slice(bytes));
+        if r.u32()? != ROOT_VERSION {
+            return None;
+        }
+        let (next_volume, lost, _) = (r.u32()?, r.u32()?, r.u32()?);
+        Some(Root { next_volume, lost, generation_floor: r.u64()?, generation_high: r.u64()? })
+    }
+}
+
+impl Engine {
+    /// Writes a checkpoint. Answers when its anchor is durable and the log trimmed.
+    pub async fn checkpoint(self: &Rc<Self>) -> Result<(), ArrayError> {
+        let _turn = self.checkpointing.lock().await;
+        self.check_writable()?;
+        let mut funds = self.log.reserve(checkpoint_cost(&self.log), Purpose::Checkpoint).await?;
+        let checkpoint = loop {
+            let rows = self.fetch_rows().await?;
+            let volumes = self.fetch_volumes().await?;
+            let lost = self.fetch_lost().await?;
+            // The cut: from here to `begin_checkpoint` nothing waits. What changed during the fetches is fetched too.
+            let complete = self.space.changed().iter().all(|row| rows.iter().any(|(have, _)| have == row))
+                && self.volumes.all().iter().all(|volume| volumes.iter().any(|(have, _)| have.id == volume.id))
+                && self.lost_slots.borrow().len() <= lost.len() * LOST_PER_PAGE as usize;
+            if !complete {
+                continue;
+            }
+            self.save_counts(&rows, &volumes, &lost);
+            let root = Root {
+                next_volume: self.volumes.next.get(),
+                lost: self.lost_slots.borrow().len() as u32,
+                generation_floor: self.space.generation_floor.get(),
+                generation_high: self.space.generation_high.get(),
+            };
+            break self.table.begin_checkpoint(&self.log, self.oldest_needed(), root.encode(), &mut funds);
+        };
+        drop(funds);
+        checkpoint.write().await?;
+        self.room.wake_all();
+        Ok(())
+    }
+
+    async fn fetch(&self, id: PageId) -> Result<PageRef, ArrayError> {
+        match self.table.cached(id) {
+            Some(page) => Ok(page),
+            None => self.table.page(id).await,
+        }
+    }
+
+    async fn fetch_rows(&self) -> Result<Vec<(RowId, PageRef)>, ArrayError> {
+        let mut pages = Vec::new();
+        for row in self.space.changed() {
+            pages.push((row, self.fetch(tables::row(row).0).await?));
+        }
+        Ok(pages)
+    }
+
+    async fn fetch_volumes(&self) -> Result<Vec<(Rc<Volume>, PageRef)>, ArrayError> {
+        let mut pages = Vec::new();
+        for volume in self.volumes.all() {
+            let page = self.fetch(tables::volume(volume.id)).await?;
+            pages.push((volume, page));
+        }
+        Ok(pages)
+    }
+
+    async fn fetch_lost(&self) -> Result<Vec<PageRef>, ArrayError> {
+        let count = (self.lost_slots.borrow().len() as u32).div_ceil(LOST_PER_PAGE);
+        let mut pages = Vec::new();
+        for index in 0..count {
+            pages.push(self.fetch(PageId { table: LOST, index }).await?);
+        }
+        Ok(pages)
+    }
+
+    fn save_counts(&self, rows: &[(RowId, PageRef)], volumes: &[(Rc<Volume>, PageRef)], lost: &[PageRef]) {
+        let layout = self.space.layout.borrow();
+        for (row, page) in rows {
+            let at = tables::row(*row).1;
+            if let Some(record) = layout.row(*row) {
+                let used = self.space.used(*row);
+                page.change(|bytes| write_row(&mut bytes[at..at + ROW_ENTRY], record, used));
+            }
+            self.space.saved(*row);
+        }
+        for (volume, page) in volumes.iter().filter(|(volume, _)| !volume.gone.get()) {
+            let stored =
+                page.read(|bytes| bytes.get(8..16).and_then(|field| field.try_into().ok()).map(u64::from_le_bytes));
+            if stored != Some(volume.mapped.get()) {
+                page.change(|bytes| volume.encode(bytes));
+            }
+        }
+        if self.lost_changed.replace(false) {
+            let slots = self.lost_slots.borrow();
+            for (page, slots) in lost.iter().zip(slots.chunks(LOST_PER_PAGE as usize)) {
+                page.change(|bytes| write_lost(bytes, slots));
+            }
+        }
+    }
+
+    /// Runs for the pool's life: a checkpoint whenever the log or the table's memory asks for one.
+    pub async fn checkpoint_flow(self: Rc<Self>) {
+        loop {
+            {
+                let wanted = self.wait_for_table();
+                let pressure = self.log.pressure();
+                futures_util::pin_mut!(wanted, pressure);
+                futures_util::future::select(wanted, pressure).await;
+            }
+            if self.closing.get() || self.check_writable().is_err() || self.log.stopped().is_some() {
+                return;
+            }
+            if self.log.wants_checkpoint() {
+                self.drain_older_half().await;
+            }
+            if let Err(error) = self.checkpoint().await {
+                tracing::warn!("checkpoint put off: {error}");
+                self.io.sleep(Duration::from_millis(500)).await;
+            }
+            if self.log.wants_checkpoint() {
+                // Nothing more can be trimmed before more is destaged.
+                self.io.sleep(Duration::from_millis(2)).await;
+            }
+        }
+    }
+
+    async fn wait_for_table(&self) {
+        loop {
+            let changed = self.table_changed.changed();
+            if self.table.wants_checkpoint() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Lets destage empty the older half of the log, for a while.
+    async fn drain_older_half(self: &Rc<Self>) {
+        let oldest = self.oldest_needed();
+        let middle = crate::place::Lsn(oldest.0 + (self.log.next_lsn().0 - oldest.0) / 2);
+        let until = self.io.now() + Duration::from_millis(500);
+        while self.oldest_needed() < middle && self.io.now() < until {
+            let changed = self.room.changed();
+            self.destage_wanted.wake_all();
+            let sleep = self.io.sleep_until(until);
+            futures_util::pin_mut!(sleep, changed);
+            futures_util::future::select(sleep, changed).await;
+        }
+    }
+
+    /// Destages everything that was dirty at the call and can be destaged.
+    pub async fn drain_dirty(self: &Rc<Self>) {
+        self.drain.set(self.drain.get() + 1);
+        let upto = self.log.next_lsn();
+        loop {
+            let changed = self.room.changed();
+            let open = {
+                let cache = self.cache.borrow();
+                let stuck = self.stuck.borrow();
+                let mut older = cache.by_age().take_while(|(lsn, _)| *lsn < upto);
+                older.any(|(_, key)| !stuck.contains_key(&key))
+            };
+            if !open || self.check_writable().is_err() || self.log.stopped().is_some() {
+                break;
+            }
+            self.destage_wanted.wake_all();
+            let sleep = self.io.sleep(Duration::from_millis(50));
+            futures_util::pin_mut!(sleep, changed);
+            futures_util::future::select(sleep, changed).await;
+        }
+        self.drain.set(self.drain.get() - 1);
+    }
+}
+
+fn write_lost(bytes: &mut [u8], slots: &[Option<StripeKey>]) {
+    bytes.fill(0);
+    for (entry, slot) in bytes.chunks_mut(LOST_ENTRY).zip(slots) {
+        let Some(key) = slot else { continue };
+        entry[..4].copy_from_slice(&key.volume.0.to_le_bytes());
+        entry[4..8].copy_from_slice(&1u32.to_le_bytes());
+        entry[8..16].copy_from_slice(&key.stripe.to_le_bytes());
+    }
+}
+
+/// The entries of a page of the list of lost stripes.
+pub fn read_lost(bytes: &[u8]) -> Vec<Option<StripeKey>> {
+    let entry = |entry: &[u8]| {
+        let mut r = Reader::new(Shared::copy_from_slice(entry));
+        let (volume, present, stripe) = (r.u32()?, r.u32()?, r.u64()?);
+        (present != 0).then_some(StripeKey { volume: stele_ground::VolumeId(volume), stripe })
+    };
+    bytes.chunks_exact(LOST_ENTRY).map(entry).collect()
+}

@@ -1,0 +1,173 @@
+//! Finding a free slot for a stripe, and new rows when the old ones are full.
+
+use stele_ground::Duration;
+use stele_media::Priority;
+
+use crate::engine::Engine;
+use crate::layout::RowClass;
+use crate::log::Purpose;
+use crate::place::{DriveNumber, SlotId};
+use crate::records::Record;
+use crate::volumes::Volume;
+use crate::volumes::entry;
+use crate::{AlarmKind, ArrayError, Severity};
+
+/// A slot nobody else will write, and the generation it will have. Given back by `abandon` or turned into a stripe
+/// by a `Map` record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    pub slot: SlotId,
+    pub generation: u64,
+}
+
+impl Engine {
+    /// Claims a slot for the stripe. `entitled`: one was promised to it. None when there is no room beside what
+    /// is promised to others.
+    pub async fn claim(&self, volume: &Volume, entitled: bool) -> Result<Option<Claim>, ArrayError> {
+        let class = volume.class;
+        loop {
+            let room = if entitled { self.space.free(class) } else { self.space.unpromised(class) };
+            if room == 0 {
+                if !self.grow(class).await? {
+                    return Ok(None);
+                }
+                continue;
+            }
+            let Some((row, cursor)) = self.space.next_row(class, self.spread(class)) else {
+                // All rows with room are frozen for a moment.
+                self.check_writable()?;
+                self.io.sleep(Duration::from_millis(1)).await;
+                continue;
+            };
+            if let Some(claim) = self.claim_in(volume, row, cursor).await? {
+                return Ok(Some(claim));
+            }
+        }
+    }
+
+    /// Searches the row from `cursor` on, once around. None when others were faster.
+    async fn claim_in(
+        &self,
+        volume: &Volume,
+        row: crate::place::RowId,
+        cursor: u32,
+    ) -> Result<Option<Claim>, ArrayError> {
+        let slots = self.space.slots(row);
+        for step in 0..slots {
+            let slot = SlotId { row, index: (cursor + step) % slots };
+            if self.space.is_held(slot) {
+                continue;
+            }
+            let (page, at) = self.slot_page(&volume.shape, slot).await?;
+            let head = page.read(|bytes| entry::head(bytes, at));
+            if self.space.is_frozen(row) {
+                return Ok(None);
+            }
+            if head.is_free() && self.space.hold(slot) {
+                let generation = head.generation.max(self.space.generation_floor.get()) + 1;
+                return Ok(Some(Claim { slot, generation }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Nothing came of the claim.
+    pub fn abandon(&self, claim: Claim) {
+        self.space.let_go(claim.slot);
+    }
+
+    /// Rows to write to in turn, so that a stream keeps all drives busy.
+    fn spread(&self, class: RowClass) -> usize {
+        (self.drives.labels.configuration().drives.len() / class.code.width()).clamp(1, 8)
+    }
+
+    /// Adds a row to the class. False when no cells are left for one.
+    pub async fn grow(&self, class: RowClass) -> Result<bool, ArrayError> {
+        let cost = self.log.cost_of(1024);
+        let mut funds = self.log.reserve(cost, Purpose::Inside).await?;
+        let sound = |drive: DriveNumber| self.drives.is_sound(drive);
+        let present = |drive: DriveNumber| self.drives.index(drive).is_some();
+        let choice = {
+            let layout = self.space.layout.borrow();
+            layout.choose_row(class, &sound).or_else(|| layout.choose_row(class, &present))
+        };
+        let Some(row) = choice else {
+            // A pool as wide as its code goes on with rows that lack a drive; nothing else is left.
+            return self.grow_degraded(class, funds).await;
+        };
+        self.check_row(&row);
+        let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
+        // The choice is made again after the wait: cells may have gone meanwhile.
+        let again = self.space.layout.borrow().choose_row(class, &|drive| row.uses(drive));
+        let Some(row) = again.filter(|again| again.id == row.id) else { return Ok(true) };
+        self.append(&Record::RowCreate { row }, &pages, &mut funds);
+        Ok(true)
+    }
+
+    async fn grow_degraded(&self, class: RowClass, mut funds: crate::log::Reservation) -> Result<bool, ArrayError> {
+        let any = |drive: DriveNumber| self.drive_state(drive).votes();
+        let choice = self.space.layout.borrow().choose_row(class, &any);
+        let Some(row) = choice else {
+            self.warn_full(class);
+            return Ok(false);
+        };
+        let missing = row.members.iter().filter(|member| self.drives.index(member.cell.drive).is_none()).count();
+        if missing > class.code.tolerates() {
+            return Ok(false);
+        }
+        let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
+        let again = self.space.layout.borrow().choose_row(class, &any);
+        let Some(row) = again.filter(|again| *again == row) else { return Ok(true) };
+        self.append(&Record::RowCreate { row }, &pages, &mut funds);
+        Ok(true)
+    }
+
+    fn warn_full(&self, class: RowClass) {
+        if !self.spare_warned.replace(true) {
+            self.alarm(
+                AlarmKind::SpaceLow,
+                Severity::Warning,
+                None,
+                format!("no room for another row of {}; delete or discard data, or add drives", class.code),
+            );
+        }
+    }
+
+    /// Invariant 12.
+    fn check_row(&self, row: &crate::layout::Row) {
+        let mut drives: Vec<DriveNumber> = row.members.iter().map(|member| member.cell.drive).collect();
+        drives.sort_unstable();
+        drives.dedup();
+        assert_eq!(drives.len(), row.class.code.width(), "invariant 12: a row lies on distinct drives");
+    }
+
+    /// Makes sure that a stripe without a slot can get one, and promises it. Synchronous where room is at hand.
+    pub async fn promise_slot(&self, volume: &Volume, stripe: u64) -> Result<(), ArrayError> {
+        let key = crate::cache::StripeKey { volume: volume.id, stripe };
+        loop {
+            if volume.spec.borrow().fully_allocated || self.promised.borrow().contains(&key) {
+                return Ok(());
+            }
+            if self.space.unpromised(volume.class) > 0 {
+                self.space.promise(volume.class, 1);
+                self.promised.borrow_mut().insert(key);
+                return Ok(());
+            }
+            if !self.grow(volume.class).await? {
+                return Err(self.full(volume));
+            }
+        }
+    }
+
+    pub fn full(&self, volume: &Volume) -> ArrayError {
+        ArrayError::Full(format!(
+            "volume '{}' needs space and the pool has none left; delete or discard data, or add drives",
+            volume.name()
+        ))
+    }
+
+    /// Which priority destage-like work has.
+    pub fn quiet_priority(&self) -> Priority {
+        Priority::Destage
+    }
+}

@@ -1,0 +1,234 @@
+//! What operators ask: volumes come and go, status, scrub, checkpoint, close.
+
+use std::rc::Rc;
+
+use stele_ground::{Bytes, VolumeId};
+
+use crate::engine::Engine;
+use crate::host::Serving;
+use crate::log::Purpose;
+use crate::records::Record;
+use crate::volumes::Volume;
+use crate::volumes::shape::check_spec;
+use crate::{ArrayError, Command, Reply, VolumeSpec, VolumeStatus, WriteMode};
+
+impl Serving {
+    pub async fn obey(self: &Rc<Self>, command: Command) -> Result<Reply, ArrayError> {
+        let engine = &self.engine;
+        match command {
+            Command::CreateVolume(spec) => engine.create_volume(spec).await.map(Reply::Volume),
+            Command::DeleteVolume { name } => engine.delete_volume(&name).await.map(|()| Reply::Done),
+            Command::ResizeVolume { name, size } => engine.resize_volume(&name, size).await.map(|()| Reply::Done),
+            Command::Protect { volume, owner, retained } => {
+                engine.protect(volume, &owner, retained).await.map(|()| Reply::Done)
+            }
+            Command::ListVolumes => {
+                Ok(Reply::Volumes(engine.volumes.all().iter().map(|volume| volume_status(volume)).collect()))
+            }
+            Command::Status => Ok(Reply::Status(Box::new(self.status()))),
+            Command::ReplaceDrive { old, new, identity } => {
+                self.replace(old, new, identity).await.map(|()| Reply::Done)
+            }
+            Command::FailDrive { drive } => {
+                let number =
+                    u16::try_from(drive).map_err(|_| ArrayError::Missing(format!("the pool has no drive {drive}")));
+                engine.fail_drive(crate::place::DriveNumber(number?)).await.map(|()| Reply::Done)
+            }
+            Command::StartScrub => {
+                engine.check_writable()?;
+                engine.scrub_wanted.set(true);
+                engine.scrub_notify.wake_all();
+                Ok(Reply::Done)
+            }
+            Command::Checkpoint => {
+                engine.check_writable()?;
+                engine.drain_dirty().await;
+                engine.checkpoint().await.map(|()| Reply::Done)
+            }
+            Command::Close => self.close().await.map(|()| Reply::Done),
+        }
+    }
+
+    async fn close(self: &Rc<Self>) -> Result<(), ArrayError> {
+        let engine = &self.engine;
+        engine.closing.set(true);
+        if !engine.read_only.get() && engine.log.stopped().is_none() {
+            engine.drain_dirty().await;
+            engine.checkpoint().await?;
+            engine.log.seal().await?;
+            let clean = engine.cache.borrow().dirty_bytes() == 0;
+            if clean {
+                engine.drives.labels.commit(|configuration| configuration.clean = true).await?;
+            }
+        }
+        self.closed.set(true);
+        Ok(())
+    }
+}
+
+pub fn volume_status(volume: &Volume) -> VolumeStatus {
+    let lost = volume.lost.borrow();
+    let length = volume.shape.data();
+    VolumeStatus {
+        id: volume.id,
+        spec: volume.spec.borrow().clone(),
+        retained: volume.retained.get(),
+        allocated: volume.allocated(),
+        lost: lost.iter().map(|stripe| (stripe * length, length)).collect(),
+    }
+}
+
+impl Engine {
+    async fn create_volume(self: &Rc<Self>, spec: VolumeSpec) -> Result<VolumeStatus, ArrayError> {
+        self.check_writable()?;
+        check_spec(&spec)?;
+        if self.volumes.named(&spec.name).is_some() {
+            return Err(ArrayError::Invalid(format!("a volume named '{}' exists; choose another name", spec.name)));
+        }
+        let judged = self.space.layout.borrow().judge(spec.code);
+        let lacks = judged.map_err(|text| ArrayError::Invalid(format!("volume '{}': {text}", spec.name)))?;
+        for text in lacks {
+            self.alarm(
+                crate::AlarmKind::SpareExhausted,
+                crate::Severity::Notice,
+                None,
+                format!("volume '{}' of {}: {text}", spec.name, spec.code),
+            );
+        }
+        self.raise_tolerance(spec.code.tolerates() as u32).await?;
+        let id = VolumeId(self.volumes.next.get());
+        self.volumes.next.set(id.0 + 1);
+        let volume = Volume::new(id, spec.clone());
+        if spec.fully_allocated {
+            while self.space.unpromised(volume.class) < volume.stripes() {
+                if !self.grow(volume.class).await? {
+                    return Err(ArrayError::Full(format!(
+                        "volume '{}' of {} does not fit: the pool has room for {} more",
+                        spec.name,
+                        spec.size,
+                        Bytes(self.space.unpromised(volume.class) * volume.shape.data())
+                    )));
+                }
+            }
+        }
+        let record = Record::VolumeCreate { volume: id, spec };
+        let lsn = self.record(record, Purpose::Inside).await?;
+        // Durable in the log on all its members.
+        self.log.durable(lsn).await?;
+        let volume = self.volume(id)?;
+        Ok(volume_status(&volume))
+    }
+
+    /// Log, anchors and table pages survive as many losses as the strongest code, and one more.
+    async fn raise_tolerance(&self, tolerates: u32) -> Result<(), ArrayError> {
+        if self.drives.labels.configuration().tolerates >= tolerates {
+            return Ok(());
+        }
+        self.drives
+            .labels
+            .commit(|configuration| configuration.tolerates = configuration.tolerates.max(tolerates))
+            .await?;
+        self.log.replenish().await
+    }
+
+    fn named(&self, name: &str) -> Result<Rc<Volume>, ArrayError> {
+        self.volumes.named(name).ok_or_else(|| ArrayError::Missing(format!("the pool has no volume named '{name}'")))
+    }
+
+    async fn delete_volume(self: &Rc<Self>, name: &str) -> Result<(), ArrayError> {
+        self.check_writable()?;
+        let volume = self.named(name)?;
+        if volume.retained.get() {
+            let owner = volume.spec.borrow().owner.clone().unwrap_or_default();
+            return Err(ArrayError::Refused(format!(
+                "volume '{name}' holds retained records of its owner '{owner}'; it can be deleted when none are left"
+            )));
+        }
+        for stripe in 0..volume.stripes() {
+            self.unmap(&volume, stripe, false).await?;
+            if volume.retained.get() {
+                return Err(ArrayError::Refused(format!("volume '{name}' came under protection meanwhile")));
+            }
+        }
+        let record = Record::VolumeDelete { volume: volume.id };
+        let lsn = self.record(record, Purpose::Inside).await?;
+        self.log.durable(lsn).await?;
+        self.free_empty_rows().await
+    }
+
+    /// Gives rows without stripes back, so that other classes can use their cells.
+    pub async fn free_empty_rows(&self) -> Result<(), ArrayError> {
+        for row in self.space.empty_rows() {
+            let Some(class) = self.space.row_class(row) else { continue };
+            let slots = u64::from(self.space.slots(row));
+            let mut funds = self.log.reserve(self.log.cost_of(64), Purpose::Inside).await?;
+            let record = Record::RowFree { row };
+            let pages = self.pages_for(&record).await?;
+            // Only what no promise needs, and only if it is still empty.
+            if self.space.is_empty(row) && self.space.unpromised(class) >= slots {
+                self.append(&record, &pages, &mut funds);
+            }
+        }
+        Ok(())
+    }
+
+    async fn resize_volume(self: &Rc<Self>, name: &str, size: Bytes) -> Result<(), ArrayError> {
+        self.check_writable()?;
+        let volume = self.named(name)?;
+        if size.0 < volume.size() {
+            return Err(ArrayError::Refused(format!(
+                "volume '{name}' has {} and is never shrunk; create a smaller one and copy",
+                Bytes(volume.size())
+            )));
+        }
+        let spec = VolumeSpec { size, ..volume.spec.borrow().clone() };
+        check_spec(&spec)?;
+        let more = size.0.div_ceil(volume.shape.data()) - volume.stripes();
+        while spec.fully_allocated && self.space.unpromised(volume.class) < more {
+            if !self.grow(volume.class).await? {
+                return Err(self.full(&volume));
+            }
+        }
+        let lsn = self.record(Record::VolumeResize { volume: volume.id, size }, Purpose::Inside).await?;
+        self.log.durable(lsn).await
+    }
+
+    async fn protect(self: &Rc<Self>, id: VolumeId, owner: &str, retained: bool) -> Result<(), ArrayError> {
+        self.check_writable()?;
+        let volume = self.volume(id)?;
+        let owned = volume.spec.borrow().owner.clone();
+        if owned.as_deref() != Some(owner) {
+            return Err(ArrayError::Refused(format!(
+                "volume '{}' belongs to '{}', and only its owner says whether records on it are retained",
+                volume.name(),
+                owned.unwrap_or_default()
+            )));
+        }
+        if retained && volume.mode() == WriteMode::Volatile {
+            return Err(ArrayError::Refused(format!(
+                "volume '{}' acknowledges from memory and may not hold retained records",
+                volume.name()
+            )));
+        }
+        if volume.retained.get() == retained {
+            return Ok(());
+        }
+        if retained {
+            self.commit_protection(true).await?;
+        }
+        let lsn = self.record(Record::VolumeProtect { volume: id, retained }, Purpose::Inside).await?;
+        self.log.durable(lsn).await?;
+        if !retained && !self.volumes.all().iter().any(|volume| volume.retained.get()) {
+            self.commit_protection(false).await?;
+        }
+        Ok(())
+    }
+
+    /// In the labels too, so that the pool is not re-created over retained records by whoever sees only a drive.
+    async fn commit_protection(&self, protected: bool) -> Result<(), ArrayError> {
+        if self.drives.labels.configuration().protected == protected {
+            return Ok(());
+        }
+        self.drives.labels.commit(|configuration| configuration.protected = protected).await
+    }
+}

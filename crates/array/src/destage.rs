@@ -1,0 +1,503 @@
+//! Destage: dirty blocks leave the log for their strips, stripe by stripe.
+//!
+//! A stripe without a slot gets one, and what was never written stays unwritten zeros. A stripe whose blocks are mostly
+//! dirty moves whole to a new slot. Otherwise the slot is changed in place: inputs are read and verified, new parity is
+//! computed by read-modify-write or reconstruct-write, whichever reads less, images of the parity and the new digests go
+//! to the log, and only when those are durable are the strips written, and flushed. A crash anywhere leaves either the old
+//! stripe with its log records, or images that replay puts onto the strips again; parity is never recomputed from them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::rc::Rc;
+
+use stele_codes::Strips;
+use stele_ground::{BLOCK, Duration, Instant};
+use stele_media::{Buffer, Priority};
+
+use crate::apply::Pages;
+use crate::cache::{DirtyBlock, StripeKey};
+use crate::engine::{Engine, add};
+use crate::log::{Purpose, Reservation};
+use crate::mutation::Mutation;
+use crate::place::{Lsn, SlotId};
+use crate::records::{Image, NewDigest, Record, RedoImage};
+use crate::stripe::{Columns, StripWrite, Stripe};
+use crate::volumes::Volume;
+use crate::volumes::entry::ZERO;
+use crate::volumes::map::Home;
+use crate::volumes::shape::Shape;
+use crate::{ArrayError, DigestUnit};
+
+/// Block columns changed in place at a time, so that a redo record stays below its limit.
+const COLUMNS_MAX: usize = 128;
+/// Dirty blocks are destaged after this time without pressure.
+const AGE_MAX: Duration = Duration::from_millis(2000);
+/// How finely the age of records is known.
+const AGE_STEP: Duration = Duration::from_millis(200);
+
+/// Dirty blocks by number within the stripe.
+type Dirty = BTreeMap<u32, DirtyBlock>;
+
+/// What an in-place destage will put where: computed before anything is logged.
+struct Plan {
+    digests: Vec<NewDigest>,
+    /// For the log: parity inline, data by reference to the writes that hold it.
+    images: Vec<RedoImage>,
+    writes: Vec<StripWrite>,
+}
+
+impl Engine {
+    /// Destages what is dirty of the stripe now. Answers when its strips are durable.
+    pub async fn destage(self: &Rc<Self>, volume: &Rc<Volume>, stripe: u64) -> Result<(), ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
+        let _guard = self.locks.exclusive(volume.id, stripe).await;
+        if volume.gone.get() || self.read_only.get() {
+            return Ok(());
+        }
+        let dirty: Dirty = self.cache.borrow().dirty_of(key).into_iter().collect();
+        let Some(covers) = dirty.values().map(|block| block.lsn).max() else { return Ok(()) };
+        let funds = self.destage_funds.borrow_mut().remove(&key);
+        // Redo records refer to the writes' own records, also to those that are overwritten meanwhile.
+        let _pin = LogPin::new(self, dirty.values().map(|block| block.lsn).min().unwrap_or(covers));
+        // Only what is durable in the log is destaged: a strip never shows what the log might lose.
+        self.log.durable(covers).await?;
+        add(&self.count.destages, 1);
+        add(&self.count.destaged_blocks, dirty.len() as u64);
+        let mostly = dirty.len() * 4 >= volume.shape.blocks() as usize * 3;
+        match self.home(key).await? {
+            Home::Unmapped | Home::Zero => self.destage_fresh(volume, stripe, &dirty, covers).await,
+            Home::Slot(old) if mostly && self.destage_whole(volume, stripe, old, &dirty, covers).await? => Ok(()),
+            Home::Slot(_) => self.destage_in_place(volume, stripe, &dirty, covers, funds).await,
+        }
+    }
+
+    /// A stripe that owns no slot: only the columns that hold something are written, the rest stays unwritten zeros.
+    async fn destage_fresh(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        dirty: &Dirty,
+        covers: Lsn,
+    ) -> Result<(), ArrayError> {
+        let shape = Rc::clone(&volume.shape);
+        let key = StripeKey { volume: volume.id, stripe };
+        let Some(claim) = self.claim(volume, true).await? else { return Err(self.full(volume)) };
+        let binding = self.binding(claim.slot, claim.generation);
+        // Where one digest covers a strip, strips are written whole from the start.
+        let whole = shape.unit == DigestUnit::Strip;
+        let units: BTreeSet<usize> = dirty.keys().map(|block| shape.strip_of(*block).1 / shape.unit_blocks()).collect();
+        let mut digests = vec![ZERO; shape.digests()];
+        let mut writes = Vec::new();
+        for run in runs(units) {
+            let bytes = shape.bytes_of(run.clone());
+            let mut strips: Vec<Buffer> = (0..shape.width()).map(|_| Buffer::zeroed(bytes.len())).collect();
+            let touched = overlay(&shape, dirty, &run, &mut strips);
+            encode(&shape, &mut strips);
+            for (strip, buffer) in strips.into_iter().enumerate() {
+                if strip < shape.k && !touched.contains(strip) && !whole {
+                    continue;
+                }
+                for (place, unit) in run.clone().enumerate() {
+                    let data = &buffer[place * shape.unit_bytes..][..shape.unit_bytes];
+                    digests[shape.digest_index(strip, unit)] = binding.digest(strip, unit, data);
+                }
+                writes.push(StripWrite { strip, at: bytes.start, data: vec![buffer.freeze()] });
+            }
+        }
+        let stored = self.store_slot(volume, stripe, claim, None, covers, digests, writes, Priority::Destage).await;
+        if stored.is_err() {
+            self.abandon(claim);
+        }
+        self.settle_map(key, stored?, None).await?;
+        self.keep_clean(volume, stripe, dirty, covers);
+        Ok(())
+    }
+
+    /// Blocks just destaged stay in the cache as clean ones, unless they were written again.
+    fn keep_clean(&self, volume: &Volume, stripe: u64, dirty: &Dirty, covers: Lsn) {
+        let first = stripe * u64::from(volume.shape.blocks());
+        let mut cache = self.cache.borrow_mut();
+        for (block, data) in dirty.iter().filter(|(_, block)| block.lsn <= covers) {
+            cache.put_clean(crate::cache::BlockKey { volume: volume.id, block: first + u64::from(*block) }, &data.data);
+        }
+    }
+
+    /// Moves a mostly dirty stripe to a new slot. False when there is none to spare or the rest cannot be read.
+    async fn destage_whole(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        old: SlotId,
+        dirty: &Dirty,
+        covers: Lsn,
+    ) -> Result<bool, ArrayError> {
+        let mut data = Buffer::zeroed(volume.shape.data() as usize);
+        let whole = dirty.len() == volume.shape.blocks() as usize;
+        if !whole && self.read_locked(volume, stripe, 0, &mut data).await.is_err() {
+            return Ok(false);
+        }
+        for (block, dirty) in dirty {
+            data[*block as usize * BLOCK..][..BLOCK].copy_from_slice(&dirty.data);
+        }
+        let Some(claim) = self.claim(volume, false).await? else { return Ok(false) };
+        let pieces = [data.freeze()];
+        let filled = self.fill_slot(volume, stripe, claim, Some(old), covers, &pieces).await;
+        if filled.is_err() {
+            self.abandon(claim);
+        }
+        self.settle_map(StripeKey { volume: volume.id, stripe }, filled?, Some(old)).await?;
+        self.keep_clean(volume, stripe, dirty, covers);
+        Ok(true)
+    }
+
+    async fn destage_in_place(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        dirty: &Dirty,
+        covers: Lsn,
+        mut funds: Option<Reservation>,
+    ) -> Result<(), ArrayError> {
+        for part in column_groups(&volume.shape, dirty) {
+            let Some(of) = self.locate(volume, stripe).await? else {
+                return Err(ArrayError::Damaged(format!("volume '{}': stripe {stripe} lost its slot", volume.name())));
+            };
+            let plan = self.plan_in_place(volume, &of, &part).await?;
+            let redo = Record::Redo {
+                volume: volume.id,
+                stripe,
+                slot: of.slot,
+                generation: of.generation,
+                covers,
+                digests: plan.digests,
+                images: if self.io.lacks(Mutation::RedoImages) { Vec::new() } else { plan.images },
+            };
+            let need = self.log.cost(&redo) + self.log.cost_of(64);
+            let mut paid = match funds.take() {
+                Some(held) if held.bytes() >= need => held,
+                other => {
+                    drop(other);
+                    self.log.reserve(need, Purpose::Inside).await?
+                }
+            };
+            let pages = self.pages_for(&redo).await?;
+            let lsn = self.append(&redo, &pages, &mut paid);
+            // Invariant 8: nothing is written in place before the images are durable on the log's members.
+            if !self.io.lacks(Mutation::RedoOrder) {
+                self.log.durable(lsn).await?;
+            }
+            self.put_in_place(&of, plan.writes).await?;
+            funds = Some(paid);
+        }
+        let done = Record::Destaged { volume: volume.id, stripe, covers };
+        let mut funds = match funds {
+            Some(funds) if funds.bytes() >= self.log.cost(&done) => funds,
+            _ => self.log.reserve(self.log.cost(&done), Purpose::Inside).await?,
+        };
+        // The strips are flushed: the records before may go.
+        self.append(&done, &Pages::default(), &mut funds);
+        Ok(())
+    }
+
+    /// Writes redone or new images onto a slot's strips and flushes them, until all but m strips have taken them: while
+    /// more are absent this waits for drives, with the images pinned in the log.
+    pub async fn put_in_place(self: &Rc<Self>, of: &Stripe, writes: Vec<StripWrite>) -> Result<(), ArrayError> {
+        let touched = Strips::of(writes.iter().map(|write| write.strip));
+        loop {
+            let changed = self.drives_changed.changed();
+            let unwritten = self.write_strips(of, writes.clone(), Priority::Destage).await;
+            let unflushed = match self.io.lacks(Mutation::StripFlush) {
+                true => Strips::NONE,
+                false => self.flush_strips(of, touched.without(unwritten)).await,
+            };
+            let failed = Strips::of(unwritten.iter().chain(unflushed.iter()));
+            if failed.is_empty() {
+                return Ok(());
+            }
+            let absent =
+                Strips::of((0..of.shape.width()).filter(|&strip| {
+                    failed.contains(strip) || self.drives.index(of.places[strip].cell.drive).is_none()
+                }));
+            if absent.len() <= of.shape.m {
+                self.settle_losses().await?;
+                self.ask_repair(StripeKey { volume: of.volume, stripe: of.stripe });
+                return Ok(());
+            }
+            self.check_writable()?;
+            changed.await;
+        }
+    }
+
+    /// Reads what is needed, verified, and computes new parity and digests.
+    async fn plan_in_place(&self, volume: &Volume, of: &Stripe, dirty: &Dirty) -> Result<Plan, ArrayError> {
+        let shape = &of.shape;
+        let units: BTreeSet<usize> = dirty.keys().map(|block| shape.strip_of(*block).1 / shape.unit_blocks()).collect();
+        let mut plan = Plan { digests: Vec::new(), images: Vec::new(), writes: Vec::new() };
+        for run in runs(units) {
+            self.plan_run(volume, of, dirty, run, &mut plan).await?;
+        }
+        Ok(plan)
+    }
+
+    async fn plan_run(
+        &self,
+        volume: &Volume,
+        of: &Stripe,
+        dirty: &Dirty,
+        run: Range<usize>,
+        plan: &mut Plan,
+    ) -> Result<(), ArrayError> {
+        let shape = &of.shape;
+        let bytes = shape.bytes_of(run.clone());
+        let blocks = bytes.start / BLOCK..bytes.end / BLOCK;
+        let (touched, full) = coverage(shape, dirty, &blocks);
+        let all = Strips::all(shape.width());
+        let parity = all.without(Strips::all(shape.k));
+        // Reconstruct-write reads the data that is not written whole; read-modify-write what is written, and the parity.
+        let rest = Strips::all(shape.k).without(full);
+        let modify = Strips::of(touched.iter().chain(parity.iter()));
+        let reconstruct = rest.len() <= modify.len();
+        let wanted = if reconstruct { rest } else { modify };
+        // Invariant 7: what parity is computed from was verified just now.
+        let columns: Columns = self.read_columns(of, wanted, run.clone(), Priority::Destage).await;
+        if !columns.repair.is_empty() {
+            self.ask_repair(StripeKey { volume: of.volume, stripe: of.stripe });
+        }
+        if let Some((strip, _)) = columns.lost.first() {
+            return Err(ArrayError::Damaged(format!(
+                "volume '{}': stripe {} at offset {} cannot be changed: its strip {strip} can be neither read nor \
+                 reconstructed; bring missing drives back or write the stripe whole",
+                volume.name(),
+                of.stripe,
+                of.stripe * shape.data()
+            )));
+        }
+        let mut read: Vec<Buffer> =
+            columns.strips.into_iter().map(|strip| strip.unwrap_or_else(|| Buffer::zeroed(bytes.len()))).collect();
+        if reconstruct {
+            overlay(shape, dirty, &run, &mut read);
+            encode(shape, &mut read);
+        } else {
+            modify_parity(shape, dirty, &run, touched, &mut read);
+        }
+        for strip in touched.iter().chain(parity.iter()) {
+            for (place, unit) in run.clone().enumerate() {
+                let digest =
+                    of.binding.digest(strip, unit, &read[strip][place * shape.unit_bytes..][..shape.unit_bytes]);
+                if digest != of.digest(strip, unit) {
+                    plan.digests.push(NewDigest { strip: strip as u8, unit: unit as u32, digest });
+                }
+            }
+        }
+        plan_writes(shape, dirty, &blocks, read, plan);
+        Ok(())
+    }
+
+    // The flow that decides what is destaged when.
+
+    /// Runs for the pool's life.
+    pub async fn destage_flow(self: Rc<Self>) {
+        let mut from = StripeKey { volume: stele_ground::VolumeId(0), stripe: 0 };
+        loop {
+            let wanted = self.destage_wanted.changed();
+            let batch = self.choose_batch(&mut from);
+            if batch.is_empty() {
+                let waiting = self.cache.borrow().dirty_bytes() > 0;
+                if waiting {
+                    let sleep = self.io.sleep(AGE_STEP);
+                    futures_util::pin_mut!(sleep, wanted);
+                    futures_util::future::select(sleep, wanted).await;
+                } else {
+                    wanted.await;
+                }
+                continue;
+            }
+            for key in batch {
+                let permit = self.destaging.acquire(1).await;
+                let Some(volume) = self.volumes.get(key.volume) else { continue };
+                let engine = Rc::clone(&self);
+                self.io.spawn(async move {
+                    let result = engine.destage(&volume, key.stripe).await;
+                    if let Err(error) = result {
+                        engine.destage_failed(key, error);
+                    }
+                    drop(permit);
+                    engine.destage_wanted.wake_all();
+                    engine.room.wake_all();
+                });
+            }
+            self.io.yield_now().await;
+        }
+    }
+
+    /// A stripe that could not be destaged stays dirty; it is tried again when drives change, or after a while.
+    fn destage_failed(self: &Rc<Self>, key: StripeKey, error: ArrayError) {
+        tracing::warn!(volume = %key.volume, stripe = key.stripe, "destage put off: {error}");
+        self.stuck.borrow_mut().insert(key, self.io.now() + Duration::from_secs(1));
+    }
+
+    fn choose_batch(&self, from: &mut StripeKey) -> Vec<StripeKey> {
+        let now = self.io.now();
+        let mut stuck = self.stuck.borrow_mut();
+        stuck.retain(|_, until| *until > now);
+        let cache = self.cache.borrow();
+        let crowded = cache.dirty_bytes() * 2 > self.options.dirty_limit.0;
+        let pressed = self.log.wants_checkpoint();
+        let open = |key: &StripeKey| !self.locks.is_held(key.volume, key.stripe) && !stuck.contains_key(key);
+        let batch: Vec<StripeKey> = if pressed && !crowded {
+            // The oldest come first, for only they let the log be trimmed.
+            cache.by_age().map(|(_, key)| key).filter(open).take(DESTAGE_BATCH).collect()
+        } else if crowded || self.drain.get() > 0 {
+            cache.elevator(*from).filter(open).take(DESTAGE_BATCH).collect()
+        } else {
+            let limit = self.aged(now);
+            let old = cache.by_age().take_while(|(lsn, _)| *lsn < limit);
+            old.map(|(_, key)| key).filter(open).take(DESTAGE_BATCH).collect()
+        };
+        if let Some(last) = batch.last() {
+            *from = StripeKey { volume: last.volume, stripe: last.stripe + 1 };
+        }
+        batch
+    }
+
+    /// Records below this LSN are older than `AGE_MAX`.
+    fn aged(&self, now: Instant) -> Lsn {
+        let mut marks = self.age_marks.borrow_mut();
+        if marks.back().is_none_or(|(at, _)| now.since(*at) >= AGE_STEP) {
+            marks.push_back((now, self.log.next_lsn()));
+        }
+        while marks.get(1).is_some_and(|(at, _)| now.since(*at) >= AGE_MAX) {
+            marks.pop_front();
+        }
+        marks.front().filter(|(at, _)| now.since(*at) >= AGE_MAX).map_or(Lsn(0), |(_, lsn)| *lsn)
+    }
+}
+
+/// Keeps the log from being trimmed at or above a record while it lives.
+struct LogPin<'a> {
+    engine: &'a Engine,
+    lsn: Lsn,
+}
+
+impl<'a> LogPin<'a> {
+    fn new(engine: &'a Engine, lsn: Lsn) -> LogPin<'a> {
+        engine.pin_log(lsn);
+        LogPin { engine, lsn }
+    }
+}
+
+impl Drop for LogPin<'_> {
+    fn drop(&mut self) {
+        self.engine.unpin_log(self.lsn);
+    }
+}
+
+/// The dirty blocks in groups of at most `COLUMNS_MAX` block columns.
+fn column_groups(shape: &Shape, dirty: &Dirty) -> Vec<Dirty> {
+    let columns: BTreeSet<usize> = dirty.keys().map(|block| shape.strip_of(*block).1).collect();
+    let columns: Vec<usize> = columns.into_iter().collect();
+    let group = |columns: &[usize]| {
+        let (first, last) = (columns.first().copied().unwrap_or(0), columns.last().copied().unwrap_or(0));
+        let inside = |block: u32| (first..=last).contains(&shape.strip_of(block).1);
+        dirty.iter().filter(|(block, _)| inside(**block)).map(|(block, data)| (*block, data.clone())).collect()
+    };
+    columns.chunks(COLUMNS_MAX).map(group).collect()
+}
+
+/// Stripes chosen at a time.
+const DESTAGE_BATCH: usize = 128;
+
+/// Neighbouring numbers joined into ranges.
+pub fn runs(numbers: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some(run) if run.end == number => run.end += 1,
+            _ => runs.push(number..number + 1),
+        }
+    }
+    runs
+}
+
+/// Puts the dirty blocks that lie in the units onto the strips' buffers; answers which strips that touched.
+fn overlay(shape: &Shape, dirty: &Dirty, run: &Range<usize>, strips: &mut [Buffer]) -> Strips {
+    let bytes = shape.bytes_of(run.clone());
+    let mut touched = Strips::NONE;
+    for (block, data) in dirty {
+        let (strip, at) = shape.strip_of(*block);
+        if bytes.contains(&(at * BLOCK)) {
+            strips[strip][at * BLOCK - bytes.start..][..BLOCK].copy_from_slice(&data.data);
+            touched = touched.with(strip);
+        }
+    }
+    touched
+}
+
+/// Parity of the first k buffers into the last m.
+fn encode(shape: &Shape, strips: &mut [Buffer]) {
+    let (data, parity) = strips.split_at_mut(shape.k);
+    let data: Vec<&[u8]> = data.iter().map(|buffer| &buffer[..]).collect();
+    let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|buffer| &mut buffer[..]).collect();
+    shape.coder.encode(&data, &mut outputs);
+}
+
+/// Brings old parity up to date with the dirty blocks, strip by strip.
+fn modify_parity(shape: &Shape, dirty: &Dirty, run: &Range<usize>, touched: Strips, strips: &mut [Buffer]) {
+    for strip in touched.iter() {
+        let old = Buffer::copy_of(&strips[strip]);
+        let own: Dirty = dirty
+            .iter()
+            .filter(|(block, _)| shape.strip_of(**block).0 == strip)
+            .map(|(block, data)| (*block, data.clone()))
+            .collect();
+        overlay(shape, &own, run, strips);
+        let (data, parity) = strips.split_at_mut(shape.k);
+        let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|buffer| &mut buffer[..]).collect();
+        shape.coder.update(strip, &old, &data[strip], &mut outputs);
+    }
+}
+
+/// Which data strips have dirty blocks in the range of blocks, and which are dirty all through it.
+fn coverage(shape: &Shape, dirty: &Dirty, blocks: &Range<usize>) -> (Strips, Strips) {
+    let mut counts = vec![0; shape.k];
+    for block in dirty.keys() {
+        let (strip, at) = shape.strip_of(*block);
+        if blocks.contains(&at) {
+            counts[strip] += 1;
+        }
+    }
+    let of = |test: &dyn Fn(usize) -> bool| Strips::of((0..shape.k).filter(|&strip| test(counts[strip])));
+    (of(&|count| count > 0), of(&|count| count == blocks.len()))
+}
+
+/// What goes to the strips and into the log: the dirty blocks, and the parity of their block columns.
+fn plan_writes(shape: &Shape, dirty: &Dirty, blocks: &Range<usize>, read: Vec<Buffer>, plan: &mut Plan) {
+    let mut columns: BTreeSet<usize> = BTreeSet::new();
+    let mut by_strip: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for block in dirty.keys() {
+        let (strip, at) = shape.strip_of(*block);
+        if blocks.contains(&at) {
+            columns.insert(at);
+            by_strip.entry(strip).or_default().insert(at);
+        }
+    }
+    for strip in shape.k..shape.width() {
+        by_strip.insert(strip, columns.clone());
+    }
+    let start = blocks.start;
+    for (strip, buffer) in read.into_iter().enumerate() {
+        let Some(changed) = by_strip.get(&strip) else { continue };
+        let data = buffer.freeze();
+        // Parity of a mirror is the host's data too.
+        let logged = strip < shape.k || shape.code().is_mirror();
+        for range in runs(changed.iter().copied()) {
+            let piece = data.slice((range.start - start) * BLOCK..(range.end - start) * BLOCK);
+            let source = match logged {
+                true => Image::Logged { blocks: range.len() as u32 },
+                false => Image::Inline(piece.clone()),
+            };
+            plan.images.push(RedoImage { strip: strip as u8, block: range.start as u32, source });
+            plan.writes.push(StripWrite { strip, at: range.start * BLOCK, data: vec![piece] });
+        }
+    }
+}

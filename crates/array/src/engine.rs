@@ -1,0 +1,450 @@
+//! The open pool: what all flows share. Flows (read, write, destage, rebuild, scrub) are asynchronous and only choose;
+//! every change of state is one synchronous step: the record is appended and applied without an await between.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::{Rc, Weak};
+
+use stele_ground::{Bytes, Duration, Instant, PoolId, VolumeId, digest};
+use stele_media::{MediaError, MediaFault};
+
+use crate::cache::{Cache, StripeKey};
+use crate::drives::Drives;
+use crate::io::Io;
+use crate::label::DriveState;
+use crate::log::{Log, Purpose, Reservation};
+use crate::place::{DriveNumber, Lsn, PageId, RowId, SlotId};
+use crate::pool::Action;
+use crate::rebuild::Bucket;
+use crate::records::Record;
+use crate::space::Space;
+use crate::stripe::{Place, Stripe};
+use crate::sync::{Mutex, Notify, Semaphore, StripeLocks};
+use crate::table::{PageRef, Table};
+use crate::volumes::entry::{self, Binding, Head};
+use crate::volumes::map::{self, Home};
+use crate::volumes::shape::Shape;
+use crate::volumes::{Volume, Volumes, tables};
+use crate::{Alarm, AlarmKind, ArrayError, OpenOptions, Progress, Severity};
+
+/// Monotonic counts, for status.
+#[derive(Default)]
+pub struct Counters {
+    pub reads: Cell<u64>,
+    pub writes: Cell<u64>,
+    pub read_bytes: Cell<u64>,
+    pub written_bytes: Cell<u64>,
+    pub cache_hits: Cell<u64>,
+    pub cache_misses: Cell<u64>,
+    pub full_stripes: Cell<u64>,
+    pub destages: Cell<u64>,
+    pub destaged_blocks: Cell<u64>,
+    /// Bytes moved from one place in memory to another on behalf of hosts.
+    pub copied: Cell<u64>,
+    pub reconstructed: Cell<u64>,
+    pub repaired: Cell<u64>,
+    pub rebuilt: Cell<u64>,
+    pub retries: Cell<u64>,
+    pub scrubs: Cell<u64>,
+    pub scrub_found: Cell<u64>,
+    pub scrub_repaired: Cell<u64>,
+}
+
+pub fn add(counter: &Cell<u64>, amount: u64) {
+    counter.set(counter.get() + amount);
+}
+
+/// Progress of a long work, with what is needed to tell its rate.
+#[derive(Clone, Copy, Debug)]
+pub struct Work {
+    pub done: u64,
+    pub total: u64,
+    pub since: Instant,
+}
+
+impl Work {
+    pub fn progress(&self, now: Instant) -> Progress {
+        let seconds = now.since(self.since).as_secs_f64().max(1e-3);
+        let rate = (self.done as f64 / seconds) as u64;
+        Progress { done: Bytes(self.done), total: Bytes(self.total.max(self.done)), since: self.since, rate }
+    }
+}
+
+pub struct Engine {
+    pub io: Io,
+    pub log: Log,
+    pub table: Table,
+    pub drives: Drives,
+    pub space: Space,
+    pub volumes: Volumes,
+    pub cache: RefCell<Cache>,
+    pub locks: StripeLocks,
+    pub count: Counters,
+    pub options: OpenOptions,
+    pub read_only: Cell<bool>,
+    /// First words of the pool's identity, bound into every digest.
+    pub pool: u64,
+    /// Stripes whose newest mapping is not durable yet: readers wait for the LSN.
+    pub unsettled: RefCell<BTreeMap<StripeKey, Lsn>>,
+    /// Dirty stripes without a slot: each has one promised.
+    pub promised: RefCell<BTreeSet<StripeKey>>,
+    /// Log space for the destage of each dirty stripe.
+    pub destage_funds: RefCell<BTreeMap<StripeKey, Reservation>>,
+    /// Records that the log must keep although no dirty block needs them: redo images under way.
+    pub log_pins: RefCell<BTreeMap<Lsn, u32>>,
+    /// Something left the cache or became clean: writers that wait for room look again.
+    pub room: Notify,
+    /// The destage flow has a reason to look.
+    pub destage_wanted: Notify,
+    /// A drive came, went or changed its standing.
+    pub drives_changed: Notify,
+    pub destaging: Semaphore,
+    /// Stripes whose destage was put off, until when.
+    pub stuck: RefCell<BTreeMap<StripeKey, Instant>>,
+    /// Which LSN came next at some moments, for the age of dirty blocks.
+    pub age_marks: RefCell<VecDeque<(Instant, Lsn)>>,
+    /// Destage everything, whatever its age: a checkpoint or close waits.
+    pub drain: Cell<u32>,
+    pub checkpointing: Mutex,
+    /// Pages were changed.
+    pub table_changed: Notify,
+    /// Stripes to verify and repair soon, with what is bad in them unknown.
+    pub repairs: RefCell<BTreeSet<StripeKey>>,
+    pub repairs_wanted: Notify,
+    pub rebuild: Cell<Option<Work>>,
+    pub copy_back: Cell<Option<Work>>,
+    pub scrub: Cell<Option<Work>>,
+    pub scrub_wanted: Cell<bool>,
+    pub scrub_notify: Notify,
+    /// Host operations under way; background work yields to them.
+    pub hosts_active: Cell<u64>,
+    pub last_host: Cell<Instant>,
+    /// Losses of drives not yet in the labels: no write that missed such a drive is acknowledged before they are.
+    pub losses: RefCell<BTreeSet<DriveNumber>>,
+    pub losses_settled: Notify,
+    /// Set once by whatever makes going on impossible.
+    pub stopped: RefCell<Option<ArrayError>>,
+    pub closing: Cell<bool>,
+    /// Lost stripes as they stand in their table.
+    pub lost_slots: RefCell<Vec<Option<StripeKey>>>,
+    pub lost_changed: Cell<bool>,
+    pub spare_warned: Cell<bool>,
+    /// The last rebuild had to leave something undone.
+    pub rebuild_failed: Cell<bool>,
+    /// Stripes that hosts had to have reconstructed because a drive is gone.
+    pub promoted: RefCell<BTreeSet<StripeKey>>,
+    pub bucket: Bucket,
+    pub weak: Weak<Engine>,
+}
+
+/// Destages under way at once.
+pub const DESTAGES: u64 = 96;
+
+/// The part of a pool's identity that goes into digests.
+pub fn digest_pool(pool: PoolId) -> u64 {
+    let (left, right) = pool.0.split_at(8);
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+    digest::context(word(left), word(right))
+}
+
+impl Engine {
+    pub fn new(
+        io: Io,
+        log: Log,
+        table: Table,
+        drives: Drives,
+        space: Space,
+        options: OpenOptions,
+        read_only: bool,
+    ) -> Rc<Engine> {
+        let pool = digest_pool(drives.labels.configuration().pool);
+        let now = io.now();
+        Rc::new_cyclic(|weak| Engine {
+            pool,
+            io,
+            log,
+            table,
+            drives,
+            space,
+            volumes: Volumes::default(),
+            cache: RefCell::new(Cache::new(options.block_cache)),
+            locks: StripeLocks::default(),
+            count: Counters::default(),
+            options,
+            read_only: Cell::new(read_only),
+            unsettled: RefCell::default(),
+            promised: RefCell::default(),
+            destage_funds: RefCell::default(),
+            log_pins: RefCell::default(),
+            room: Notify::default(),
+            destage_wanted: Notify::default(),
+            drives_changed: Notify::default(),
+            destaging: Semaphore::new(DESTAGES),
+            stuck: RefCell::default(),
+            age_marks: RefCell::default(),
+            drain: Cell::new(0),
+            checkpointing: Mutex::default(),
+            table_changed: Notify::default(),
+            repairs: RefCell::default(),
+            repairs_wanted: Notify::default(),
+            rebuild: Cell::new(None),
+            copy_back: Cell::new(None),
+            scrub: Cell::new(None),
+            scrub_wanted: Cell::new(false),
+            scrub_notify: Notify::default(),
+            hosts_active: Cell::new(0),
+            last_host: Cell::new(now),
+            losses: RefCell::default(),
+            losses_settled: Notify::default(),
+            stopped: RefCell::default(),
+            closing: Cell::new(false),
+            lost_slots: RefCell::default(),
+            lost_changed: Cell::new(false),
+            spare_warned: Cell::new(false),
+            rebuild_failed: Cell::new(false),
+            promoted: RefCell::default(),
+            bucket: Bucket::new(now),
+            weak: weak.clone(),
+        })
+    }
+
+    pub fn alarm(&self, kind: AlarmKind, severity: Severity, drive: Option<DriveNumber>, message: String) {
+        let drive = drive.map(|drive| u32::from(drive.0));
+        self.io.emit(Action::Alarm(Alarm { kind, severity, drive, message }));
+    }
+
+    /// Stops the pool: nothing is served any more. The first cause counts.
+    pub fn stop(&self, error: ArrayError) {
+        let mut stopped = self.stopped.borrow_mut();
+        if stopped.is_none() {
+            *stopped = Some(error);
+        }
+    }
+
+    pub fn volume(&self, id: VolumeId) -> Result<Rc<Volume>, ArrayError> {
+        self.volumes.get(id).ok_or_else(|| ArrayError::Missing(format!("the pool has no volume {id}")))
+    }
+
+    /// Refuses what would change anything while the pool is read-only or stopped.
+    pub fn check_writable(&self) -> Result<(), ArrayError> {
+        if let Some(error) = &*self.stopped.borrow() {
+            return Err(ArrayError::Stopped(format!("the pool has stopped: {error}")));
+        }
+        if self.read_only.get() {
+            return Err(ArrayError::Refused(
+                "the pool is open read-only; open it writable, with enough drives for a majority".into(),
+            ));
+        }
+        Ok(())
+    }
+
+    // Looking things up.
+
+    pub fn map_page_id(volume: VolumeId, stripe: u64) -> (PageId, usize) {
+        let (index, at) = map::locate(stripe);
+        (PageId { table: tables::map(volume), index }, at)
+    }
+
+    pub async fn map_page(&self, key: StripeKey) -> Result<(PageRef, usize), ArrayError> {
+        let (id, at) = Engine::map_page_id(key.volume, key.stripe);
+        let page = match self.table.cached(id) {
+            Some(page) => page,
+            None => self.table.page(id).await?,
+        };
+        Ok((page, at))
+    }
+
+    pub async fn home(&self, key: StripeKey) -> Result<Home, ArrayError> {
+        let (page, at) = self.map_page(key).await?;
+        Ok(page.read(|bytes| map::get(bytes, at)))
+    }
+
+    pub fn slot_page_id(shape: &Shape, slot: SlotId) -> (PageId, usize) {
+        let (index, at) = entry::locate(shape, slot.index);
+        (PageId { table: tables::slots(slot.row), index }, at)
+    }
+
+    pub async fn slot_page(&self, shape: &Shape, slot: SlotId) -> Result<(PageRef, usize), ArrayError> {
+        let (id, at) = Engine::slot_page_id(shape, slot);
+        let page = match self.table.cached(id) {
+            Some(page) => page,
+            None => self.table.page(id).await?,
+        };
+        Ok((page, at))
+    }
+
+    pub async fn slot_head(&self, shape: &Shape, slot: SlotId) -> Result<Head, ArrayError> {
+        let (page, at) = self.slot_page(shape, slot).await?;
+        Ok(page.read(|bytes| entry::head(bytes, at)))
+    }
+
+    pub fn binding(&self, slot: SlotId, generation: u64) -> Binding {
+        Binding::new(self.pool, slot, generation)
+    }
+
+    /// The picture of a stripe in its slot, now; none when the slot belongs to another stripe.
+    pub fn picture(&self, volume: &Volume, stripe: u64, slot: SlotId, page: &PageRef, at: usize) -> Option<Stripe> {
+        let shape = &volume.shape;
+        let (head, digests) = page.read(|bytes| {
+            let head = entry::head(bytes, at);
+            let digests: Vec<u32> = (0..shape.digests()).map(|index| entry::digest(bytes, at, index)).collect();
+            (head, digests)
+        });
+        if head.is_free() || head.volume != volume.id.0 || head.stripe != stripe {
+            return None;
+        }
+        Some(Stripe {
+            volume: volume.id,
+            stripe,
+            slot,
+            generation: head.generation,
+            shape: Rc::clone(shape),
+            places: self.places(shape, slot, head.exceptions),
+            digests,
+            binding: self.binding(slot, head.generation),
+        })
+    }
+
+    /// Where the strips of a slot lie under an exception mask.
+    pub fn places(&self, shape: &Shape, slot: SlotId, exceptions: u32) -> Vec<Place> {
+        let layout = self.space.layout.borrow();
+        let configuration = self.drives.labels.configuration();
+        let row = layout.row(slot.row);
+        let members = row.iter().flat_map(|row| row.members.iter()).enumerate();
+        members
+            .map(|(strip, member)| {
+                let cell = match member.replacement {
+                    Some(cell) if exceptions >> strip & 1 == 1 => cell,
+                    _ => member.cell,
+                };
+                Place { cell, at: configuration.cell_at(cell) + u64::from(slot.index) * shape.strip as u64 }
+            })
+            .collect()
+    }
+
+    /// The exception mask a stripe newly put into the row has: its strips go to replacements where there are any.
+    pub fn fresh_exceptions(&self, row: RowId) -> u32 {
+        let layout = self.space.layout.borrow();
+        let Some(row) = layout.row(row) else { return 0 };
+        let replaced = row.members.iter().enumerate().filter(|(_, member)| member.replacement.is_some());
+        replaced.fold(0, |mask, (strip, _)| mask | 1 << strip)
+    }
+
+    /// The stripe as it is mapped now, with its lock held by the caller; none while it owns no slot.
+    pub async fn locate(&self, volume: &Volume, stripe: u64) -> Result<Option<Stripe>, ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
+        let Home::Slot(slot) = self.home(key).await? else { return Ok(None) };
+        let (page, at) = self.slot_page(&volume.shape, slot).await?;
+        match self.picture(volume, stripe, slot, &page, at) {
+            Some(picture) => Ok(Some(picture)),
+            None => Err(ArrayError::Damaged(format!(
+                "the map of volume '{}' puts stripe {stripe} into {slot}, whose entry names another; restore the pool",
+                volume.name()
+            ))),
+        }
+    }
+
+    // The log.
+
+    /// Appends and applies one record on which nothing else waits. The caller has the pages at hand (see `apply`).
+    pub async fn record(&self, record: Record, purpose: Purpose) -> Result<Lsn, ArrayError> {
+        let mut funds = self.log.reserve(self.log.cost(&record), purpose).await?;
+        let pages = self.pages_for(&record).await?;
+        Ok(self.append(&record, &pages, &mut funds))
+    }
+
+    /// The synchronous step: append and apply.
+    pub fn append(&self, record: &Record, pages: &crate::apply::Pages, funds: &mut Reservation) -> Lsn {
+        let lsn = self.log.append(record, funds);
+        self.apply(lsn, record, pages);
+        if self.table.wants_checkpoint() {
+            self.table_changed.wake_all();
+        }
+        lsn
+    }
+
+    pub fn pin_log(&self, lsn: Lsn) {
+        *self.log_pins.borrow_mut().entry(lsn).or_insert(0) += 1;
+    }
+
+    pub fn unpin_log(&self, lsn: Lsn) {
+        let mut pins = self.log_pins.borrow_mut();
+        if let Some(count) = pins.get_mut(&lsn) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&lsn);
+            }
+        }
+    }
+
+    /// Invariant 9: the oldest record still needed; everything older may be trimmed.
+    pub fn oldest_needed(&self) -> Lsn {
+        let next = self.log.next_lsn();
+        let dirty = self.cache.borrow().oldest_dirty().unwrap_or(next);
+        let pinned = self.log_pins.borrow().keys().next().copied().unwrap_or(next);
+        dirty.min(pinned)
+    }
+
+    // Drives.
+
+    pub fn note_write_error(&self, index: usize, error: &MediaError) {
+        if error.fault == MediaFault::Gone {
+            self.drive_gone(index);
+            return;
+        }
+        if let Some(drive) = self.drives.labels.number(index) {
+            self.drives.change(drive, |seen| {
+                seen.write_errors += 1;
+                seen.note = format!("a write failed: {error}; replace the drive if this continues");
+            });
+        }
+    }
+
+    /// The drive at the index does not answer any more.
+    pub fn drive_gone(&self, index: usize) {
+        let Some(drive) = self.drives.labels.number(index) else { return };
+        self.io.detach(index);
+        self.drives.labels.set_index(drive, None);
+        let now = self.io.now();
+        let name = self.drives.change(drive, |seen| {
+            seen.missing_since = Some(now);
+            seen.stale = true;
+            seen.note = "does not answer; check its path and power, or replace it".into();
+            seen.name.clone()
+        });
+        self.losses.borrow_mut().insert(drive);
+        self.log.drive_lost(drive);
+        self.drives_changed.wake_all();
+        self.alarm(
+            AlarmKind::DriveMissing,
+            Severity::Warning,
+            Some(drive),
+            format!("{drive} ({name}) does not answer; bring it back or replace it, or it is rebuilt into spare space"),
+        );
+    }
+
+    /// Waits until every loss of a drive seen so far is in the labels, so that a write that missed the drive is
+    /// acknowledged only when the drive cannot come back as if it had it.
+    pub async fn settle_losses(&self) -> Result<(), ArrayError> {
+        loop {
+            if let Some(error) = &*self.stopped.borrow() {
+                return Err(error.clone());
+            }
+            let settled = self.losses_settled.changed();
+            if self.losses.borrow().is_empty() {
+                return Ok(());
+            }
+            settled.await;
+        }
+    }
+
+    pub fn drive_state(&self, drive: DriveNumber) -> DriveState {
+        let configuration = self.drives.labels.configuration();
+        configuration.drives.get(usize::from(drive.0)).map_or(DriveState::Retired, |entry| entry.state)
+    }
+
+    /// True when hosts asked for something within the last moments.
+    pub fn hosts_wait(&self) -> bool {
+        self.hosts_active.get() > 0 || self.io.now().since(self.last_host.get()) < Duration::from_millis(20)
+    }
+}

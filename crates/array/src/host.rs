@@ -1,0 +1,306 @@
+//! What hosts and operators ask of an open pool, each as a task of its own; and the flows that run besides.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use stele_ground::{BLOCK, VolumeId};
+use stele_media::{Completion, Extent, ExtentState, MediaError, MediaFault, Op, Request};
+
+use crate::cache::StripeKey;
+use crate::engine::{Engine, add};
+use crate::log::Purpose;
+use crate::place::Lsn;
+use crate::pool::Action;
+use crate::records::Record;
+use crate::recovery::{Recovered, Rejected};
+use crate::volumes::Volume;
+use crate::volumes::map::Home;
+use crate::{ArrayError, Attached, Command};
+
+/// Host operations under way at most; more are answered `Retry`.
+const HOSTS_MAX: u64 = 16 << 10;
+
+/// An open pool at work.
+pub struct Serving {
+    pub engine: Rc<Engine>,
+    pub rejected: RefCell<Vec<Rejected>>,
+    /// Drives attached later, with their index.
+    pub arrivals: RefCell<Vec<(usize, Attached)>>,
+    pub closed: Cell<bool>,
+}
+
+/// As a drive's error, for the host's side.
+pub fn media_error(error: &ArrayError) -> MediaError {
+    let fault = match error {
+        ArrayError::Invalid(_) => MediaFault::Invalid,
+        ArrayError::Refused(_) => MediaFault::Refused,
+        ArrayError::Full(_) => MediaFault::Full,
+        ArrayError::Degraded(_) => MediaFault::Refused,
+        ArrayError::Damaged(_) => MediaFault::Damaged,
+        ArrayError::Missing(_) | ArrayError::Stopped(_) => MediaFault::Gone,
+    };
+    MediaError::new(fault, error.to_string())
+}
+
+impl Serving {
+    pub fn start(recovered: Recovered) -> Rc<Serving> {
+        let engine = recovered.engine;
+        let serving = Rc::new(Serving {
+            engine: Rc::clone(&engine),
+            rejected: RefCell::new(recovered.rejected),
+            arrivals: RefCell::default(),
+            closed: Cell::new(false),
+        });
+        let io = engine.io.clone();
+        if !engine.read_only.get() {
+            io.spawn(Rc::clone(&engine).destage_flow());
+            io.spawn(Rc::clone(&engine).checkpoint_flow());
+            io.spawn(Rc::clone(&engine).membership_flow());
+            io.spawn(Rc::clone(&engine).repair_flow());
+            io.spawn(Rc::clone(&engine).rebuild_flow());
+            io.spawn(Rc::clone(&engine).scrub_flow());
+        }
+        serving
+    }
+
+    pub fn submit(self: &Rc<Self>, volume: VolumeId, mut request: Request) {
+        let engine = &self.engine;
+        engine.last_host.set(engine.io.now());
+        let found = engine.volumes.get(volume);
+        let checked = match &found {
+            None => Err(MediaError::new(MediaFault::Gone, format!("the pool has no volume {volume}"))),
+            Some(volume) => check_range(volume, &request.op),
+        };
+        let (Ok(()), Some(volume)) = (&checked, found) else {
+            return self.finish(volume, request.tag, request.op, checked);
+        };
+        match &mut request.op {
+            Op::Read { at, buffer } => {
+                add(&engine.count.reads, 1);
+                add(&engine.count.read_bytes, buffer.len() as u64);
+                if engine.read_cached(volume.id, *at, buffer) {
+                    return self.finish(volume.id, request.tag, request.op, Ok(()));
+                }
+            }
+            Op::Write { data, .. } => {
+                add(&engine.count.writes, 1);
+                add(&engine.count.written_bytes, data.iter().map(|piece| piece.len() as u64).sum());
+            }
+            _ => {}
+        }
+        if engine.hosts_active.get() >= HOSTS_MAX {
+            let busy = MediaError::new(MediaFault::Retry, "the pool has its limit of operations under way; ask again");
+            return self.finish(volume.id, request.tag, request.op, Err(busy));
+        }
+        engine.hosts_active.set(engine.hosts_active.get() + 1);
+        let serving = Rc::clone(self);
+        engine.io.spawn(async move {
+            let Request { tag, op, .. } = request;
+            let (op, result) = serving.carry_out(&volume, op).await;
+            let hosts = &serving.engine.hosts_active;
+            hosts.set(hosts.get() - 1);
+            serving.finish(volume.id, tag, op, result.map_err(|error| media_error(&error)));
+        });
+    }
+
+    fn finish(&self, volume: VolumeId, tag: u64, op: Op, result: Result<(), MediaError>) {
+        self.engine.io.emit(Action::Finished { volume, completion: Completion { tag, op, result } });
+    }
+
+    async fn carry_out(&self, volume: &Rc<Volume>, op: Op) -> (Op, Result<(), ArrayError>) {
+        let engine = &self.engine;
+        match op {
+            Op::Read { at, mut buffer } => {
+                let result = engine.read_host(volume, at, &mut buffer).await;
+                (Op::Read { at, buffer }, result)
+            }
+            Op::Write { at, data, fua } => {
+                let result = engine.write_host(volume, at, data.clone()).await;
+                (Op::Write { at, data, fua }, result)
+            }
+            Op::Zero { at, length } => (op, engine.zero_host(volume, at, length, true).await),
+            Op::Discard { at, length } => (op, engine.zero_host(volume, at, length, false).await),
+            Op::Flush => {
+                // Everything acknowledged is durable already, except on a volatile volume: its writes are in the log's
+                // open groups, whose flushes this waits for.
+                let newest = Lsn(engine.log.next_lsn().0 - 1);
+                let result = match volume.mode() {
+                    crate::WriteMode::Volatile => engine.log.durable(newest).await,
+                    _ => Ok(()),
+                };
+                (Op::Flush, result)
+            }
+            Op::Extents { at, length, mut extents } => {
+                let result = engine.extents_host(volume, at, length, &mut extents).await;
+                (Op::Extents { at, length, extents }, result)
+            }
+        }
+    }
+
+    pub fn command(self: &Rc<Self>, id: u64, command: Command) {
+        let serving = Rc::clone(self);
+        self.engine.io.spawn(async move {
+            let reply = serving.obey(command).await;
+            serving.engine.io.emit(Action::Reply { id, reply });
+        });
+    }
+}
+
+fn check_range(volume: &Volume, op: &Op) -> Result<(), MediaError> {
+    let Some((at, length)) = op.range() else { return Ok(()) };
+    let (size, block) = {
+        let spec = volume.spec.borrow();
+        (spec.size.0, spec.block.0)
+    };
+    let inside = at.checked_add(length).is_some_and(|end| end <= size);
+    if !inside || !at.is_multiple_of(block) || !length.is_multiple_of(block) {
+        return Err(MediaError::new(
+            MediaFault::Invalid,
+            format!(
+                "{length} bytes at {at} are outside the volume of {size} bytes or not aligned to its block of {block}"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+impl Engine {
+    /// Makes a range read as zeros: whole stripes give up their slots, blocks are written as zeros, and parts of
+    /// blocks too when `exact` (a discard may leave them).
+    pub async fn zero_host(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        at: u64,
+        length: u64,
+        exact: bool,
+    ) -> Result<(), ArrayError> {
+        self.check_writable()?;
+        let block = BLOCK as u64;
+        let end = at + length;
+        let (first, last) = (at.next_multiple_of(block), end / block * block);
+        if exact && (first != at || last != end) {
+            self.zero_edges(volume, at, end, first, last).await?;
+        }
+        let mut newest = Lsn(0);
+        let stripe_bytes = volume.shape.data();
+        let mut here = first;
+        while here < last {
+            let stripe = here / stripe_bytes;
+            let begin = stripe * stripe_bytes;
+            let stripe_end = (begin + stripe_bytes).min(volume.size().next_multiple_of(block));
+            let to = stripe_end.min(last);
+            let lsn = if here == begin && to == stripe_end {
+                self.unmap(volume, stripe, exact).await?
+            } else {
+                self.zero_blocks(volume, stripe, here, to - here).await?
+            };
+            newest = newest.max(lsn.unwrap_or_default());
+            here = to;
+        }
+        // Durable in the log: the group's flushes are behind this.
+        self.log.durable(newest).await
+    }
+
+    async fn zero_edges(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        at: u64,
+        end: u64,
+        first: u64,
+        last: u64,
+    ) -> Result<(), ArrayError> {
+        let zeros = crate::write::zero_block();
+        let mut edges = vec![(at, first.min(end))];
+        if last >= first {
+            edges.push((last, end));
+        }
+        for (from, to) in edges {
+            if from < to {
+                self.write_host(volume, from, vec![zeros.slice(..(to - from) as usize)]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives up a stripe's slot, if it has one. Answers the record that must become durable.
+    pub async fn unmap(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        zero: bool,
+    ) -> Result<Option<Lsn>, ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
+        let _guard = self.locks.exclusive(volume.id, stripe).await;
+        let home = self.home(key).await?;
+        let slot = match home {
+            Home::Slot(slot) => Some(slot),
+            Home::Unmapped | Home::Zero if !self.cache.borrow().is_dirty(key) => return Ok(None),
+            Home::Unmapped | Home::Zero => None,
+        };
+        let generation = match slot {
+            Some(slot) => self.slot_head(&volume.shape, slot).await?.generation,
+            None => 0,
+        };
+        let mut funds = self.log.reserve(self.log.cost_of(64), Purpose::Inside).await?;
+        let covers = Lsn(self.log.next_lsn().0 - 1);
+        let record = Record::Unmap { volume: volume.id, stripe, slot, generation, zero, covers };
+        let pages = self.pages_for(&record).await?;
+        if volume.gone.get() {
+            return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
+        }
+        if let Some(slot) = slot {
+            // Held back from reuse until the record is durable (invariant 5).
+            self.space.hold(slot);
+        }
+        let lsn = self.append(&record, &pages, &mut funds);
+        self.destage_funds.borrow_mut().remove(&key);
+        self.unsettled.borrow_mut().insert(key, lsn);
+        self.settle_map(key, lsn, slot).await?;
+        self.room.wake_all();
+        Ok(Some(lsn))
+    }
+
+    /// Blocks of a stripe become zeros, through the log like any small write.
+    async fn zero_blocks(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        at: u64,
+        length: u64,
+    ) -> Result<Option<Lsn>, ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
+        if !matches!(self.home(key).await?, Home::Slot(_)) && !self.cache.borrow().is_dirty(key) {
+            return Ok(None);
+        }
+        let record = Record::Zero { volume: volume.id, at, length, unmap: false };
+        let blocks = (length / BLOCK as u64) as usize;
+        self.append_small(volume, stripe, record, blocks).await.map(Some)
+    }
+
+    /// The states of a range: a stripe with a slot or dirty blocks is data.
+    pub async fn extents_host(
+        &self,
+        volume: &Rc<Volume>,
+        at: u64,
+        length: u64,
+        extents: &mut Vec<Extent>,
+    ) -> Result<(), ArrayError> {
+        extents.clear();
+        let stripe_bytes = volume.shape.data();
+        let (mut here, end) = (at, at + length);
+        while here < end {
+            let stripe = here / stripe_bytes;
+            let to = ((stripe + 1) * stripe_bytes).min(end);
+            let key = StripeKey { volume: volume.id, stripe };
+            let state = match self.home(key).await? {
+                Home::Slot(_) => ExtentState::Data,
+                _ if self.cache.borrow().is_dirty(key) => ExtentState::Data,
+                Home::Zero => ExtentState::Zero,
+                Home::Unmapped => ExtentState::Hole,
+            };
+            Extent::append(extents, Extent { length: to - here, state });
+            here = to;
+        }
+        Ok(())
+    }
+}

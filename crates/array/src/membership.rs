@@ -1,0 +1,319 @@
+//! Drives that go, come back, are declared failed or replaced: the labels are told first, the strips follow.
+//!
+//! The loss of a drive is committed to the labels of the others before any write that missed it is acknowledged, so that
+//! the drive is known as stale should it return. A returned or new drive is `Filling` until everything it should hold was
+//! verified or written again.
+
+use std::rc::Rc;
+
+use stele_ground::{Bytes, DriveId};
+
+use crate::engine::Engine;
+use crate::host::Serving;
+use crate::label::discover::{Reading, read_label};
+use crate::label::{DriveEntry, DriveState};
+use crate::place::DriveNumber;
+use crate::recovery::Rejected;
+use crate::{AlarmKind, ArrayError, Attached, DriveHealth, Severity};
+
+impl Engine {
+    /// Runs for the pool's life: commits losses of drives.
+    pub async fn membership_flow(self: Rc<Self>) {
+        loop {
+            let changed = self.drives_changed.changed();
+            let lost: Vec<DriveNumber> = self.losses.borrow().iter().copied().collect();
+            if lost.is_empty() {
+                changed.await;
+                continue;
+            }
+            // A commit renews the labels of all drives but the lost ones: from then on theirs are old.
+            match self.drives.labels.commit(|_| ()).await {
+                Ok(()) => {
+                    let mut losses = self.losses.borrow_mut();
+                    lost.iter().for_each(|drive| {
+                        losses.remove(drive);
+                    });
+                }
+                Err(error) => {
+                    self.read_only.set(true);
+                    self.alarm(
+                        AlarmKind::ReadOnly,
+                        Severity::Critical,
+                        None,
+                        format!("the pool is read-only now: {error}"),
+                    );
+                    self.losses_settled.wake_all();
+                    self.room.wake_all();
+                    return;
+                }
+            }
+            self.losses_settled.wake_all();
+        }
+    }
+
+    /// Changes a drive's standing in the labels.
+    async fn commit_state(&self, drive: DriveNumber, state: DriveState) -> Result<(), ArrayError> {
+        let labels = self.drives.labels.clone();
+        labels
+            .commit(|configuration| {
+                if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0)) {
+                    entry.state = state;
+                }
+            })
+            .await?;
+        let configuration = self.drives.labels.configuration().clone();
+        self.space.layout.borrow_mut().configure(&configuration);
+        Ok(())
+    }
+
+    /// Everything the drive should hold is on it.
+    pub async fn filled(&self, drive: DriveNumber) -> Result<(), ArrayError> {
+        if self.drive_state(drive) == DriveState::Filling {
+            self.commit_state(drive, DriveState::Active).await?;
+        }
+        self.drives.change(drive, |seen| {
+            seen.stale = false;
+            seen.missing_since = None;
+            seen.note.clear();
+        });
+        self.drives_changed.wake_all();
+        self.log.replenish().await
+    }
+
+    /// Gives a drive up at an operator's word.
+    pub async fn fail_drive(&self, drive: DriveNumber) -> Result<(), ArrayError> {
+        self.check_writable()?;
+        self.check_can_lose(drive)?;
+        self.commit_state(drive, DriveState::Failed).await?;
+        if let Some(index) = self.drives.index(drive) {
+            self.io.detach(index);
+            self.drives.labels.set_index(drive, None);
+        }
+        let now = self.io.now();
+        self.drives.change(drive, |seen| {
+            seen.missing_since = Some(now);
+            seen.stale = true;
+            seen.note = "declared failed; replace it".into();
+        });
+        self.losses.borrow_mut().remove(&drive);
+        self.log.drive_lost(drive);
+        self.alarm(AlarmKind::DriveFailed, Severity::Warning, Some(drive), format!("{drive} was declared failed"));
+        self.drives_changed.wake_all();
+        Ok(())
+    }
+
+    /// Refuses to give up a drive that answers, where some stripe could then not be read any more.
+    fn check_can_lose(&self, drive: DriveNumber) -> Result<(), ArrayError> {
+        let configuration = self.drives.labels.configuration();
+        let Some(entry) = configuration.drives.get(usize::from(drive.0)) else {
+            return Err(ArrayError::Missing(format!("the pool has no {drive}")));
+        };
+        if !entry.state.votes() {
+            return Err(ArrayError::Invalid(format!("{drive} is no longer in use")));
+        }
+        if self.drives.index(drive).is_none() {
+            return Ok(());
+        }
+        let layout = self.space.layout.borrow();
+        for row in layout.rows().filter(|row| row.uses(drive) && self.space.used(row.id) > 0) {
+            let unsound = |cell: crate::place::Cell| cell.drive == drive || !self.drives.is_sound(cell.drive);
+            let without = row
+                .members
+                .iter()
+                .filter(|member| unsound(member.cell) && member.replacement.is_none_or(unsound))
+                .count();
+            if without > row.class.code.tolerates() {
+                return Err(ArrayError::Refused(format!(
+                    "giving {drive} up would make stripes of {} in row {} unreadable; wait for the rebuild, or bring \
+                     missing drives back first",
+                    row.class.code, row.id.0
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// A drive of the pool is back at this index.
+    async fn drive_returned(
+        self: &Rc<Self>,
+        drive: DriveNumber,
+        index: usize,
+        sequence: u64,
+    ) -> Result<(), ArrayError> {
+        // A loss under way is committed first, or the drive would count as never gone.
+        while self.losses.borrow().contains(&drive) && !self.read_only.get() {
+            self.losses_settled.changed().await;
+        }
+        self.drives.labels.set_returned(drive, index, sequence);
+        self.drives.change(drive, |seen| {
+            seen.stale = true;
+            seen.missing_since = None;
+            seen.note = "was away; being brought up to date".into();
+        });
+        self.alarm(
+            AlarmKind::DriveStale,
+            Severity::Notice,
+            Some(drive),
+            format!("{drive} is back and is brought up to date"),
+        );
+        if !self.read_only.get() {
+            self.commit_state(drive, DriveState::Filling).await?;
+            self.log.replenish().await?;
+        }
+        self.drives_changed.wake_all();
+        self.stuck.borrow_mut().clear();
+        self.destage_wanted.wake_all();
+        Ok(())
+    }
+}
+
+impl Serving {
+    /// A drive was attached while the pool is open.
+    pub fn attach(self: &Rc<Self>, index: usize, attached: Attached) {
+        let serving = Rc::clone(self);
+        self.engine.io.spawn(async move {
+            if let Err(note) = serving.receive(index, &attached).await {
+                serving.engine.alarm(
+                    AlarmKind::DriveRejected,
+                    Severity::Warning,
+                    None,
+                    format!("{} is not used: {note}", attached.name),
+                );
+                serving.rejected.borrow_mut().push(Rejected {
+                    index,
+                    name: attached.name.clone(),
+                    note,
+                    health: DriveHealth::Rejected,
+                    size: attached.geometry.size,
+                    enclosure: attached.enclosure,
+                });
+            }
+            serving.arrivals.borrow_mut().push((index, attached));
+        });
+    }
+
+    async fn receive(self: &Rc<Self>, index: usize, attached: &Attached) -> Result<(), String> {
+        let engine = &self.engine;
+        let label = match read_label(&engine.io, index, attached.geometry.size).await {
+            Reading::Label(label) => label,
+            Reading::None(_) => {
+                return Err("it carries no label of this pool; put it in the place of a failed drive".into());
+            }
+            Reading::Unreadable(message) => return Err(format!("its label cannot be read: {message}")),
+        };
+        let (number, identity) = {
+            let configuration = engine.drives.labels.configuration();
+            if label.configuration.pool != configuration.pool {
+                return Err(format!("it belongs to pool {}", label.configuration.pool));
+            }
+            let own = label.configuration.drives.get(usize::from(label.number.0)).map(|entry| entry.identity);
+            let Some(entry) = configuration.drives.get(usize::from(label.number.0)) else {
+                return Err("the pool's table does not know it".into());
+            };
+            if own != Some(entry.identity) {
+                return Err("another drive has taken its place in the pool; it can be put in anew".into());
+            }
+            if !entry.state.votes() {
+                return Err("it was given up; put it in the place of a failed drive to use it again".into());
+            }
+            if attached.geometry.size < entry.size {
+                return Err(format!("it has {}, the pool needs {}", attached.geometry.size, entry.size));
+            }
+            (label.number, entry.identity)
+        };
+        if engine.drives.index(number).is_some() {
+            return Err(format!(
+                "{number} with the same identity {identity} is attached already; one of them is a clone"
+            ));
+        }
+        engine.drives.change(number, |seen| seen.name.clone_from(&attached.name));
+        let returned = engine.drive_returned(number, index, label.sequence).await;
+        returned.map_err(|error| error.to_string())
+    }
+
+    /// Puts an attached drive in the place of another one, which may be gone; everything is written to it again.
+    pub async fn replace(self: &Rc<Self>, old: u32, new: u32, identity: DriveId) -> Result<(), ArrayError> {
+        let engine = &self.engine;
+        engine.check_writable()?;
+        let old =
+            DriveNumber(u16::try_from(old).map_err(|_| ArrayError::Missing(format!("the pool has no drive {old}")))?);
+        let index = new as usize;
+        let attached = self.arrivals.borrow().iter().find(|(have, _)| *have == index).map(|(_, drive)| drive.clone());
+        let Some(attached) = attached else {
+            return Err(ArrayError::Missing(format!("no drive was attached at index {new}; attach it first")));
+        };
+        if engine.drives.labels.number(index).is_some() {
+            return Err(ArrayError::Invalid(format!("{} is in use by the pool already", attached.name)));
+        }
+        let (needed, state) = {
+            let configuration = engine.drives.labels.configuration();
+            let entry = configuration
+                .drives
+                .get(usize::from(old.0))
+                .ok_or_else(|| ArrayError::Missing(format!("the pool has no {old}")))?;
+            if configuration.drives.iter().any(|entry| entry.identity == identity) {
+                return Err(ArrayError::Invalid(format!("identity {identity} is taken by a drive of the pool")));
+            }
+            (entry.size, entry.state)
+        };
+        if attached.geometry.size < needed {
+            return Err(ArrayError::Invalid(format!(
+                "{} has {}, the drive it replaces {needed}; use one at least as large",
+                attached.name, attached.geometry.size
+            )));
+        }
+        if let Reading::Label(label) = read_label(&engine.io, index, attached.geometry.size).await
+            && label.configuration.pool != engine.drives.labels.configuration().pool
+        {
+            return Err(ArrayError::Refused(format!(
+                "{} carries the label of pool {}; clear it first if that pool is not needed",
+                attached.name, label.configuration.pool
+            )));
+        }
+        if state.votes() {
+            engine.check_can_lose(old)?;
+        }
+        self.put_in(old, index, identity, attached, needed).await
+    }
+
+    async fn put_in(
+        self: &Rc<Self>,
+        old: DriveNumber,
+        index: usize,
+        identity: DriveId,
+        attached: Attached,
+        size: Bytes,
+    ) -> Result<(), ArrayError> {
+        let engine = &self.engine;
+        if let Some(former) = engine.drives.index(old) {
+            engine.io.detach(former);
+            engine.drives.labels.set_index(old, None);
+            engine.log.drive_lost(old);
+        }
+        engine.losses.borrow_mut().remove(&old);
+        engine.drives.labels.set_index(old, Some(index));
+        let enclosure = attached.enclosure;
+        engine
+            .drives
+            .labels
+            .commit(|configuration| {
+                let joined = configuration.epoch + 1;
+                if let Some(entry) = configuration.drives.get_mut(usize::from(old.0)) {
+                    *entry = DriveEntry { identity, enclosure, size, state: DriveState::Filling, joined };
+                }
+            })
+            .await?;
+        let configuration = engine.drives.labels.configuration().clone();
+        engine.space.layout.borrow_mut().configure(&configuration);
+        engine.drives.change(old, |seen| {
+            seen.stale = true;
+            seen.missing_since = None;
+            seen.name.clone_from(&attached.name);
+            seen.note = "new; being filled".into();
+        });
+        self.rejected.borrow_mut().retain(|rejected| rejected.index != index);
+        engine.log.replenish().await?;
+        engine.drives_changed.wake_all();
+        Ok(())
+    }
+}

@@ -1,0 +1,294 @@
+//! Reads of hosts: from the cache; else from the drives, verified; else reconstructed, and put right in place.
+//!
+//! A reader sees only what cannot be taken back: blocks and mappings whose records are not durable yet are waited for.
+//! Clean blocks are read without the stripe's lock. If they fail their digest the stripe may have changed meanwhile, so
+//! the reader looks again under the lock, and only what fails there is damage.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use stele_codes::Strips;
+use stele_ground::{BLOCK, VolumeId};
+use stele_media::{Buffer, Priority};
+
+use crate::ArrayError;
+use crate::cache::{BlockKey, StripeKey};
+use crate::engine::{Engine, add};
+use crate::place::Lsn;
+use crate::stripe::Stripe;
+use crate::sync::join_all;
+use crate::volumes::Volume;
+use crate::volumes::entry::LOST;
+use crate::volumes::map::{self, Home};
+
+/// What the drives must be asked for: a run of blocks of one strip, with its place in the answer.
+struct Run {
+    strip: usize,
+    blocks: Range<usize>,
+    /// First block, counted within the piece.
+    place: usize,
+}
+
+impl Engine {
+    /// Answers from the cache alone, if everything is there and durable. Nothing is allocated.
+    pub fn read_cached(&self, volume: VolumeId, at: u64, out: &mut [u8]) -> bool {
+        // A stripe whose mapping is not durable yet has no clean blocks here, and dirty ones carry their own LSN.
+        let durable = self.log.durable_lsn();
+        let mut cache = self.cache.borrow_mut();
+        let mut here = at;
+        let end = at + out.len() as u64;
+        while here < end {
+            let block = here / BLOCK as u64;
+            let skip = (here % BLOCK as u64) as usize;
+            let take = (BLOCK - skip).min((end - here) as usize);
+            match cache.get(BlockKey { volume, block }) {
+                Some((data, lsn)) if lsn <= durable => {
+                    let place = (here - at) as usize;
+                    out[place..place + take].copy_from_slice(&data[skip..skip + take]);
+                }
+                _ => return false,
+            }
+            here += take as u64;
+        }
+        add(&self.count.cache_hits, 1);
+        add(&self.count.copied, out.len() as u64);
+        true
+    }
+
+    /// Fills the buffer from the volume. The range was checked against the volume's size.
+    pub async fn read_host(&self, volume: &Volume, at: u64, out: &mut [u8]) -> Result<(), ArrayError> {
+        add(&self.count.cache_misses, 1);
+        let block = BLOCK as u64;
+        let (first, last) = (at / block, (at + out.len() as u64).div_ceil(block));
+        if at.is_multiple_of(block) && out.len().is_multiple_of(BLOCK) {
+            return self.read_blocks(volume, first, out).await;
+        }
+        let mut whole = Buffer::zeroed(((last - first) * block) as usize);
+        self.read_blocks(volume, first, &mut whole).await?;
+        let skip = (at - first * block) as usize;
+        out.copy_from_slice(&whole[skip..skip + out.len()]);
+        Ok(())
+    }
+
+    /// Whole blocks, stripe by stripe at once.
+    async fn read_blocks(&self, volume: &Volume, first: u64, out: &mut [u8]) -> Result<(), ArrayError> {
+        let per_stripe = u64::from(volume.shape.blocks());
+        let mut pieces = Vec::new();
+        let mut rest = out;
+        let mut here = first;
+        while !rest.is_empty() {
+            let inside = here % per_stripe;
+            let count = (per_stripe - inside).min((rest.len() / BLOCK) as u64);
+            let (piece, after) = rest.split_at_mut(count as usize * BLOCK);
+            pieces.push((here / per_stripe, inside as u32, piece));
+            rest = after;
+            here += count;
+        }
+        let reads = pieces.into_iter().map(|(stripe, block, out)| self.read_piece(volume, stripe, block, out));
+        join_all(reads).await.into_iter().collect()
+    }
+
+    /// Blocks of one stripe.
+    async fn read_piece(&self, volume: &Volume, stripe: u64, block: u32, out: &mut [u8]) -> Result<(), ArrayError> {
+        let Some((of, runs)) = self.look(volume, stripe, block, out).await? else { return Ok(()) };
+        let done = join_all(runs.iter().map(|run| self.read_run(&of, run))).await;
+        let mut bad = false;
+        for (run, data) in runs.iter().zip(&done) {
+            match data {
+                Some(data) => self.take_run(volume, &of, run, block, data, out),
+                None => bad = true,
+            }
+        }
+        if bad {
+            add(&self.count.retries, 1);
+            return self.read_damaged(volume, stripe, block, out).await;
+        }
+        Ok(())
+    }
+
+    /// One picture of the piece: copies what the cache holds and says what the drives must be asked for. None when
+    /// nothing is left to ask.
+    async fn look(
+        &self,
+        volume: &Volume,
+        stripe: u64,
+        block: u32,
+        out: &mut [u8],
+    ) -> Result<Option<(Stripe, Vec<Run>)>, ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
+        loop {
+            if volume.gone.get() {
+                return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
+            }
+            let (map_page, map_at) = self.map_page(key).await?;
+            let home = map_page.read(|bytes| map::get(bytes, map_at));
+            let slot_page = match home {
+                Home::Slot(slot) => Some((slot, self.slot_page(&volume.shape, slot).await?)),
+                Home::Unmapped | Home::Zero => None,
+            };
+            // From here to the end of the loop nothing waits: this is one moment.
+            let unsettled = self.unsettled.borrow().get(&key).copied();
+            if let Some(lsn) = unsettled.filter(|lsn| *lsn > self.log.durable_lsn()) {
+                self.log.durable(lsn).await?;
+                continue;
+            }
+            if map_page.read(|bytes| map::get(bytes, map_at)) != home {
+                continue;
+            }
+            let picture = match &slot_page {
+                None => None,
+                Some((slot, (page, at))) => match self.picture(volume, stripe, *slot, page, *at) {
+                    Some(picture) => Some(picture),
+                    None => {
+                        return Err(ArrayError::Damaged(format!(
+                            "the map of volume '{}' puts stripe {stripe} into {slot}, whose entry names another; \
+                             restore the pool",
+                            volume.name()
+                        )));
+                    }
+                },
+            };
+            let (runs, newest) = self.copy_cached(volume, stripe, block, out, picture.is_some());
+            if newest > self.log.durable_lsn() {
+                self.log.durable(newest).await?;
+                continue;
+            }
+            return Ok(picture.filter(|_| !runs.is_empty()).map(|picture| (picture, runs)));
+        }
+    }
+
+    /// Copies cached blocks; the others are zeros, or asked of the drives when the stripe owns a slot.
+    fn copy_cached(&self, volume: &Volume, stripe: u64, block: u32, out: &mut [u8], mapped: bool) -> (Vec<Run>, Lsn) {
+        let mut cache = self.cache.borrow_mut();
+        let mut runs: Vec<Run> = Vec::new();
+        let mut newest = Lsn(0);
+        let first = stripe * u64::from(volume.shape.blocks());
+        for (place, out) in out.chunks_mut(BLOCK).enumerate() {
+            let inside = block + place as u32;
+            match cache.get(BlockKey { volume: volume.id, block: first + u64::from(inside) }) {
+                Some((data, lsn)) => {
+                    out.copy_from_slice(data);
+                    newest = newest.max(lsn);
+                }
+                None if !mapped => out.fill(0),
+                None => {
+                    let (strip, at) = volume.shape.strip_of(inside);
+                    match runs.last_mut() {
+                        Some(run) if run.strip == strip && run.blocks.end == at => run.blocks.end += 1,
+                        _ => runs.push(Run { strip, blocks: at..at + 1, place }),
+                    }
+                }
+            }
+        }
+        (runs, newest)
+    }
+
+    /// The units that hold a run, if every one verifies.
+    async fn read_run(&self, of: &Stripe, run: &Run) -> Option<Buffer> {
+        let units = of.shape.units_of(run.blocks.clone());
+        if units.clone().any(|unit| of.digest(run.strip, unit) == LOST) {
+            return None;
+        }
+        let read = self.read_units(of, run.strip, units, Priority::Host).await;
+        read.good.iter().all(|good| *good).then_some(read.buffer)
+    }
+
+    /// Copies a verified run into the answer, and offers its blocks to the cache if they are still what the stripe holds.
+    fn take_run(&self, volume: &Volume, of: &Stripe, run: &Run, block: u32, data: &[u8], out: &mut [u8]) {
+        let shape = &of.shape;
+        let units = shape.units_of(run.blocks.clone());
+        let skip = run.blocks.start * BLOCK - units.start * shape.unit_bytes;
+        let length = run.blocks.len() * BLOCK;
+        out[run.place * BLOCK..][..length].copy_from_slice(&data[skip..skip + length]);
+        add(&self.count.copied, length as u64);
+        if !self.is_current(of, run.strip, units) {
+            return;
+        }
+        let first = of.stripe * u64::from(shape.blocks()) + u64::from(block) + run.place as u64;
+        let mut cache = self.cache.borrow_mut();
+        for (number, data) in data[skip..skip + length].chunks(BLOCK).enumerate() {
+            cache.put_clean(BlockKey { volume: volume.id, block: first + number as u64 }, data);
+        }
+    }
+
+    /// Whether the picture still stands for these units: same slot, same generation, same digests, nothing on its way.
+    fn is_current(&self, of: &Stripe, strip: usize, units: Range<usize>) -> bool {
+        let key = StripeKey { volume: of.volume, stripe: of.stripe };
+        let (map_id, map_at) = Engine::map_page_id(of.volume, of.stripe);
+        let (slot_id, slot_at) = Engine::slot_page_id(&of.shape, of.slot);
+        let (Some(map_page), Some(slot_page)) = (self.table.cached(map_id), self.table.cached(slot_id)) else {
+            return false;
+        };
+        !self.unsettled.borrow().contains_key(&key)
+            && map_page.read(|bytes| map::get(bytes, map_at)) == Home::Slot(of.slot)
+            && slot_page.read(|bytes| {
+                crate::volumes::entry::head(bytes, slot_at).generation == of.generation
+                    && units.into_iter().all(|unit| {
+                        let index = of.shape.digest_index(strip, unit);
+                        crate::volumes::entry::digest(bytes, slot_at, index) == of.digest(strip, unit)
+                    })
+            })
+    }
+
+    /// Under the stripe's lock: reconstructs what does not verify, and has it repaired.
+    async fn read_damaged(&self, volume: &Volume, stripe: u64, block: u32, out: &mut [u8]) -> Result<(), ArrayError> {
+        let _guard = self.locks.shared(volume.id, stripe).await;
+        let Some((of, runs)) = self.look(volume, stripe, block, out).await? else { return Ok(()) };
+        for run in &runs {
+            let units = of.shape.units_of(run.blocks.clone());
+            let columns = self.read_columns(&of, Strips::of([run.strip]), units.clone(), Priority::Host).await;
+            if !columns.repair.is_empty() {
+                self.ask_repair(StripeKey { volume: volume.id, stripe });
+            }
+            if self.rebuild.get().is_some() && self.promoted.borrow().len() < 1024 {
+                self.promoted.borrow_mut().insert(StripeKey { volume: volume.id, stripe });
+            }
+            if let Some((strip, unit)) = columns.lost.first() {
+                let offset = stripe * volume.shape.data()
+                    + (strip * volume.shape.strip) as u64
+                    + (unit * volume.shape.unit_bytes) as u64;
+                return Err(ArrayError::Damaged(format!(
+                    "volume '{}': {} bytes at offset {offset} (stripe {stripe}, strip {strip}, {}) cannot be read or \
+                     reconstructed: too many of its strips are lost or damaged; bring missing drives back, or restore \
+                     the range from elsewhere",
+                    volume.name(),
+                    volume.shape.unit_bytes,
+                    of.slot
+                )));
+            }
+            let Some(data) = columns.strips.get(run.strip).and_then(Option::as_ref) else {
+                return Err(ArrayError::Damaged(format!("volume '{}': stripe {stripe} was not read", volume.name())));
+            };
+            self.take_run(volume, &of, run, block, data, out);
+        }
+        Ok(())
+    }
+
+    /// Whole blocks of one stripe with its exclusive lock held by the caller, newest content, as destage and partial
+    /// writes need them.
+    pub async fn read_locked(
+        &self,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        block: u32,
+        out: &mut [u8],
+    ) -> Result<(), ArrayError> {
+        let Some((of, runs)) = self.look(volume, stripe, block, out).await? else { return Ok(()) };
+        for run in &runs {
+            let units = of.shape.units_of(run.blocks.clone());
+            let columns = self.read_columns(&of, Strips::of([run.strip]), units, Priority::Host).await;
+            match columns.strips.get(run.strip).and_then(Option::as_ref) {
+                Some(data) if columns.lost.is_empty() => self.take_run(volume, &of, run, block, data, out),
+                _ => {
+                    return Err(ArrayError::Damaged(format!(
+                        "volume '{}': stripe {stripe} at offset {} cannot be read or reconstructed; write it whole, or \
+                         bring missing drives back",
+                        volume.name(),
+                        stripe * volume.shape.data()
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}

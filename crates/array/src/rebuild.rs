@@ -1,0 +1,505 @@
+//! Rebuild into distributed spare space, and the way back.
+//!
+//! Where a row's member lies on a drive that is gone, the row gets a replacement cell from the spare space, and its strips
+//! move there one by one: reconstructed from verified strips, compared with their digests, written, flushed, and only then
+//! recorded as moved. A drive that comes back, or is put in another's place, is filled: strips that never moved are
+//! verified where they should be and written again if they are not what they should be; moved ones are copied back,
+//! and the spare space is released. The stripes with the least redundancy left come first, then the order on disk; what
+//! hosts read in the meantime comes before all. Hosts are protected by a token bucket, with a floor where nothing more
+//! may be lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use stele_codes::Strips;
+use stele_ground::{Duration, Instant, VolumeId};
+use stele_media::Priority;
+
+use crate::cache::StripeKey;
+use crate::engine::{Engine, Work, add};
+use crate::label::DriveState;
+use crate::layout::Row;
+use crate::log::Purpose;
+use crate::place::{Cell, DriveNumber, RowId, SlotId};
+use crate::records::Record;
+use crate::stripe::{Place, StripWrite, Stripe};
+use crate::sync::join_all;
+use crate::volumes::entry;
+use crate::volumes::map::Home;
+use crate::{AlarmKind, ArrayError, Severity};
+
+/// Strips moved at once.
+const MOVES: usize = 16;
+/// Bytes a second while hosts are active, where nothing else was said.
+const RATE_WITH_HOSTS: u64 = 128 << 20;
+/// Bytes a second for stripes that may not lose another strip, whatever hosts do.
+const RATE_FLOOR: u64 = 64 << 20;
+
+/// What a member of a row needs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Need {
+    /// Its drive is gone: move its strips into spare space.
+    Spare,
+    /// Its drive is here and has gaps: fill them, and copy back what had moved.
+    Fill,
+}
+
+/// A member of a row that needs work, most urgent first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Task {
+    /// Strips the stripes of the row may still lose.
+    left: u32,
+    need: Need,
+    row: RowId,
+    member: u8,
+}
+
+/// Bytes that background work may move.
+pub struct Bucket {
+    filled: std::cell::Cell<Instant>,
+}
+
+impl Bucket {
+    pub fn new(now: Instant) -> Bucket {
+        Bucket { filled: std::cell::Cell::new(now) }
+    }
+
+    /// When so many bytes may be moved at the rate, at the earliest. Bursts of a tenth of a second pass.
+    pub fn take(&self, bytes: u64, rate: u64, now: Instant) -> Instant {
+        let burst = Duration::from_millis(100);
+        let from = self.filled.get().max(Instant(now.0.saturating_sub(burst.0)));
+        let cost = (u128::from(bytes) * 1_000_000_000 / u128::from(rate.max(1))) as u64;
+        self.filled.set(from + Duration(cost));
+        from
+    }
+}
+
+impl Engine {
+    /// Waits until background work may move so many bytes.
+    pub async fn throttle(&self, bytes: u64, critical: bool) {
+        let rate = match (self.options.background_rate, self.hosts_wait()) {
+            (_, false) => return,
+            (Some(rate), true) => rate.0,
+            (None, true) => RATE_WITH_HOSTS,
+        };
+        let rate = if critical { rate.max(RATE_FLOOR) } else { rate };
+        let at = self.bucket.take(bytes, rate, self.io.now());
+        self.io.sleep_until(at).await;
+    }
+
+    /// Runs for the pool's life.
+    pub async fn rebuild_flow(self: Rc<Self>) {
+        let mut done: BTreeSet<Task> = BTreeSet::new();
+        let mut gone: BTreeSet<DriveNumber> = BTreeSet::new();
+        loop {
+            let changed = self.drives_changed.changed();
+            if self.check_writable().is_err() {
+                return;
+            }
+            self.evacuate_tables(&mut gone).await;
+            let (tasks, wait) = self.tasks();
+            let tasks: Vec<Task> = tasks.into_iter().filter(|task| !done.contains(task)).collect();
+            if tasks.is_empty() {
+                self.finish_rebuild(&mut done).await;
+                match wait {
+                    Some(at) => {
+                        let sleep = self.io.sleep_until(at);
+                        futures_util::pin_mut!(sleep, changed);
+                        futures_util::future::select(sleep, changed).await;
+                    }
+                    None => changed.await,
+                }
+                done.clear();
+                continue;
+            }
+            self.note_work(&tasks);
+            // Chosen again after each row: what matters most may have changed.
+            if let Some(task) = tasks.first() {
+                match self.carry_out(*task).await {
+                    Ok(true) => {
+                        done.insert(*task);
+                    }
+                    Ok(false) => self.io.sleep(Duration::from_millis(5)).await,
+                    Err(error) => {
+                        tracing::warn!(row = task.row.0, "rebuild of a row put off: {error}");
+                        done.insert(*task);
+                        self.retry_later();
+                    }
+                }
+            }
+        }
+    }
+
+    fn retry_later(&self) {
+        let io = self.io.clone();
+        if let Some(engine) = self.weak.upgrade() {
+            io.clone().spawn(async move {
+                io.sleep(Duration::from_secs(5)).await;
+                engine.drives_changed.wake_all();
+            });
+        }
+    }
+
+    /// The table's own strips leave drives that are lost.
+    async fn evacuate_tables(&self, gone: &mut BTreeSet<DriveNumber>) {
+        let count = self.drives.labels.configuration().drives.len();
+        for at in 0..count {
+            let drive = DriveNumber(at as u16);
+            if !self.is_given_up(drive).0 {
+                gone.remove(&drive);
+            } else if gone.insert(drive)
+                && let Err(error) = self.table.evacuate(drive).await
+            {
+                tracing::warn!("the table could not leave {drive}: {error}");
+                gone.remove(&drive);
+            }
+        }
+    }
+
+    /// Whether strips of the drive are to be rebuilt elsewhere now, or else from when on.
+    fn is_given_up(&self, drive: DriveNumber) -> (bool, Option<Instant>) {
+        let state = self.drive_state(drive);
+        if self.drives.index(drive).is_some() && state.votes() {
+            return (false, None);
+        }
+        if state == DriveState::Failed {
+            return (true, None);
+        }
+        let since = self.drives.seen(drive).missing_since.unwrap_or_default();
+        let from = since + self.options.rebuild_after;
+        (self.io.now() >= from, Some(from))
+    }
+
+    /// All members that need work, most urgent first; and when more may.
+    fn tasks(&self) -> (Vec<Task>, Option<Instant>) {
+        let count = self.drives.labels.configuration().drives.len();
+        let mut wait: Option<Instant> = None;
+        let mut given_up = BTreeSet::new();
+        let mut filling = BTreeSet::new();
+        let mut unsound = BTreeSet::new();
+        for at in 0..count {
+            let drive = DriveNumber(at as u16);
+            let (gone, from) = self.is_given_up(drive);
+            if gone {
+                given_up.insert(drive);
+            } else if let Some(from) = from {
+                wait = Some(wait.map_or(from, |earlier| earlier.min(from)));
+            }
+            if self.drives.index(drive).is_some() && !self.drives.is_sound(drive) {
+                filling.insert(drive);
+            }
+            if !self.drives.is_sound(drive) {
+                unsound.insert(drive);
+            }
+        }
+        let mut tasks = Vec::new();
+        if unsound.is_empty() {
+            return (tasks, wait);
+        }
+        let layout = self.space.layout.borrow();
+        for row in layout.rows().filter(|row| self.space.row_class(row.id).is_some()) {
+            // A replacement counts as whole here: its strips move back or forth, none is worse off than before.
+            let bad = |cell: &Cell| unsound.contains(&cell.drive);
+            let weak = row.members.iter().filter(|member| bad(&member.cell)).count();
+            if weak == 0 && !row.members.iter().any(|member| member.replacement.is_some_and(|cell| bad(&cell))) {
+                continue;
+            }
+            let left = (row.class.code.tolerates() as u32).saturating_sub(weak as u32);
+            for (at, member) in row.members.iter().enumerate() {
+                let need = if given_up.contains(&member.cell.drive) {
+                    Need::Spare
+                } else if filling.contains(&member.cell.drive)
+                    || member.replacement.is_some_and(|cell| filling.contains(&cell.drive))
+                {
+                    Need::Fill
+                } else {
+                    continue;
+                };
+                tasks.push(Task { left, need, row: row.id, member: at as u8 });
+            }
+        }
+        tasks.sort_unstable();
+        (tasks, wait)
+    }
+
+    fn note_work(&self, tasks: &[Task]) {
+        let bytes = |need: Need| -> u64 {
+            let strips = tasks.iter().filter(|task| task.need == need);
+            strips
+                .filter_map(|task| {
+                    let class = self.space.row_class(task.row)?;
+                    Some(u64::from(self.space.used(task.row)) * class.strip.0)
+                })
+                .sum()
+        };
+        for (place, need) in [(&self.rebuild, Need::Spare), (&self.copy_back, Need::Fill)] {
+            let left = bytes(need);
+            match place.get() {
+                _ if left == 0 => {}
+                None => place.set(Some(Work { done: 0, total: left, since: self.io.now() })),
+                Some(work) => place.set(Some(Work { total: work.done + left, ..work })),
+            }
+        }
+    }
+
+    /// Nothing is left to do: says so, and makes filled drives full members again.
+    async fn finish_rebuild(&self, done: &mut BTreeSet<Task>) {
+        if let Some(work) = self.rebuild.take() {
+            self.alarm(
+                AlarmKind::RebuildFinished,
+                Severity::Notice,
+                None,
+                format!("rebuild into spare space finished: {}", stele_ground::Bytes(work.done)),
+            );
+        }
+        if self.rebuild_failed.replace(false) {
+            return;
+        }
+        self.copy_back.take();
+        let count = self.drives.labels.configuration().drives.len();
+        for at in 0..count {
+            let drive = DriveNumber(at as u16);
+            if self.drives.index(drive).is_some() && !self.drives.is_sound(drive) && self.drive_state(drive).votes() {
+                let mut go_on = |_: u64, _: u64| true;
+                if self.table.scrub(&mut go_on).await.is_ok() && self.filled(drive).await.is_ok() {
+                    done.clear();
+                }
+            }
+        }
+    }
+
+    async fn carry_out(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
+        self.serve_promoted().await;
+        match task.need {
+            Need::Spare => self.move_to_spare(task).await,
+            Need::Fill => self.fill(task).await,
+        }
+    }
+
+    fn row(&self, row: RowId) -> Option<Row> {
+        self.space.layout.borrow().row(row).cloned()
+    }
+
+    /// Strips of a lost member go to its replacement, which is chosen first where there is none.
+    async fn move_to_spare(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
+        let member = usize::from(task.member);
+        let Some(row) = self.row(task.row) else { return Ok(true) };
+        let has = row.members[member].replacement.is_some_and(|cell| !self.is_given_up(cell.drive).0);
+        if !has && !self.choose_replacement(&row, member).await? {
+            self.rebuild_failed.set(true);
+            return Ok(true);
+        }
+        let complete = self.for_each_stripe(task, true, task.left == 0).await?;
+        Ok(complete)
+    }
+
+    /// False when the spare space has no cell for the member.
+    async fn choose_replacement(&self, row: &Row, member: usize) -> Result<bool, ArrayError> {
+        let sound = |drive: DriveNumber| self.drives.is_sound(drive);
+        let cost = self.log.cost_of(64);
+        let mut funds = self.log.reserve(cost, Purpose::Inside).await?;
+        let place = Record::Replacement { row: row.id, member: member as u8, cell: None };
+        let pages = self.pages_for(&place).await?;
+        // A replacement on a drive that is lost too is let go: what it held is reconstructed like the rest.
+        let former = self.space.layout.borrow().row(row.id).and_then(|row| row.members[member].replacement);
+        if former.is_some() {
+            let lost = row.members.iter().filter(|member| self.drives.index(member.cell.drive).is_none()).count();
+            if lost > row.class.code.tolerates() {
+                return Ok(false);
+            }
+        }
+        let cell = self.space.layout.borrow().choose_spare(row.id, member, &sound);
+        let Some(cell) = cell else {
+            if !self.spare_warned.replace(true) {
+                self.alarm(
+                    AlarmKind::SpareExhausted,
+                    Severity::Critical,
+                    None,
+                    format!("no spare cell is left for strips of row {}; replace lost drives", row.id.0),
+                );
+            }
+            return Ok(false);
+        };
+        let distinct = row.members.iter().enumerate().all(|(at, other)| {
+            at == member
+                || other.cell.drive != cell.drive && other.replacement.is_none_or(|spare| spare.drive != cell.drive)
+        });
+        assert!(distinct, "invariant 12: a spare lies on a drive of its own");
+        let record = Record::Replacement { row: row.id, member: member as u8, cell: Some(cell) };
+        self.append(&record, &pages, &mut funds);
+        Ok(true)
+    }
+
+    /// The member's home drive is here: verifies what should be there, copies back what moved, and releases the spare.
+    async fn fill(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
+        let member = usize::from(task.member);
+        let Some(row) = self.row(task.row) else { return Ok(true) };
+        let home_here = self.drives.index(row.members[member].cell.drive).is_some();
+        let complete = self.for_each_stripe(task, !home_here, task.left == 0).await?;
+        if !complete || !home_here || row.members[member].replacement.is_none() {
+            return Ok(complete);
+        }
+        self.release_spare(task).await
+    }
+
+    async fn release_spare(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
+        self.space.freeze(task.row, true);
+        let result = self.release_frozen(task).await;
+        self.space.freeze(task.row, false);
+        self.room.wake_all();
+        result
+    }
+
+    async fn release_frozen(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
+        let member = usize::from(task.member);
+        while self.space.is_held_any(task.row) {
+            self.io.sleep(Duration::from_millis(1)).await;
+            self.check_writable()?;
+        }
+        // Nobody claims in the row now, so what this finds is all there is.
+        for index in 0..self.space.slots(task.row) {
+            let slot = SlotId { row: task.row, index };
+            let Some(shape) = self.row_shape(slot) else { return Ok(true) };
+            let head = self.slot_head(&shape, slot).await?;
+            if !head.is_free() && head.exceptions >> member & 1 == 1 {
+                return Ok(false);
+            }
+        }
+        self.record(Record::Replacement { row: task.row, member: task.member, cell: None }, Purpose::Inside).await?;
+        Ok(true)
+    }
+
+    /// Every stripe of the row gets its strip right. False when some could not be, for now.
+    async fn for_each_stripe(self: &Rc<Self>, task: Task, to_spare: bool, critical: bool) -> Result<bool, ArrayError> {
+        let slots = self.space.slots(task.row);
+        let mut complete = true;
+        let mut batch: Vec<(VolumeId, u64, SlotId)> = Vec::new();
+        for index in 0..slots {
+            let slot = SlotId { row: task.row, index };
+            let Some(shape) = self.row_shape(slot) else { return Ok(true) };
+            let head = self.slot_head(&shape, slot).await?;
+            if !head.is_free() {
+                batch.push((VolumeId(head.volume), head.stripe, slot));
+            }
+            if batch.len() == MOVES || index + 1 == slots {
+                let bytes = batch.len() as u64 * shape.strip as u64;
+                self.throttle(bytes, critical).await;
+                self.check_writable()?;
+                let work = std::mem::take(&mut batch);
+                let moves = work.into_iter().map(|(volume, stripe, slot)| {
+                    self.place_strip(volume, stripe, slot, usize::from(task.member), to_spare)
+                });
+                for result in join_all(moves).await {
+                    complete &= result?;
+                }
+                let place = if task.need == Need::Spare { &self.rebuild } else { &self.copy_back };
+                if let Some(work) = place.get() {
+                    place.set(Some(Work { done: work.done + bytes, ..work }));
+                }
+                self.serve_promoted().await;
+            }
+        }
+        Ok(complete)
+    }
+
+    /// Brings one strip to where it belongs: the replacement (`to_spare`), or home. True when it is there, or listed as
+    /// lost; false when it has to be tried again.
+    async fn place_strip(
+        self: &Rc<Self>,
+        volume: VolumeId,
+        stripe: u64,
+        slot: SlotId,
+        member: usize,
+        to_spare: bool,
+    ) -> Result<bool, ArrayError> {
+        let Some(volume) = self.volumes.get(volume) else { return Ok(true) };
+        let _guard = self.locks.exclusive(volume.id, stripe).await;
+        if self.home(StripeKey { volume: volume.id, stripe }).await? != Home::Slot(slot) {
+            return Ok(true);
+        }
+        let Some(of) = self.locate(&volume, stripe).await? else { return Ok(true) };
+        let (page, at) = self.slot_page(&of.shape, slot).await?;
+        let moved = page.read(|bytes| entry::head(bytes, at)).exceptions >> member & 1 == 1;
+        let Some(target) = self.target(&of, member, to_spare) else { return Ok(true) };
+        if moved == to_spare && to_spare && self.drives.is_sound(target.cell.drive) {
+            return Ok(true);
+        }
+        let columns = self.read_columns(&of, Strips::of([member]), 0..of.shape.units, Priority::Rebuild).await;
+        if !columns.lost.is_empty() {
+            // Written only if it is what it was; else listed, never filled in.
+            if !volume.lost.borrow().contains(&stripe) {
+                self.record_lost(&of, Strips::of([member])).await?;
+                self.alarm(
+                    AlarmKind::StripeLost,
+                    Severity::Critical,
+                    None,
+                    format!(
+                        "volume '{}': stripe {stripe} at offset {} cannot be rebuilt: too many of its strips are lost",
+                        volume.name(),
+                        stripe * of.shape.data()
+                    ),
+                );
+            }
+            return Ok(true);
+        }
+        let in_place = moved == to_spare;
+        let whole = columns.repair.iter().all(|(strip, _)| *strip != member);
+        let Some(data) = columns.strips.into_iter().nth(member).flatten() else { return Ok(false) };
+        if in_place && whole && self.drives.index(target.cell.drive).is_some() {
+            return Ok(true);
+        }
+        let mut there = of.clone();
+        there.places[member] = target;
+        let write = StripWrite { strip: member, at: 0, data: vec![data.freeze()] };
+        let unwritten = self.write_strips(&there, vec![write], Priority::Rebuild).await;
+        let unflushed = self.flush_strips(&there, Strips::of([member]).without(unwritten)).await;
+        if !unwritten.is_empty() || !unflushed.is_empty() {
+            return Ok(false);
+        }
+        add(&self.count.rebuilt, 1);
+        if !in_place {
+            let record = Record::Moved { slot, generation: of.generation, strip: member as u8, replaced: to_spare };
+            self.record(record, Purpose::Inside).await?;
+        }
+        Ok(true)
+    }
+
+    fn target(&self, of: &Stripe, member: usize, to_spare: bool) -> Option<Place> {
+        let exceptions = if to_spare { 1 << member } else { 0 };
+        let layout = self.space.layout.borrow();
+        let has = layout.row(of.slot.row)?.members.get(member)?.replacement.is_some();
+        drop(layout);
+        if to_spare && !has {
+            return None;
+        }
+        self.places(&of.shape, of.slot, exceptions).get(member).copied()
+    }
+
+    /// Stripes that hosts had to have reconstructed come first.
+    async fn serve_promoted(self: &Rc<Self>) {
+        loop {
+            let next = self.promoted.borrow_mut().pop_first();
+            let Some(key) = next else { return };
+            let _ = self.promote(key).await;
+        }
+    }
+
+    async fn promote(self: &Rc<Self>, key: StripeKey) -> Result<(), ArrayError> {
+        let Home::Slot(slot) = self.home(key).await? else { return Ok(()) };
+        let Some(row) = self.row(slot.row) else { return Ok(()) };
+        for (member, record) in row.members.iter().enumerate() {
+            let usable = record.replacement.is_some_and(|cell| self.drives.index(cell.drive).is_some());
+            if self.is_given_up(record.cell.drive).0 && usable {
+                self.place_strip(key.volume, key.stripe, slot, member, true).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Rows by how many of their members are unsound, for tests of the order.
+pub fn urgency(tasks: &BTreeMap<u32, usize>) -> Vec<u32> {
+    let mut order: Vec<(usize, u32)> = tasks.iter().map(|(row, weak)| (*weak, *row)).collect();
+    order.sort_by_key(|(weak, row)| (std::cmp::Reverse(*weak), *row));
+    order.into_iter().map(|(_, row)| row).collect()
+}

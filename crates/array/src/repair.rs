@@ -1,0 +1,201 @@
+//! Putting stripes right: every unit of a stripe is read and verified, bad ones are computed anew from verified ones,
+//! compared with their digests, and written in place. What cannot be computed is listed as lost, never filled in.
+
+use std::rc::Rc;
+
+use stele_codes::Strips;
+use stele_media::{Buffer, Priority};
+
+use crate::cache::StripeKey;
+use crate::destage::runs;
+use crate::engine::{Engine, add};
+use crate::log::Purpose;
+use crate::records::Record;
+use crate::stripe::{Columns, StripWrite, Stripe};
+use crate::volumes::Volume;
+use crate::{AlarmKind, ArrayError, Severity};
+
+/// What was found in a stripe.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Healed {
+    /// Bytes read.
+    pub bytes: u64,
+    /// Units that did not verify although their drive answered.
+    pub bad: u64,
+    pub repaired: u64,
+    /// Units beyond repair.
+    pub lost: u64,
+}
+
+/// Stripes waiting for repair at most; more are found by the scrub.
+const REPAIRS_MAX: usize = 64 << 10;
+
+impl Engine {
+    /// Asks for a stripe to be verified and put right soon.
+    pub fn ask_repair(&self, key: StripeKey) {
+        let mut repairs = self.repairs.borrow_mut();
+        if repairs.len() < REPAIRS_MAX {
+            repairs.insert(key);
+        }
+        self.repairs_wanted.wake_all();
+    }
+
+    /// Runs for the pool's life.
+    pub async fn repair_flow(self: Rc<Self>) {
+        loop {
+            let wanted = self.repairs_wanted.changed();
+            let next = self.repairs.borrow_mut().pop_first();
+            let Some(key) = next else {
+                wanted.await;
+                continue;
+            };
+            if self.check_writable().is_err() {
+                return;
+            }
+            if let Some(volume) = self.volumes.get(key.volume) {
+                let healed = self.heal(&volume, key.stripe, Priority::Rebuild).await;
+                if let Ok(healed) = healed
+                    && healed.repaired > 0
+                {
+                    self.alarm(
+                        AlarmKind::DamageRepaired,
+                        Severity::Notice,
+                        None,
+                        format!(
+                            "volume '{}': {} damaged units of stripe {} were reconstructed and written again",
+                            volume.name(),
+                            healed.repaired,
+                            key.stripe
+                        ),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Verifies all of a stripe and repairs what can be repaired in place.
+    pub async fn heal(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        priority: Priority,
+    ) -> Result<Healed, ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
+        let _guard = self.locks.exclusive(volume.id, stripe).await;
+        let Some(of) = self.locate(volume, stripe).await? else { return Ok(Healed::default()) };
+        let all = Strips::all(of.shape.width());
+        let columns = self.read_columns(&of, all, 0..of.shape.units, priority).await;
+        let mut healed = Healed {
+            bytes: (of.shape.width() * of.shape.strip) as u64,
+            bad: columns.repair.len() as u64,
+            ..Healed::default()
+        };
+        for (strip, _) in &columns.repair {
+            self.drives.note_digest_error(of.places[*strip].cell.drive);
+        }
+        self.check_parity(&of, &columns);
+        // Units on drives that answer, and are lost: damage beyond the code. On absent drives they may come back.
+        let beyond = self.beyond_repair(&of, &columns);
+        healed.lost = beyond.len() as u64;
+        let listed = volume.lost.borrow().contains(&stripe);
+        if listed != !beyond.is_empty() {
+            self.record_lost(&of, beyond).await?;
+            if !listed {
+                self.alarm(
+                    AlarmKind::StripeLost,
+                    Severity::Critical,
+                    None,
+                    format!(
+                        "volume '{}': stripe {stripe} at offset {} is lost in part: too many of its strips are damaged; \
+                         restore the range from elsewhere",
+                        volume.name(),
+                        stripe * volume.shape.data()
+                    ),
+                );
+            }
+        }
+        if columns.repair.is_empty() {
+            return Ok(healed);
+        }
+        healed.repaired = self.rewrite(&of, columns, priority).await;
+        add(&self.count.repaired, healed.repaired);
+        if healed.repaired < healed.bad {
+            tracing::warn!(volume = %key.volume, stripe, "not all damaged units could be written again");
+        }
+        Ok(healed)
+    }
+
+    /// Invariant 14: where every unit verified, encoding the data again gives the parity.
+    fn check_parity(&self, of: &Stripe, columns: &Columns) {
+        let shape = &of.shape;
+        if !columns.lost.is_empty() || self.io.lacks(crate::mutation::Mutation::ReadDigest) {
+            return;
+        }
+        let strips: Vec<&[u8]> = columns.strips.iter().flatten().map(|buffer| &buffer[..]).collect();
+        if strips.len() != shape.width() {
+            return;
+        }
+        let mut parity: Vec<Buffer> = (0..shape.m).map(|_| Buffer::zeroed(strips[0].len())).collect();
+        let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|buffer| &mut buffer[..]).collect();
+        shape.coder.encode(&strips[..shape.k], &mut outputs);
+        for (made, stored) in parity.iter().zip(&strips[shape.k..]) {
+            assert!(&made[..] == *stored, "invariant 14: the parity of {} is not that of its data", of.slot);
+        }
+    }
+
+    /// Strips with lost units, where waiting for drives will not help: each lost unit was given up before, or fails
+    /// although every drive of the stripe that could still come back is there.
+    fn beyond_repair(&self, of: &Stripe, columns: &Columns) -> Strips {
+        let absent = (0..of.shape.width()).any(|strip| {
+            let drive = of.places[strip].cell.drive;
+            self.drives.index(drive).is_none() && self.drive_state(drive).votes()
+        });
+        let given_up = |strip: usize, unit: usize| of.digest(strip, unit) == crate::volumes::entry::LOST;
+        let lost = columns.lost.iter().filter(|(strip, unit)| !absent || given_up(*strip, *unit));
+        Strips::of(lost.map(|(strip, _)| *strip))
+    }
+
+    pub async fn record_lost(&self, of: &Stripe, strips: Strips) -> Result<(), ArrayError> {
+        let mask = strips.iter().fold(0, |mask, strip| mask | 1 << strip);
+        let record = Record::Lost {
+            volume: of.volume,
+            stripe: of.stripe,
+            slot: of.slot,
+            generation: of.generation,
+            strips: mask,
+        };
+        self.record(record, Purpose::Inside).await.map(drop)
+    }
+
+    /// Writes reconstructed units over bad ones and reads them again. Answers how many verify now.
+    async fn rewrite(&self, of: &Stripe, columns: Columns, priority: Priority) -> u64 {
+        let size = of.shape.unit_bytes;
+        let mut bad: Vec<Vec<usize>> = vec![Vec::new(); of.shape.width()];
+        for (strip, unit) in &columns.repair {
+            bad[*strip].push(*unit);
+        }
+        let mut writes = Vec::new();
+        for (strip, buffer) in columns.strips.into_iter().enumerate() {
+            let Some(buffer) = buffer.filter(|_| !bad[strip].is_empty()) else { continue };
+            let data = buffer.freeze();
+            for run in runs(bad[strip].iter().copied()) {
+                let from = (run.start - columns.units.start) * size;
+                let piece = data.slice(from..from + run.len() * size);
+                writes.push(StripWrite { strip, at: run.start * size, data: vec![piece] });
+            }
+        }
+        let touched = Strips::of(writes.iter().map(|write| write.strip));
+        let unwritten = self.write_strips(of, writes, priority).await;
+        let unflushed = self.flush_strips(of, touched.without(unwritten)).await;
+        let mut repaired = 0;
+        for strip in touched.without(unwritten).without(unflushed).iter() {
+            for run in runs(bad[strip].iter().copied()) {
+                let read = self.read_units(of, strip, run, priority).await;
+                let good = read.good.iter().filter(|good| **good).count() as u64;
+                repaired += good;
+                self.drives.change(of.places[strip].cell.drive, |seen| seen.repaired += good);
+            }
+        }
+        repaired
+    }
+}

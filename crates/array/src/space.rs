@@ -1,0 +1,237 @@
+//! Room for stripes: which slots of which rows may be written next, and what is promised.
+//!
+//! The slot table is the truth; here are only counts and what is on its way. A slot is *used* while its entry is mapped,
+//! *held* while a writer has claimed it or while the record that freed it is not yet durable, and free otherwise.
+//! Promises: a dirty stripe without a slot has one reserved in its class, and a fully allocated volume has one reserved
+//! for every stripe it has not written, so that nothing acknowledged can lack a place.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use crate::layout::{Layout, Row, RowClass};
+use crate::place::{RowId, SlotId};
+
+/// Counts of one row.
+#[derive(Clone, Debug)]
+struct RowUse {
+    class: RowClass,
+    slots: u32,
+    used: u32,
+    held: BTreeSet<u32>,
+    /// Where the search for a free slot goes on.
+    cursor: u32,
+    /// A replacement is being released: takes no new stripes now.
+    frozen: bool,
+    /// `used` differs from what the row table says.
+    changed: bool,
+}
+
+impl RowUse {
+    fn free(&self) -> i64 {
+        i64::from(self.slots) - i64::from(self.used) - self.held.len() as i64
+    }
+}
+
+/// Counts of one class.
+#[derive(Default)]
+struct ClassUse {
+    rows: BTreeSet<RowId>,
+    /// Rows with a free slot.
+    open: BTreeSet<RowId>,
+    /// Free slots of all rows; for an instant below zero while a claim turns into a stripe.
+    free: i64,
+    reserved: u64,
+    /// The row asked last; the next stripe goes to the next row.
+    rotor: RowId,
+}
+
+pub struct Space {
+    pub layout: Rc<RefCell<Layout>>,
+    rows: RefCell<BTreeMap<RowId, RowUse>>,
+    classes: RefCell<BTreeMap<RowClass, ClassUse>>,
+    /// Every generation given out is above this when a row number is used again.
+    pub generation_floor: Cell<u64>,
+    pub generation_high: Cell<u64>,
+}
+
+impl Space {
+    pub fn new(layout: Rc<RefCell<Layout>>) -> Space {
+        Space {
+            layout,
+            rows: RefCell::default(),
+            classes: RefCell::default(),
+            generation_floor: Cell::new(0),
+            generation_high: Cell::new(0),
+        }
+    }
+
+    /// A row exists now, with so many slots mapped.
+    pub fn add_row(&self, row: &Row, used: u32) {
+        let slots = self.layout.borrow().slots_per_row(row.class);
+        assert!(used <= slots, "row {} has {slots} slots and {used} stripes", row.id.0);
+        let mut classes = self.classes.borrow_mut();
+        let class = classes.entry(row.class).or_default();
+        assert!(class.rows.insert(row.id), "row {} exists already", row.id.0);
+        class.free += i64::from(slots - used);
+        if used < slots {
+            class.open.insert(row.id);
+        }
+        let held = BTreeSet::new();
+        let row_use = RowUse { class: row.class, slots, used, held, cursor: 0, frozen: false, changed: true };
+        self.rows.borrow_mut().insert(row.id, row_use);
+    }
+
+    pub fn remove_row(&self, row: RowId) {
+        if let Some(gone) = self.rows.borrow_mut().remove(&row)
+            && let Some(class) = self.classes.borrow_mut().get_mut(&gone.class)
+        {
+            class.rows.remove(&row);
+            class.open.remove(&row);
+            class.free -= gone.free();
+        }
+    }
+
+    pub fn row_class(&self, row: RowId) -> Option<RowClass> {
+        self.rows.borrow().get(&row).map(|row| row.class)
+    }
+
+    pub fn slots(&self, row: RowId) -> u32 {
+        self.rows.borrow().get(&row).map_or(0, |row| row.slots)
+    }
+
+    pub fn used(&self, row: RowId) -> u32 {
+        self.rows.borrow().get(&row).map_or(0, |row| row.used)
+    }
+
+    /// Rows without a stripe, claim or pending release: may be given back.
+    pub fn empty_rows(&self) -> Vec<RowId> {
+        let rows = self.rows.borrow();
+        rows.iter().filter(|(_, row)| row.used == 0 && row.held.is_empty()).map(|(id, _)| *id).collect()
+    }
+
+    pub fn is_empty(&self, row: RowId) -> bool {
+        self.rows.borrow().get(&row).is_some_and(|row| row.used == 0 && row.held.is_empty())
+    }
+
+    /// Slots of the class that are free, promised ones included.
+    pub fn free(&self, class: RowClass) -> u64 {
+        self.classes.borrow().get(&class).map_or(0, |class| class.free.max(0) as u64)
+    }
+
+    /// Changes a row's counts and carries the difference into its class.
+    fn change<R>(&self, id: RowId, with: impl FnOnce(&mut RowUse) -> R) -> Option<R> {
+        let mut rows = self.rows.borrow_mut();
+        let row = rows.get_mut(&id)?;
+        let before = row.free();
+        let result = with(row);
+        let after = row.free();
+        if before != after
+            && let Some(class) = self.classes.borrow_mut().get_mut(&row.class)
+        {
+            class.free += after - before;
+            if after > 0 {
+                class.open.insert(id);
+            } else {
+                class.open.remove(&id);
+            }
+        }
+        Some(result)
+    }
+
+    pub fn reserved(&self, class: RowClass) -> u64 {
+        self.classes.borrow().get(&class).map_or(0, |class| class.reserved)
+    }
+
+    /// Whether this many slots could be promised or claimed without breaking a promise.
+    pub fn unpromised(&self, class: RowClass) -> u64 {
+        self.free(class).saturating_sub(self.reserved(class))
+    }
+
+    pub fn promise(&self, class: RowClass, slots: u64) {
+        self.classes.borrow_mut().entry(class).or_default().reserved += slots;
+    }
+
+    pub fn release(&self, class: RowClass, slots: u64) {
+        let mut classes = self.classes.borrow_mut();
+        let class = classes.entry(class).or_default();
+        assert!(class.reserved >= slots, "more slots were released than were promised");
+        class.reserved -= slots;
+    }
+
+    /// A row with a free slot, and where to begin searching in it: rows take turns, so that a stream spreads.
+    pub fn next_row(&self, class: RowClass, spread: usize) -> Option<(RowId, u32)> {
+        let mut classes = self.classes.borrow_mut();
+        let class = classes.get_mut(&class)?;
+        let rows = self.rows.borrow();
+        let thawed = |id: &&RowId| rows.get(id).is_some_and(|row| !row.frozen);
+        let candidates: Vec<RowId> = class.open.iter().filter(thawed).copied().take(spread.max(1)).collect();
+        let row = *candidates.iter().find(|id| **id > class.rotor).or(candidates.first())?;
+        class.rotor = row;
+        Some((row, rows.get(&row).map_or(0, |row| row.cursor)))
+    }
+
+    /// Claims the slot unless somebody holds it.
+    pub fn hold(&self, slot: SlotId) -> bool {
+        let hold = |row: &mut RowUse| {
+            let claimed = row.held.insert(slot.index);
+            if claimed {
+                row.cursor = (slot.index + 1) % row.slots.max(1);
+            }
+            claimed
+        };
+        self.change(slot.row, hold).unwrap_or(false)
+    }
+
+    pub fn is_held(&self, slot: SlotId) -> bool {
+        self.rows.borrow().get(&slot.row).is_some_and(|row| row.held.contains(&slot.index))
+    }
+
+    /// The claim ends: the slot was mapped, or nothing came of it, or the record that freed it is durable.
+    pub fn let_go(&self, slot: SlotId) {
+        self.change(slot.row, |row| row.held.remove(&slot.index));
+    }
+
+    /// The slot's entry became mapped or free.
+    pub fn count(&self, slot: SlotId, mapped: bool) {
+        self.change(slot.row, |row| {
+            row.used = if mapped { row.used + 1 } else { row.used.saturating_sub(1) };
+            row.changed = true;
+            assert!(row.used <= row.slots, "a row cannot hold more stripes than slots");
+        });
+    }
+
+    /// Keeps new stripes out of a row for a moment.
+    pub fn freeze(&self, row: RowId, frozen: bool) {
+        if let Some(row) = self.rows.borrow_mut().get_mut(&row) {
+            row.frozen = frozen;
+        }
+    }
+
+    pub fn is_frozen(&self, row: RowId) -> bool {
+        self.rows.borrow().get(&row).is_some_and(|row| row.frozen)
+    }
+
+    /// Whether any slot of the row is claimed or waits for its release.
+    pub fn is_held_any(&self, row: RowId) -> bool {
+        self.rows.borrow().get(&row).is_some_and(|row| !row.held.is_empty())
+    }
+
+    /// Marks the row's record as different from what its page says.
+    pub fn touch(&self, row: RowId) {
+        if let Some(row) = self.rows.borrow_mut().get_mut(&row) {
+            row.changed = true;
+        }
+    }
+
+    /// Rows whose count the row table does not have yet.
+    pub fn changed(&self) -> Vec<RowId> {
+        self.rows.borrow().iter().filter(|(_, row)| row.changed).map(|(id, _)| *id).collect()
+    }
+
+    pub fn saved(&self, row: RowId) {
+        if let Some(row) = self.rows.borrow_mut().get_mut(&row) {
+            row.changed = false;
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What a pool shows of itself.
+
+use stele_ground::Bytes;
+
+use crate::engine::Engine;
+use crate::host::Serving;
+use crate::label::DriveState;
+use crate::place::DriveNumber;
+use crate::{DriveHealth, DriveStatus, PoolStatus};
+
+/// A drive with so many errors is suspect.
+const SUSPECT_ERRORS: u64 = 3;
+
+impl Serving {
+    pub fn status(&self) -> PoolStatus {
+        let engine = &self.engine;
+        let now = engine.io.now();
+        let configuration = engine.drives.labels.configuration().clone();
+        let mut drives: Vec<DriveStatus> =
+            (0..configuration.drives.len()).map(|at| drive_status(engine, DriveNumber(at as u16))).collect();
+        for rejected in self.rejected.borrow().iter() {
+            drives.push(DriveStatus {
+                index: u32::MAX,
+                identity: stele_ground::DriveId::default(),
+                name: rejected.name.clone(),
+                enclosure: rejected.enclosure,
+                health: rejected.health,
+                size: rejected.size,
+                used: Bytes(0),
+                read_errors: 0,
+                write_errors: 0,
+                digest_errors: 0,
+                repaired: 0,
+                note: rejected.note.clone(),
+            });
+        }
+        let layout = engine.space.layout.borrow();
+        let (mut raw, mut used, mut spare) = (0, 0, 0);
+        for at in 0..configuration.drives.len() {
+            let units = layout.units(DriveNumber(at as u16));
+            raw += u64::from(units.total);
+            used += u64::from(units.used);
+            spare += u64::from(units.reserved);
+        }
+        let replaced = layout.rows().flat_map(|row| &row.members).filter(|member| member.replacement.is_some()).count();
+        let unit = configuration.unit_size.0;
+        let count = &engine.count;
+        PoolStatus {
+            pool: configuration.pool,
+            name: configuration.name.clone(),
+            epoch: configuration.epoch,
+            read_only: engine.read_only.get(),
+            drives,
+            raw: Bytes(raw * unit),
+            used: Bytes(used * unit),
+            spare: Bytes(spare * unit),
+            spare_used: Bytes(replaced as u64 * unit),
+            log_used: engine.log.used(),
+            log_size: engine.log.size(),
+            dirty: Bytes(engine.cache.borrow().dirty_bytes()),
+            rebuild: engine.rebuild.get().map(|work| work.progress(now)),
+            copy_back: engine.copy_back.get().map(|work| work.progress(now)),
+            scrub: engine.scrub.get().map(|work| work.progress(now)),
+            scrubs_finished: count.scrubs.get(),
+            scrub_damage_found: count.scrub_found.get(),
+            scrub_damage_repaired: count.scrub_repaired.get(),
+            lost_stripes: engine.lost_slots.borrow().iter().flatten().count() as u64,
+            rebuilt: count.rebuilt.get(),
+            repaired: count.repaired.get(),
+            counters: counters(engine),
+        }
+    }
+}
+
+fn drive_status(engine: &Engine, drive: DriveNumber) -> DriveStatus {
+    let configuration = engine.drives.labels.configuration();
+    let entry = &configuration.drives[usize::from(drive.0)];
+    let seen = engine.drives.seen(drive);
+    let index = engine.drives.index(drive);
+    let errors = seen.read_errors + seen.write_errors + seen.digest_errors;
+    let health = match (entry.state, index) {
+        (DriveState::Failed | DriveState::Retired, _) => DriveHealth::Failed,
+        (_, None) => DriveHealth::Missing,
+        (DriveState::Filling, _) => DriveHealth::Stale,
+        _ if seen.stale => DriveHealth::Stale,
+        _ if errors >= SUSPECT_ERRORS => DriveHealth::Suspect,
+        _ => DriveHealth::Healthy,
+    };
+    let units = engine.space.layout.borrow().units(drive);
+    DriveStatus {
+        index: u32::from(drive.0),
+        identity: entry.identity,
+        name: seen.name,
+        enclosure: entry.enclosure,
+        health,
+        size: entry.size,
+        used: Bytes(u64::from(units.used) * configuration.unit_size.0),
+        read_errors: seen.read_errors,
+        write_errors: seen.write_errors,
+        digest_errors: seen.digest_errors,
+        repaired: seen.repaired,
+        note: seen.note,
+    }
+}
+
+fn counters(engine: &Engine) -> Vec<(&'static str, u64)> {
+    let count = &engine.count;
+    let log = engine.log.counters();
+    let table = engine.table.counters();
+    let (mut flushes, mut drive_reads, mut drive_writes, mut read_bytes, mut written_bytes) = (0, 0, 0, 0, 0);
+    for index in 0..engine.io.drives() {
+        let drive = engine.io.counters(index);
+        flushes += drive.flushes;
+        drive_reads += drive.reads;
+        drive_writes += drive.writes;
+        read_bytes += drive.read_bytes;
+        written_bytes += drive.written_bytes;
+    }
+    let cache = engine.cache.borrow();
+    vec![
+        ("reads", count.reads.get()),
+        ("writes", count.writes.get()),
+        ("read bytes", count.read_bytes.get()),
+        ("written bytes", count.written_bytes.get()),
+        ("cache hits", count.cache_hits.get()),
+        ("cache misses", count.cache_misses.get()),
+        ("cached bytes", cache.clean_bytes()),
+        ("dirty stripes", cache.dirty_stripes() as u64),
+        ("bytes copied", count.copied.get()),
+        ("full stripes", count.full_stripes.get()),
+        ("destages", count.destages.get()),
+        ("destaged blocks", count.destaged_blocks.get()),
+        ("read retries", count.retries.get()),
+        ("reconstructed units", count.reconstructed.get()),
+        ("log groups", log.groups),
+        ("log records", log.records),
+        ("log bytes", log.bytes),
+        ("log epoch changes", log.epoch_changes),
+        ("table page reads", table.page_reads),
+        ("table page writes", table.page_writes),
+        ("table pages", table.pages),
+        ("table pages repaired", table.repaired),
+        ("checkpoints", table.checkpoints),
+        ("drive reads", drive_reads),
+        ("drive writes", drive_writes),
+        ("drive read bytes", read_bytes),
+        ("drive written bytes", written_bytes),
+        ("flushes", flushes),
+    ]
+}

@@ -1,0 +1,304 @@
+//! One stripe in its slot: where its strips lie, and reading, verifying, reconstructing and writing their units.
+//!
+//! A [`Stripe`] is a picture of the slot's entry at one moment. Whoever reads through it without holding the stripe's lock
+//! must be ready for a mismatch that is no damage, and look again under the lock. Nothing leaves this file unverified:
+//! bytes that fail their digest are treated as absent, and what is reconstructed is compared with its digest too.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use stele_codes::Strips;
+use stele_ground::VolumeId;
+use stele_media::{Buffer, MediaError, MediaFault, Priority, Shared};
+
+use crate::engine::Engine;
+use crate::mutation::Mutation;
+use crate::place::{Cell, SlotId};
+use crate::sync::join_all;
+use crate::volumes::entry::{self, Binding, LOST, ZERO};
+use crate::volumes::shape::Shape;
+
+/// A strip's cell, and the byte offset on its drive where the strip begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub cell: Cell,
+    pub at: u64,
+}
+
+/// A slot as its entry describes it.
+#[derive(Clone, Debug)]
+pub struct Stripe {
+    pub volume: VolumeId,
+    pub stripe: u64,
+    pub slot: SlotId,
+    pub generation: u64,
+    pub shape: Rc<Shape>,
+    pub places: Vec<Place>,
+    pub digests: Vec<u32>,
+    pub binding: Binding,
+}
+
+/// Units of one strip as a drive gave them: which of them verify.
+pub struct Units {
+    pub buffer: Buffer,
+    pub good: Vec<bool>,
+    /// The drive could be asked, so that what is bad can be put right in place.
+    pub reachable: bool,
+}
+
+/// Verified units of several strips over one range of units.
+pub struct Columns {
+    pub units: Range<usize>,
+    /// One per strip; none where it was not wanted.
+    pub strips: Vec<Option<Buffer>>,
+    /// Units that were bad although their drive answered, with strip and unit: to be repaired.
+    pub repair: Vec<(usize, usize)>,
+    /// Units of wanted strips that cannot be had: too few others verify, or they were lost before.
+    pub lost: Vec<(usize, usize)>,
+}
+
+impl Stripe {
+    pub fn digest(&self, strip: usize, unit: usize) -> u32 {
+        self.digests[self.shape.digest_index(strip, unit)]
+    }
+
+    fn check(&self, engine: &Engine, strip: usize, unit: usize, data: &[u8]) -> bool {
+        engine.io.lacks(Mutation::ReadDigest) || self.binding.digest(strip, unit, data) == self.digest(strip, unit)
+    }
+
+    /// Whether every unit in the range reads as zeros without asking a drive (never written, or lost).
+    fn is_blank(&self, strip: usize, units: Range<usize>) -> bool {
+        units.into_iter().all(|unit| self.digest(strip, unit) <= ZERO)
+    }
+
+    /// The strips whose drives can be asked now.
+    pub fn reachable(&self, engine: &Engine) -> Strips {
+        Strips::of(
+            (0..self.shape.width()).filter(|&strip| engine.drives.index(self.places[strip].cell.drive).is_some()),
+        )
+    }
+}
+
+impl Engine {
+    /// Reads units of one strip and says which verify.
+    pub async fn read_units(&self, of: &Stripe, strip: usize, units: Range<usize>, priority: Priority) -> Units {
+        let shape = &of.shape;
+        let bytes = shape.bytes_of(units.clone());
+        let drive = of.places[strip].cell.drive;
+        let index = self.drives.index(drive);
+        if of.is_blank(strip, units.clone()) {
+            return Units {
+                buffer: Buffer::zeroed(bytes.len()),
+                good: vec![true; units.len()],
+                reachable: index.is_some(),
+            };
+        }
+        let Some(index) = index else {
+            let good = units.map(|unit| of.digest(strip, unit) <= ZERO).collect();
+            return Units { buffer: Buffer::zeroed(bytes.len()), good, reachable: false };
+        };
+        let at = of.places[strip].at + bytes.start as u64;
+        let read = match self.io.read(index, at, bytes.len(), priority).await {
+            // Passing failures are asked once more.
+            Err(MediaError { fault: MediaFault::Retry, .. }) => self.io.read(index, at, bytes.len(), priority).await,
+            other => other,
+        };
+        let mut buffer = match read {
+            Ok(buffer) => buffer,
+            Err(error) => {
+                self.drives.note_read_error(drive, &error);
+                let reachable = error.fault != MediaFault::Gone;
+                if !reachable {
+                    self.drive_gone(index);
+                }
+                // A unit of a long range may still be readable by itself.
+                if reachable && units.len() > 1 {
+                    return self.read_units_singly(of, strip, units, priority).await;
+                }
+                let good = units.map(|unit| of.digest(strip, unit) <= ZERO).collect();
+                return Units { buffer: Buffer::zeroed(bytes.len()), good, reachable };
+            }
+        };
+        let good = self.verify(of, strip, units, &mut buffer);
+        Units { buffer, good, reachable: true }
+    }
+
+    fn verify(&self, of: &Stripe, strip: usize, units: Range<usize>, buffer: &mut [u8]) -> Vec<bool> {
+        let size = of.shape.unit_bytes;
+        units
+            .zip(buffer.chunks_mut(size))
+            .map(|(unit, data)| {
+                if of.digest(strip, unit) <= ZERO {
+                    data.fill(0);
+                    return true;
+                }
+                of.check(self, strip, unit, data)
+            })
+            .collect()
+    }
+
+    async fn read_units_singly(&self, of: &Stripe, strip: usize, units: Range<usize>, priority: Priority) -> Units {
+        let size = of.shape.unit_bytes;
+        let mut whole = Units { buffer: Buffer::zeroed(units.len() * size), good: Vec::new(), reachable: true };
+        for (place, unit) in units.enumerate() {
+            let Some(index) = self.drives.index(of.places[strip].cell.drive) else {
+                whole.good.push(of.digest(strip, unit) <= ZERO);
+                continue;
+            };
+            if of.digest(strip, unit) <= ZERO {
+                whole.good.push(true);
+                continue;
+            }
+            let at = of.places[strip].at + (unit * size) as u64;
+            let good = match self.io.read(index, at, size, priority).await {
+                Ok(data) => {
+                    whole.buffer[place * size..][..size].copy_from_slice(&data);
+                    of.check(self, strip, unit, &data)
+                }
+                Err(_) => false,
+            };
+            whole.good.push(good);
+        }
+        whole
+    }
+
+    /// Verified units of the `wanted` strips over one range, reconstructing what is absent or bad. The stripe's lock must
+    /// be held (shared will do), or a destage under way would look like damage.
+    pub async fn read_columns(&self, of: &Stripe, wanted: Strips, units: Range<usize>, priority: Priority) -> Columns {
+        let width = of.shape.width();
+        let mut read: Vec<Option<Units>> = (0..width).map(|_| None).collect();
+        let first: Vec<usize> = wanted.iter().collect();
+        self.read_strips(of, &first, units.clone(), priority, &mut read).await;
+        let all_good = |read: &[Option<Units>]| {
+            wanted.iter().all(|strip| read[strip].as_ref().is_some_and(|units| units.good.iter().all(|good| *good)))
+        };
+        if !all_good(&read) {
+            let others: Vec<usize> = (0..width).filter(|&strip| !wanted.contains(strip)).collect();
+            self.read_strips(of, &others, units.clone(), priority, &mut read).await;
+        }
+        self.complete_columns(of, wanted, units, read)
+    }
+
+    async fn read_strips(
+        &self,
+        of: &Stripe,
+        strips: &[usize],
+        units: Range<usize>,
+        priority: Priority,
+        read: &mut [Option<Units>],
+    ) {
+        let results = join_all(strips.iter().map(|&strip| self.read_units(of, strip, units.clone(), priority))).await;
+        for (&strip, result) in strips.iter().zip(results) {
+            read[strip] = Some(result);
+        }
+    }
+
+    /// Reconstructs, unit by unit, what of the wanted strips does not verify.
+    fn complete_columns(
+        &self,
+        of: &Stripe,
+        wanted: Strips,
+        units: Range<usize>,
+        mut read: Vec<Option<Units>>,
+    ) -> Columns {
+        let shape = &of.shape;
+        let size = shape.unit_bytes;
+        let mut columns = Columns { units: units.clone(), strips: Vec::new(), repair: Vec::new(), lost: Vec::new() };
+        for (place, unit) in units.enumerate() {
+            let good =
+                |read: &[Option<Units>], strip: usize| read[strip].as_ref().is_some_and(|units| units.good[place]);
+            for (strip, units) in read.iter().enumerate() {
+                if units.as_ref().is_some_and(|units| units.reachable && !units.good[place]) {
+                    columns.repair.push((strip, unit));
+                }
+            }
+            for strip in wanted.iter().filter(|&strip| of.digest(strip, unit) == LOST) {
+                columns.lost.push((strip, unit));
+            }
+            let absent = Strips::of(wanted.iter().filter(|&strip| !good(&read, strip)));
+            if absent.is_empty() {
+                continue;
+            }
+            let mut made: Vec<Vec<u8>> = absent.iter().map(|_| vec![0; size]).collect();
+            let given: Vec<Option<&[u8]>> = (0..shape.width())
+                .map(|strip| {
+                    let units = read[strip].as_ref().filter(|units| units.good[place])?;
+                    Some(&units.buffer[place * size..][..size])
+                })
+                .collect();
+            let mut outputs: Vec<&mut [u8]> = made.iter_mut().map(Vec::as_mut_slice).collect();
+            let possible = shape.coder.reconstruct(&given, absent, &mut outputs);
+            for (strip, data) in absent.iter().zip(&made) {
+                // Invariant 3: what was computed counts only if it is what was stored.
+                if !possible || !of.check(self, strip, unit, data) {
+                    columns.lost.push((strip, unit));
+                } else if let Some(units) = &mut read[strip] {
+                    units.buffer[place * size..][..size].copy_from_slice(data);
+                    self.count.reconstructed.set(self.count.reconstructed.get() + 1);
+                }
+            }
+        }
+        columns.strips = read
+            .into_iter()
+            .enumerate()
+            .map(|(strip, units)| units.filter(|_| wanted.contains(strip)).map(|units| units.buffer))
+            .collect();
+        columns.repair.retain(|(strip, unit)| !columns.lost.contains(&(*strip, *unit)));
+        columns
+    }
+
+    /// Writes pieces of strips, all at once. Answers which strips did not take them; nothing is durable yet.
+    pub async fn write_strips(&self, of: &Stripe, pieces: Vec<StripWrite>, priority: Priority) -> Strips {
+        let writes = pieces.into_iter().map(|piece| async move {
+            let place = of.places[piece.strip];
+            let Some(index) = self.drives.index(place.cell.drive) else { return Some(piece.strip) };
+            let at = place.at + piece.at as u64;
+            let mut result = self.io.write(index, at, piece.data.clone(), priority).await;
+            if matches!(&result, Err(error) if error.fault == MediaFault::Retry) {
+                result = self.io.write(index, at, piece.data, priority).await;
+            }
+            match result {
+                Ok(()) => None,
+                Err(error) => {
+                    self.note_write_error(index, &error);
+                    Some(piece.strip)
+                }
+            }
+        });
+        Strips::of(join_all(writes).await.into_iter().flatten())
+    }
+
+    /// Makes what was written to the strips durable. Answers which strips' drives did not confirm.
+    pub async fn flush_strips(&self, of: &Stripe, strips: Strips) -> Strips {
+        let flushes = strips.iter().map(|strip| async move {
+            let index = self.drives.index(of.places[strip].cell.drive)?;
+            Some((strip, index, self.io.flush(index).await))
+        });
+        let mut failed = strips;
+        for (strip, index, result) in join_all(flushes).await.into_iter().flatten() {
+            match result {
+                Ok(()) => failed = failed.without(Strips::of([strip])),
+                Err(error) => self.note_write_error(index, &error),
+            }
+        }
+        failed
+    }
+}
+
+/// Bytes for a strip, from an offset within it.
+#[derive(Clone, Debug)]
+pub struct StripWrite {
+    pub strip: usize,
+    pub at: usize,
+    pub data: Vec<Shared>,
+}
+
+/// The digests of whole strips given as pieces of whole units.
+pub fn digests_of(binding: Binding, shape: &Shape, strip: usize, data: &[u8]) -> Vec<u32> {
+    data.chunks(shape.unit_bytes).enumerate().map(|(unit, data)| binding.digest(strip, unit, data)).collect()
+}
+
+/// The entry module's sentinel, spelled where parity of blank columns is decided.
+pub fn is_blank(digest: u32) -> bool {
+    digest == entry::ZERO
+}

@@ -1,0 +1,106 @@
+//! A slot's entry in the slot table: who lives there, under which generation, and the digest of every unit.
+//! Entries of a row have one size; none crosses a page. FORMAT/slots.md has the bytes.
+//!
+//! Two digests are set aside: [`ZERO`] says that the unit reads as zeros and nothing is on its drive; [`LOST`] that its
+//! content is gone and stands as zeros in the parity, and that no read may return it. A computed digest is never one of them.
+
+use stele_ground::digest;
+
+use super::shape::Shape;
+use crate::place::SlotId;
+
+/// The unit's content is lost.
+pub const LOST: u32 = 0;
+/// The unit reads as zeros and was never written.
+pub const ZERO: u32 = 1;
+
+const HEADER: usize = 40;
+
+/// What an entry says besides its digests.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Head {
+    /// Stripes that refer to the slot; 0: free.
+    pub references: u32,
+    pub volume: u32,
+    pub stripe: u64,
+    /// Grows with every allocation of the slot and never falls.
+    pub generation: u64,
+    /// Bit n: strip n lives in the row member's replacement cell.
+    pub exceptions: u32,
+}
+
+impl Head {
+    pub fn is_free(&self) -> bool {
+        self.references == 0
+    }
+}
+
+/// Bytes of an entry.
+pub fn size(shape: &Shape) -> usize {
+    HEADER + (4 * shape.digests()).next_multiple_of(8)
+}
+
+/// The page number within the row's table, and the offset in the page, of an entry.
+pub fn locate(shape: &Shape, index: u32) -> (u32, usize) {
+    let size = size(shape);
+    let per_page = (crate::table::PAGE / size) as u32;
+    (index / per_page, (index % per_page) as usize * size)
+}
+
+/// Pages that the entries of a row of `slots` slots take.
+pub fn pages(shape: &Shape, slots: u32) -> u32 {
+    let per_page = (crate::table::PAGE / size(shape)) as u32;
+    slots.div_ceil(per_page)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).and_then(|field| field.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    bytes.get(at..at + 8).and_then(|field| field.try_into().ok()).map_or(0, u64::from_le_bytes)
+}
+
+pub fn head(page: &[u8], at: usize) -> Head {
+    Head {
+        references: u32_at(page, at),
+        volume: u32_at(page, at + 4),
+        stripe: u64_at(page, at + 8),
+        generation: u64_at(page, at + 16),
+        exceptions: u32_at(page, at + 24),
+    }
+}
+
+pub fn set_head(page: &mut [u8], at: usize, head: &Head) {
+    page[at..at + 4].copy_from_slice(&head.references.to_le_bytes());
+    page[at + 4..at + 8].copy_from_slice(&head.volume.to_le_bytes());
+    page[at + 8..at + 16].copy_from_slice(&head.stripe.to_le_bytes());
+    page[at + 16..at + 24].copy_from_slice(&head.generation.to_le_bytes());
+    page[at + 24..at + 28].copy_from_slice(&head.exceptions.to_le_bytes());
+}
+
+pub fn digest(page: &[u8], at: usize, index: usize) -> u32 {
+    u32_at(page, at + HEADER + 4 * index)
+}
+
+pub fn set_digest(page: &mut [u8], at: usize, index: usize, digest: u32) {
+    let at = at + HEADER + 4 * index;
+    page[at..at + 4].copy_from_slice(&digest.to_le_bytes());
+}
+
+/// What the digests of a slot are bound to besides the unit's place in it.
+#[derive(Clone, Copy, Debug)]
+pub struct Binding(u64);
+
+impl Binding {
+    pub fn new(pool: u64, slot: SlotId, generation: u64) -> Binding {
+        Binding(digest::context(digest::context(pool, slot.packed()), generation))
+    }
+
+    /// The digest of one unit's bytes in its place.
+    pub fn digest(self, strip: usize, unit: usize, data: &[u8]) -> u32 {
+        let place = (strip as u64) << 32 | unit as u64;
+        // Two values have other meanings; one more pair that collides in 2^32 costs nothing.
+        digest::bound(data, digest::context(self.0, place)).max(ZERO + 1)
+    }
+}

@@ -1,0 +1,511 @@
+//! Writes of hosts. Small ones are appended to the log and acknowledged when durable there; whole (or mostly whole)
+//! stripes go to a free slot, are flushed, and acknowledged when their mapping is durable in the log.
+//!
+//! Before anything is promised there is room for it: log space for the record and for the destage it will need, and a
+//! slot for a stripe that has none.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use stele_codes::Strips;
+use stele_ground::BLOCK;
+use stele_media::{Buffer, Priority, Shared};
+
+use crate::apply::Pages;
+use crate::cache::{BlockKey, StripeKey};
+use crate::claim::Claim;
+use crate::engine::{Engine, add};
+use crate::log::{Purpose, Reservation};
+use crate::mutation::Mutation;
+use crate::place::{Lsn, SlotId};
+use crate::records::Record;
+use crate::stripe::{StripWrite, digests_of};
+use crate::sync::join_all;
+use crate::volumes::Volume;
+use crate::volumes::map::{self, Home};
+use crate::volumes::shape::Shape;
+use crate::{ArrayError, WriteMode};
+
+/// Bytes of one Write record at most.
+const WRITE_MAX: usize = 256 << 10;
+
+/// A shared block of zeros.
+pub fn zero_block() -> Shared {
+    thread_local! {
+        static ZEROS: RefCell<Shared> = RefCell::new(Buffer::zeroed(BLOCK).freeze());
+    }
+    ZEROS.with_borrow(Shared::clone)
+}
+
+/// `length` bytes from `from` on, sharing the pieces' memory.
+pub fn slice_of(pieces: &[Shared], from: usize, length: usize) -> Vec<Shared> {
+    let mut out = Vec::new();
+    let (mut skip, mut left) = (from, length);
+    for piece in pieces {
+        if skip >= piece.len() {
+            skip -= piece.len();
+            continue;
+        }
+        let take = (piece.len() - skip).min(left);
+        if take > 0 {
+            out.push(piece.slice(skip..skip + take));
+        }
+        skip = 0;
+        left -= take;
+        if left == 0 {
+            break;
+        }
+    }
+    out
+}
+
+/// One stretch of shared memory with the pieces' bytes: the piece itself where it is one, else a copy.
+pub fn contiguous(mut pieces: Vec<Shared>) -> Shared {
+    if pieces.len() == 1
+        && let Some(piece) = pieces.pop()
+    {
+        return piece;
+    }
+    let mut buffer = Buffer::zeroed(pieces.iter().map(Shared::len).sum());
+    let mut at = 0;
+    for piece in &pieces {
+        buffer[at..at + piece.len()].copy_from_slice(piece);
+        at += piece.len();
+    }
+    buffer.freeze()
+}
+
+impl Engine {
+    /// Log space that the destage of so many dirty blocks of one stripe may need at worst.
+    pub fn destage_cost(&self, shape: &Shape, blocks: usize) -> u64 {
+        let columns = blocks.min(shape.strip_blocks());
+        let images = if shape.code().is_mirror() { 0 } else { columns * shape.m * (BLOCK + 12) };
+        let listed = blocks * 12 * shape.width().min(1 + shape.m) + (blocks + columns * shape.m) * 12;
+        let redo = 64 + images + listed;
+        let map = 64 + 4 * shape.digests();
+        self.log.cost_of(redo.max(map)) + self.log.cost_of(64)
+    }
+
+    /// Writes; the range was checked against the volume's size. Answers when durable as the volume's mode says.
+    pub async fn write_host(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        at: u64,
+        data: Vec<Shared>,
+    ) -> Result<(), ArrayError> {
+        self.check_writable()?;
+        let length: usize = data.iter().map(Shared::len).sum();
+        let stripe_bytes = volume.shape.data();
+        let mut parts = Vec::new();
+        let (mut here, mut done) = (at, 0usize);
+        while done < length {
+            let inside = here % stripe_bytes;
+            let take = ((stripe_bytes - inside) as usize).min(length - done);
+            parts.push((here, slice_of(&data, done, take), take));
+            here += take as u64;
+            done += take;
+        }
+        drop(data);
+        let writes = parts.into_iter().map(|(at, data, length)| self.write_part(volume, at, data, length));
+        join_all(writes).await.into_iter().collect()
+    }
+
+    /// A part within one stripe.
+    async fn write_part(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        at: u64,
+        data: Vec<Shared>,
+        length: usize,
+    ) -> Result<(), ArrayError> {
+        let stripe_bytes = volume.shape.data();
+        let (stripe, inside) = (at / stripe_bytes, (at % stripe_bytes) as usize);
+        // Where the volume ends within its last stripe, that end counts as the stripe's.
+        let whole = stripe_bytes.min(volume.size() - stripe * stripe_bytes) as usize;
+        let aligned = inside.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK);
+        if aligned && (length == whole || (length * 2 >= whole && length >= 32 * BLOCK)) {
+            // The data is durable in its slot, and the mapping in the log, when this answers true.
+            if self.write_stripe(volume, stripe, inside, &data, length).await? {
+                return Ok(());
+            }
+        }
+        let newest = self.write_small(volume, at, data, length).await?;
+        match volume.mode() {
+            WriteMode::Volatile => Ok(()),
+            // Durable in the log on all its members: the group's flushes are behind this.
+            WriteMode::WriteBack => self.log.durable(newest).await,
+            WriteMode::WriteThrough => {
+                self.log.durable(newest).await?;
+                // Destage answers after the strips' own flushes.
+                self.destage(volume, stripe).await
+            }
+        }
+    }
+
+    /// Through the log: copies the data once, appends it, and leaves it dirty. Answers the newest LSN.
+    async fn write_small(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        at: u64,
+        data: Vec<Shared>,
+        length: usize,
+    ) -> Result<Lsn, ArrayError> {
+        let block = BLOCK as u64;
+        if !at.is_multiple_of(block) || !length.is_multiple_of(BLOCK) {
+            return self.write_ragged(volume, at, data, length).await;
+        }
+        let mut newest = Lsn(0);
+        let mut copy = Buffer::zeroed(length);
+        let mut filled = 0;
+        for piece in &data {
+            copy[filled..filled + piece.len()].copy_from_slice(piece);
+            filled += piece.len();
+        }
+        add(&self.count.copied, 2 * length as u64);
+        drop(data);
+        let copy = copy.freeze();
+        for from in (0..length).step_by(WRITE_MAX) {
+            let piece = copy.slice(from..length.min(from + WRITE_MAX));
+            newest = self.append_write(volume, at + from as u64, piece).await?;
+        }
+        Ok(newest)
+    }
+
+    /// Appends whole blocks of one stripe to the log and the dirty cache.
+    async fn append_write(&self, volume: &Rc<Volume>, at: u64, data: Shared) -> Result<Lsn, ArrayError> {
+        let blocks = data.len() / BLOCK;
+        let record = Record::Write { volume: volume.id, at, data: vec![data] };
+        self.append_small(volume, at / volume.shape.data(), record, blocks).await
+    }
+
+    /// Appends a record that makes so many blocks of the stripe dirty, when there is room for it and all it entails.
+    pub async fn append_small(
+        &self,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        record: Record,
+        blocks: usize,
+    ) -> Result<Lsn, ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
+        self.wait_for_room(blocks * BLOCK).await?;
+        let cost = self.log.cost(&record) + self.destage_cost(&volume.shape, blocks);
+        let mut funds = self.log.reserve(cost, Purpose::Host).await?;
+        self.admit(volume, stripe).await?;
+        // One synchronous step: append, and dirty in the cache.
+        let lsn = self.append(&record, &Pages::default(), &mut funds);
+        self.fund_destage(volume, key, funds);
+        Ok(lsn)
+    }
+
+    /// Keeps log space for the stripe's destage, no more than it can need.
+    fn fund_destage(&self, volume: &Volume, key: StripeKey, mut funds: Reservation) {
+        let dirty = self.cache.borrow().dirty_count(key);
+        let need = self.destage_cost(&volume.shape, dirty);
+        let mut all = self.destage_funds.borrow_mut();
+        if let Some(held) = all.remove(&key) {
+            funds.merge(held);
+        }
+        if funds.bytes() > need {
+            drop(funds.split(funds.bytes() - need));
+        }
+        all.insert(key, funds);
+        drop(all);
+        self.destage_wanted.wake_all();
+    }
+
+    /// Waits while the dirty blocks are at their limit.
+    async fn wait_for_room(&self, bytes: usize) -> Result<(), ArrayError> {
+        loop {
+            self.check_writable()?;
+            let changed = self.room.changed();
+            let dirty = self.cache.borrow().dirty_bytes();
+            if dirty == 0 || dirty + bytes as u64 <= self.options.dirty_limit.0 {
+                return Ok(());
+            }
+            self.destage_wanted.wake_all();
+            changed.await;
+        }
+    }
+
+    /// The stripe can take a write: it has a slot, or is promised one, and enough of its drives answer. After the
+    /// answer nothing may be awaited before the append.
+    async fn admit(&self, volume: &Rc<Volume>, stripe: u64) -> Result<(), ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
+        loop {
+            self.check_writable()?;
+            if volume.gone.get() {
+                return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
+            }
+            let (page, at) = self.map_page(key).await?;
+            match page.read(|bytes| map::get(bytes, at)) {
+                Home::Slot(slot) => return self.check_answering(volume, stripe, slot),
+                Home::Unmapped | Home::Zero => {
+                    let fully_allocated = volume.spec.borrow().fully_allocated;
+                    if fully_allocated || self.promised.borrow().contains(&key) {
+                        return Ok(());
+                    }
+                    // Promising may wait for a new row; then look again.
+                    self.promise_slot(volume, stripe).await?;
+                }
+            }
+        }
+    }
+
+    /// Refuses a partial write to a stripe of which fewer than k strips answer: it could not be destaged.
+    fn check_answering(&self, volume: &Volume, stripe: u64, slot: SlotId) -> Result<(), ArrayError> {
+        let layout = self.space.layout.borrow();
+        let Some(row) = layout.row(slot.row) else {
+            return Err(ArrayError::Damaged(format!("{slot} of volume '{}' is in no row", volume.name())));
+        };
+        let answers = |member: &&crate::layout::Member| {
+            self.drives.index(member.cell.drive).is_some()
+                || member.replacement.is_some_and(|cell| self.drives.index(cell.drive).is_some())
+        };
+        if row.members.iter().filter(answers).count() < volume.shape.k {
+            return Err(ArrayError::Degraded(format!(
+                "volume '{}': fewer than {} strips of stripe {stripe} at offset {} answer; bring missing drives back",
+                volume.name(),
+                volume.shape.k,
+                stripe * volume.shape.data()
+            )));
+        }
+        Ok(())
+    }
+
+    /// A write that begins or ends within a 4096-byte block: the block is read, changed and written whole.
+    async fn write_ragged(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        at: u64,
+        data: Vec<Shared>,
+        length: usize,
+    ) -> Result<Lsn, ArrayError> {
+        let block = BLOCK as u64;
+        let data = contiguous(data);
+        let first = at / block;
+        let last = (at + length as u64).div_ceil(block);
+        let stripe = at / volume.shape.data();
+        let inside = (first % u64::from(volume.shape.blocks())) as u32;
+        let blocks = (last - first) as usize;
+        // The lock keeps destages away, so that between reading and appending nothing but the dirty cache moves.
+        let _guard = self.locks.exclusive(volume.id, stripe).await;
+        let mut whole = Buffer::zeroed(blocks * BLOCK);
+        self.read_locked(volume, stripe, inside, &mut whole).await?;
+        // Room is not waited for under a stripe's lock, which the destage that makes room may need.
+        self.check_writable()?;
+        let cost = self.log.cost_of(64 + blocks * BLOCK) + self.destage_cost(&volume.shape, blocks);
+        let mut funds = self.log.reserve(cost, Purpose::Inside).await?;
+        self.admit(volume, stripe).await?;
+        {
+            let mut cache = self.cache.borrow_mut();
+            for number in 0..blocks {
+                let key = BlockKey { volume: volume.id, block: first + number as u64 };
+                if let Some((bytes, _)) = cache.get(key) {
+                    whole[number * BLOCK..][..BLOCK].copy_from_slice(bytes);
+                }
+            }
+        }
+        let skip = (at - first * block) as usize;
+        whole[skip..skip + length].copy_from_slice(&data);
+        let record = Record::Write { volume: volume.id, at: first * block, data: vec![whole.freeze()] };
+        let lsn = self.append(&record, &Pages::default(), &mut funds);
+        self.fund_destage(volume, StripeKey { volume: volume.id, stripe }, funds);
+        Ok(lsn)
+    }
+
+    /// Writes a stripe to a free slot, merging in what the host did not write. False when there is no slot to spare for
+    /// it, or the rest cannot be read: the log takes it then.
+    async fn write_stripe(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        inside: usize,
+        data: &[Shared],
+        length: usize,
+    ) -> Result<bool, ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
+        let _guard = self.locks.exclusive(volume.id, stripe).await;
+        self.check_writable()?;
+        if volume.gone.get() {
+            return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
+        }
+        // Writes that come while this one is under way are newer or beside it: they stay dirty over it.
+        let covers = Lsn(self.log.next_lsn().0 - 1);
+        let stripe_bytes = volume.shape.data() as usize;
+        let mut pieces = data.to_vec();
+        if length < stripe_bytes {
+            let Some((before, after)) = self.read_rest(volume, stripe, inside, length).await else { return Ok(false) };
+            pieces = before.into_iter().chain(pieces).chain(after).collect();
+        }
+        let home = self.home(key).await?;
+        let entitled = !matches!(home, Home::Slot(_))
+            && (volume.spec.borrow().fully_allocated || self.promised.borrow().contains(&key));
+        let Some(claim) = self.claim(volume, entitled).await? else {
+            return match home {
+                Home::Slot(_) => Ok(false),
+                Home::Unmapped | Home::Zero => Err(self.full(volume)),
+            };
+        };
+        add(&self.count.full_stripes, 1);
+        let old = match home {
+            Home::Slot(slot) => Some(slot),
+            Home::Unmapped | Home::Zero => None,
+        };
+        let written = self.fill_slot(volume, stripe, claim, old, covers, &pieces).await;
+        if written.is_err() {
+            self.abandon(claim);
+        }
+        let lsn = written?;
+        // Durable: the strips by their own flushes, the mapping by the group's.
+        self.settle_map(key, lsn, old).await?;
+        Ok(true)
+    }
+
+    /// What a mostly whole write leaves out of its stripe, before and after it.
+    async fn read_rest(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        inside: usize,
+        length: usize,
+    ) -> Option<(Option<Shared>, Option<Shared>)> {
+        let stripe_bytes = volume.shape.data() as usize;
+        let mut rest = [None, None];
+        for (side, range) in [0..inside, inside + length..stripe_bytes].into_iter().enumerate() {
+            if range.is_empty() {
+                continue;
+            }
+            let mut buffer = Buffer::zeroed(range.len());
+            self.read_locked(volume, stripe, (range.start / BLOCK) as u32, &mut buffer).await.ok()?;
+            rest[side] = Some(buffer.freeze());
+        }
+        let [before, after] = rest;
+        Some((before, after))
+    }
+
+    /// Encodes a whole stripe, writes it into the claimed slot, flushes, and maps it. Answers the LSN of the mapping; the
+    /// claim is used up then. The stripe's lock is held.
+    pub async fn fill_slot(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        claim: Claim,
+        old: Option<SlotId>,
+        covers: Lsn,
+        pieces: &[Shared],
+    ) -> Result<Lsn, ArrayError> {
+        let shape = Rc::clone(&volume.shape);
+        let binding = self.binding(claim.slot, claim.generation);
+        let strips: Vec<Shared> =
+            (0..shape.k).map(|strip| contiguous(slice_of(pieces, strip * shape.strip, shape.strip))).collect();
+        let mut parity: Vec<Buffer> = (0..shape.m).map(|_| Buffer::zeroed(shape.strip)).collect();
+        {
+            let data: Vec<&[u8]> = strips.iter().map(|strip| &strip[..]).collect();
+            let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|buffer| &mut buffer[..]).collect();
+            shape.coder.encode(&data, &mut outputs);
+        }
+        let strips: Vec<Shared> = strips.into_iter().chain(parity.into_iter().map(Buffer::freeze)).collect();
+        let mut digests = Vec::with_capacity(shape.digests());
+        for (strip, data) in strips.iter().enumerate() {
+            digests.extend(digests_of(binding, &shape, strip, data));
+        }
+        let writes =
+            strips.into_iter().enumerate().map(|(strip, data)| StripWrite { strip, at: 0, data: vec![data] }).collect();
+        self.store_slot(volume, stripe, claim, old, covers, digests, writes, Priority::Host).await
+    }
+
+    /// Writes strips of a claimed slot, flushes them and appends the mapping.
+    #[allow(clippy::too_many_arguments)]
+    pub async fn store_slot(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        claim: Claim,
+        old: Option<SlotId>,
+        covers: Lsn,
+        digests: Vec<u32>,
+        writes: Vec<StripWrite>,
+        priority: Priority,
+    ) -> Result<Lsn, ArrayError> {
+        let shape = &volume.shape;
+        let mut target = crate::stripe::Stripe {
+            volume: volume.id,
+            stripe,
+            slot: claim.slot,
+            generation: claim.generation,
+            shape: Rc::clone(shape),
+            places: self.places(shape, claim.slot, self.fresh_exceptions(claim.slot.row)),
+            digests: Vec::new(),
+            binding: self.binding(claim.slot, claim.generation),
+        };
+        let touched = Strips::of(writes.iter().map(|write| write.strip));
+        let mut funds = self.log.reserve(self.log.cost_of(64 + 4 * shape.digests()), Purpose::Inside).await?;
+        let mut failed;
+        loop {
+            let unwritten = self.write_strips(&target, writes.clone(), priority).await;
+            let unflushed = match self.io.lacks(Mutation::SlotFlush) {
+                true => Strips::NONE,
+                false => self.flush_strips(&target, touched.without(unwritten)).await,
+            };
+            failed = Strips::of(unwritten.iter().chain(unflushed.iter()));
+            if failed.len() > shape.m {
+                return Err(ArrayError::Degraded(format!(
+                    "volume '{}': only {} of {} strips of stripe {stripe} could be written; bring missing drives back",
+                    volume.name(),
+                    shape.width() - failed.len(),
+                    shape.width()
+                )));
+            }
+            // A rebuild may have given the row other cells meanwhile: then the strips lie in the wrong ones.
+            let places = self.places(shape, claim.slot, self.fresh_exceptions(claim.slot.row));
+            if places == target.places {
+                break;
+            }
+            target.places = places;
+        }
+        if !failed.is_empty() {
+            self.settle_losses().await?;
+            self.ask_repair(StripeKey { volume: volume.id, stripe });
+        }
+        let record = Record::Map {
+            volume: volume.id,
+            stripe,
+            slot: claim.slot,
+            generation: claim.generation,
+            old,
+            covers,
+            digests,
+        };
+        let pages = self.pages_for(&record).await?;
+        if volume.gone.get() {
+            return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
+        }
+        if self.places(shape, claim.slot, self.fresh_exceptions(claim.slot.row)) != target.places {
+            self.ask_repair(StripeKey { volume: volume.id, stripe });
+        }
+        if let Some(old) = old {
+            // Held back from reuse until the mapping is durable (invariant 5).
+            self.space.hold(old);
+        }
+        let lsn = self.append(&record, &pages, &mut funds);
+        self.space.let_go(claim.slot);
+        self.unsettled.borrow_mut().insert(StripeKey { volume: volume.id, stripe }, lsn);
+        self.room.wake_all();
+        Ok(lsn)
+    }
+
+    /// Waits until a mapping is durable; then readers need not wait any more and the old slot is free.
+    pub async fn settle_map(&self, key: StripeKey, lsn: Lsn, old: Option<SlotId>) -> Result<(), ArrayError> {
+        if !self.io.lacks(Mutation::SlotReuse) {
+            self.log.durable(lsn).await?;
+        }
+        let mut unsettled = self.unsettled.borrow_mut();
+        if unsettled.get(&key) == Some(&lsn) {
+            unsettled.remove(&key);
+        }
+        if let Some(old) = old {
+            self.space.let_go(old);
+        }
+        Ok(())
+    }
+}
