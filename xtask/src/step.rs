@@ -20,6 +20,9 @@ impl Outcome {
     }
 }
 
+/// Lines shown of a step that failed.
+const SHOWN_MAX: usize = 300;
+
 /// Runs a step and prints one line about it, below what failed.
 pub fn take(name: &str, work: impl FnOnce() -> Outcome) -> Outcome {
     let start = Instant::now();
@@ -29,7 +32,10 @@ pub fn take(name: &str, work: impl FnOnce() -> Outcome) -> Outcome {
     let outcome = work();
     let verdict = if outcome.failed == 0 { "ok" } else { "FAILED" };
     println!("{verdict:<7} {:>8}  {} passed, {} failed", lasted(start.elapsed()), outcome.passed, outcome.failed);
-    outcome.shown.iter().for_each(|line| println!("    {line}"));
+    outcome.shown.iter().take(SHOWN_MAX).for_each(|line| println!("    {line}"));
+    if outcome.shown.len() > SHOWN_MAX {
+        println!("    and {} more lines", outcome.shown.len() - SHOWN_MAX);
+    }
     outcome
 }
 

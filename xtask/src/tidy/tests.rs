@@ -26,6 +26,7 @@ fn each_rule_for_sources_finds_its_fault() {
         ("crates/array/src/a/tests.rs", "let t = Instant::now();", &[]),
         ("crates/object/src/a.rs", "let t = Instant::now();", &[]),
         ("crates/object/src/a/tests.rs", "tokio::time::sleep(x).await", &["wall clock"]),
+        ("crates/object/src/a/tests.rs", "#[tokio::test(start_paused = true)]\ntokio::time::sleep(x).await", &[]),
         ("crates/object/src/a.rs", "#![allow(unsafe_code)]", &["unsafe code is for"]),
         ("crates/codes/src/kernel/gfni.rs", "#![allow(unsafe_code)]", &[]),
         ("crates/codes/src/kernel/gfni.rs", block, &["SAFETY"]),
