@@ -167,6 +167,14 @@ impl SimulatedDrive {
         self.cache.cut(&mut self.platter, choose);
     }
 
+    /// What the medium would hold if the power went and each unsettled place kept what `choose` says. Call
+    /// [`SimulatedDrive::prepare_power_cut`] first, so that commands in service are among them.
+    pub fn after_power_cut(&self, choose: impl FnMut(Unsettled) -> usize) -> Platter {
+        let mut platter = self.platter.clone();
+        self.cache.clone().cut(&mut platter, choose);
+        platter
+    }
+
     /// The power goes, as cruelly as the dice say.
     pub fn power_cut(&mut self, dice: &mut Dice) -> Cut {
         let cut = Cut::drawn(dice);

@@ -4,15 +4,20 @@
 //! - [`oracle`]: what each block of each volume may hold. [`host`]: who reads and writes.
 //! - [`atlas`]: what may still be hurt, so that the array must answer.
 //! - [`setup`], [`story`], [`world`]: what a seed builds, what befalls it, and the loop they meet in.
+//! - [`enumerate`]: every crash of a short workload instead of some of a long one.
+//! - [`stage`]: the world behind a port, for what stands on a volume and blocks; [`shelf`]: the catalog on it.
 //! - [`run`]: each seed twice, with equal traces; many seeds; how to repeat one.
 
 pub mod atlas;
 pub mod coverage;
+pub mod enumerate;
 pub mod host;
 pub mod machine;
 pub mod oracle;
 pub mod run;
 pub mod setup;
+pub mod shelf;
+pub mod stage;
 pub mod story;
 pub mod system;
 pub mod trace;

@@ -118,6 +118,6 @@ pub fn usual_tail() -> usize {
 }
 
 #[cfg(test)]
-mod mirror;
+pub(crate) mod mirror;
 #[cfg(test)]
 mod tests;
