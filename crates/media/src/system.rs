@@ -19,6 +19,20 @@ pub fn now() -> Instant {
     Instant(ORIGIN.elapsed().as_nanos() as u64)
 }
 
+/// Bytes that an unprivileged process may still take on the file system of `path`.
+pub fn free_space(path: &std::path::Path) -> io::Result<stele_ground::Bytes> {
+    use std::os::unix::ffi::OsStrExt;
+    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    let mut found = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path ends in NUL, and the call fills the whole struct when it answers 0.
+    if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call answered 0.
+    let found = unsafe { found.assume_init() };
+    Ok(stele_ground::Bytes(found.f_bavail.saturating_mul(found.f_frsize)))
+}
+
 /// An eventfd: any thread writes to wake the one that waits for it to become readable.
 pub struct EventFd(File);
 

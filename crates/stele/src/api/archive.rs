@@ -1,0 +1,368 @@
+//! Calls about buckets, access keys, retention and the audit log.
+
+use serde::{Deserialize, Serialize};
+use stele_archive::{
+    Access, AccessKeyInfo, AnonymousAccess, AuditRecord, AuditVerdict, BucketInfo, DefaultRetention, Grant, NewBucket,
+    Period, Quota, RetentionMode, Rights, Role, SignedHead, VersionId, Versioning,
+};
+
+use super::{Actor, Call, Done};
+use crate::failure::{Failure, Outcome};
+use crate::node::Node;
+
+/// A bucket as an operator sees it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BucketView {
+    pub name: String,
+    pub created: String,
+    pub owner: String,
+    /// `off`, `enabled` or `suspended`.
+    pub versioning: String,
+    pub object_lock: bool,
+    /// `MODE:PERIOD`, as `stele bucket create` takes it.
+    pub default_retention: Option<String>,
+    /// `basic`, `governance` or `compliance`.
+    pub protection: String,
+    pub quota_bytes: Option<u64>,
+    pub public: bool,
+    pub versions: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct BucketCreate {
+    pub name: String,
+    pub lock: bool,
+    pub versioning: bool,
+    pub retention: Option<String>,
+    pub quota: Option<u64>,
+    pub public_read: bool,
+}
+
+/// Reads `compliance:7y` or `governance:30d`.
+pub fn parse_retention(text: &str) -> Outcome<DefaultRetention> {
+    let wrong = || {
+        Failure::usage(format!("'{text}' is not a default retention"))
+            .next("write compliance:7y, governance:30d, and the like")
+    };
+    let (mode, period) = text.split_once(':').ok_or_else(wrong)?;
+    let mode = match mode.to_ascii_lowercase().as_str() {
+        "compliance" => RetentionMode::Compliance,
+        "governance" => RetentionMode::Governance,
+        _ => return Err(wrong()),
+    };
+    let number = |text: &str| text.parse::<u32>().ok().filter(|number| *number > 0).ok_or_else(wrong);
+    let period = match (period.strip_suffix('d'), period.strip_suffix('y')) {
+        (Some(days), _) => Period::Days(number(days)?),
+        (_, Some(years)) => Period::Years(number(years)?),
+        _ => return Err(wrong()),
+    };
+    Ok(DefaultRetention { mode, period })
+}
+
+fn show_retention(retention: DefaultRetention) -> String {
+    let mode = match retention.mode {
+        RetentionMode::Compliance => "compliance",
+        RetentionMode::Governance => "governance",
+    };
+    match retention.period {
+        Period::Days(days) => format!("{mode}:{days}d"),
+        Period::Years(years) => format!("{mode}:{years}y"),
+    }
+}
+
+async fn view(node: &Node, actor: &Actor, info: BucketInfo) -> Outcome<BucketView> {
+    let usage = node.archive()?.usage(&actor.caller(), &info.name).await?;
+    Ok(BucketView {
+        created: info.created.to_string(),
+        owner: info.owner,
+        versioning: match info.versioning {
+            Versioning::Off => "off",
+            Versioning::Enabled => "enabled",
+            Versioning::Suspended => "suspended",
+        }
+        .to_owned(),
+        object_lock: info.object_lock.is_some(),
+        default_retention: info.object_lock.and_then(|lock| lock.default).map(show_retention),
+        protection: format!("{:?}", info.protection).to_ascii_lowercase(),
+        quota_bytes: info.quota.bytes,
+        public: info.anonymous != AnonymousAccess::None,
+        versions: usage.versions,
+        bytes: usage.bytes,
+        name: info.name,
+    })
+}
+
+impl Call for BucketCreate {
+    const NAME: &'static str = "bucket/create";
+    type Answer = BucketView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<BucketView> {
+        let default_retention = self.retention.as_deref().map(parse_retention).transpose()?;
+        let new = NewBucket {
+            object_lock: self.lock,
+            versioning: self.versioning || self.lock,
+            default_retention,
+            quota: Quota { bytes: self.quota, versions: None },
+            anonymous: if self.public_read { AnonymousAccess::Read } else { AnonymousAccess::None },
+            ..NewBucket::default()
+        };
+        let info = node.archive()?.create_bucket(&actor.caller(), &self.name, new).await?;
+        view(node, actor, info).await
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct BucketList {}
+
+impl Call for BucketList {
+    const NAME: &'static str = "bucket/list";
+    type Answer = Vec<BucketView>;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<BucketView>> {
+        let mut views = Vec::new();
+        for info in node.archive()?.list_buckets(&actor.caller()).await? {
+            views.push(view(node, actor, info).await?);
+        }
+        Ok(views)
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BucketShow {
+    pub name: String,
+}
+
+impl Call for BucketShow {
+    const NAME: &'static str = "bucket/show";
+    type Answer = BucketView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<BucketView> {
+        let info = node.archive()?.bucket(&actor.caller(), &self.name).await?;
+        view(node, actor, info).await
+    }
+}
+
+/// An access key without its secret.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeyView {
+    pub id: String,
+    pub name: String,
+    pub roles: Vec<String>,
+    /// `BUCKET/PREFIX: access, ...`, `*` for every bucket.
+    pub grants: Vec<String>,
+    pub bypass_governance: bool,
+    pub created: String,
+    pub revoked: Option<String>,
+}
+
+impl From<AccessKeyInfo> for KeyView {
+    fn from(info: AccessKeyInfo) -> KeyView {
+        KeyView {
+            id: info.id,
+            name: info.description,
+            roles: info.rights.roles.iter().map(|role| role_name(*role).to_owned()).collect(),
+            grants: info
+                .rights
+                .grants
+                .iter()
+                .map(|grant| {
+                    let access: Vec<String> =
+                        grant.access.iter().map(|access| format!("{access:?}").to_ascii_lowercase()).collect();
+                    format!("{}/{}: {}", grant.bucket.as_deref().unwrap_or("*"), grant.prefix, access.join(", "))
+                })
+                .collect(),
+            bypass_governance: info.rights.bypass_governance,
+            created: info.created.to_string(),
+            revoked: info.revoked.map(|at| at.to_string()),
+        }
+    }
+}
+
+const ROLES: [(Role, &str); 4] = [
+    (Role::StorageAdministrator, "storage-administrator"),
+    (Role::RetentionOfficer, "retention-officer"),
+    (Role::Auditor, "auditor"),
+    (Role::User, "user"),
+];
+
+fn role_name(role: Role) -> &'static str {
+    ROLES.iter().find(|(known, _)| *known == role).map_or("unknown", |(_, name)| name)
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KeyCreate {
+    pub name: String,
+    pub role: String,
+    pub buckets: Vec<String>,
+    pub prefix: String,
+    pub read_only: bool,
+    pub bypass_governance: bool,
+    /// The key of the first start: everything that retention allows anybody.
+    #[serde(default)]
+    pub every_role: bool,
+}
+
+/// The only time a secret is shown.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewKeyView {
+    pub access_key: String,
+    pub secret_key: String,
+}
+
+impl KeyCreate {
+    fn rights(&self) -> Outcome<Rights> {
+        if self.every_role {
+            return Ok(Rights::all());
+        }
+        let (role, _) = ROLES.iter().find(|(_, name)| *name == self.role).ok_or_else(|| {
+            let names: Vec<&str> = ROLES.iter().map(|(_, name)| *name).collect();
+            Failure::usage(format!("'{}' is not a role", self.role)).next(format!("one of {}", names.join(", ")))
+        })?;
+        let access = if self.read_only { [Access::Read, Access::List].into() } else { Access::ALL.into() };
+        let grant = |bucket: Option<String>| Grant {
+            bucket,
+            prefix: self.prefix.clone(),
+            access: std::clone::Clone::clone(&access),
+        };
+        let grants = match self.buckets.as_slice() {
+            [] => vec![grant(None)],
+            buckets => buckets.iter().map(|bucket| grant(Some(bucket.clone()))).collect(),
+        };
+        // Every role may use objects within its grants; an auditor reads.
+        Ok(Rights { roles: [*role, Role::User].into(), grants, bypass_governance: self.bypass_governance })
+    }
+}
+
+impl Call for KeyCreate {
+    const NAME: &'static str = "key/create";
+    type Answer = NewKeyView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<NewKeyView> {
+        let key = node.archive()?.create_access_key(&actor.caller(), &self.name, self.rights()?).await?;
+        Ok(NewKeyView { access_key: key.id, secret_key: key.secret.to_string() })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct KeyList {}
+
+impl Call for KeyList {
+    const NAME: &'static str = "key/list";
+    type Answer = Vec<KeyView>;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<KeyView>> {
+        Ok(node.archive()?.list_access_keys(&actor.caller()).await?.into_iter().map(KeyView::from).collect())
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeyRevoke {
+    pub id: String,
+}
+
+impl Call for KeyRevoke {
+    const NAME: &'static str = "key/revoke";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.archive()?.revoke_access_key(&actor.caller(), &self.id).await?;
+        Ok(Done {})
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct KeyEscrow {}
+
+/// The master key itself: the socket it travels on admits only root and the server's own user.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct EscrowView {
+    pub key: String,
+}
+
+impl Call for KeyEscrow {
+    const NAME: &'static str = "key/escrow";
+    type Answer = EscrowView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<EscrowView> {
+        let key = node.archive()?.export_master_key(&actor.caller()).await?;
+        Ok(EscrowView { key: key.to_string() })
+    }
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+pub struct KeyCheck {
+    /// The escrowed copy.
+    pub key: String,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct CheckView {
+    pub opens: bool,
+}
+
+impl Call for KeyCheck {
+    const NAME: &'static str = "key/check";
+    type Answer = CheckView;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<CheckView> {
+        let key = stele_archive::MasterKey::parse(&self.key)?;
+        Ok(CheckView { opens: node.archive()?.check_master_key(&key).await? })
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Why {
+    pub bucket: String,
+    pub key: String,
+    pub version: Option<String>,
+}
+
+impl Call for Why {
+    const NAME: &'static str = "why";
+    type Answer = stele_archive::Why;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<stele_archive::Why> {
+        let version = self.version.as_deref().map(VersionId::parse).transpose()?;
+        Ok(node.archive()?.why(&actor.caller(), &self.bucket, &self.key, version).await?)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct AuditShow {
+    /// None: the last ones.
+    pub from: Option<u64>,
+    pub limit: u64,
+}
+
+/// Records a call answers at most; a longer export asks again.
+pub const AUDIT_PAGE: u64 = 1000;
+
+impl Call for AuditShow {
+    const NAME: &'static str = "audit/show";
+    type Answer = Vec<AuditRecord>;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<AuditRecord>> {
+        let archive = node.archive()?;
+        let limit = self.limit.min(AUDIT_PAGE);
+        let from = match self.from {
+            Some(from) => from,
+            None => archive.audit_head().await?.records.saturating_sub(limit) + 1,
+        };
+        Ok(archive.audit_records(&actor.caller(), from, limit as usize).await?)
+    }
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct AuditVerify {
+    pub anchor: Option<SignedHead>,
+}
+
+impl Call for AuditVerify {
+    const NAME: &'static str = "audit/verify";
+    type Answer = AuditVerdict;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<AuditVerdict> {
+        Ok(node.archive()?.audit_verify(&actor.caller(), self.anchor).await?)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct AuditHead {}
+
+impl Call for AuditHead {
+    const NAME: &'static str = "audit/head";
+    type Answer = SignedHead;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<SignedHead> {
+        Ok(node.archive()?.audit_head().await?)
+    }
+}

@@ -1,0 +1,198 @@
+//! Calls about the pool and its drives.
+
+use serde::{Deserialize, Serialize};
+use stele_array::{Command, DriveHealth, Reply};
+use stele_ground::Instant;
+
+use super::{Actor, Call, Done};
+use crate::drives::DriveArgument;
+use crate::failure::{Failure, Outcome};
+use crate::node::Node;
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Status {}
+
+/// The pool as an operator sees it. Sizes are bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StatusView {
+    pub pool: String,
+    pub name: String,
+    pub epoch: u64,
+    /// `ok`, `degraded` (fully readable, less redundancy), `damaged` (something is lost) or `read-only`.
+    pub state: String,
+    pub drives: Vec<DriveView>,
+    pub raw: u64,
+    pub used: u64,
+    pub spare: u64,
+    pub spare_used: u64,
+    pub log_used: u64,
+    pub log_size: u64,
+    pub dirty: u64,
+    pub rebuild: Option<ProgressView>,
+    pub copy_back: Option<ProgressView>,
+    pub scrub: Option<ProgressView>,
+    pub scrubs_finished: u64,
+    pub scrub_damage_found: u64,
+    pub scrub_damage_repaired: u64,
+    pub lost_stripes: u64,
+    pub rebuilt: u64,
+    pub repaired: u64,
+    /// Alarms since the server started, oldest first; the last 100.
+    pub alarms: Vec<AlarmView>,
+    pub counters: Vec<(String, u64)>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DriveView {
+    pub drive: u32,
+    pub identity: String,
+    pub path: String,
+    pub enclosure: u32,
+    pub health: String,
+    pub size: u64,
+    pub used: u64,
+    pub read_errors: u64,
+    pub write_errors: u64,
+    pub digest_errors: u64,
+    pub repaired: u64,
+    pub note: String,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct ProgressView {
+    pub done: u64,
+    pub total: u64,
+    /// Bytes a second.
+    pub rate: u64,
+    /// None while the rate is not known.
+    pub seconds_left: Option<u64>,
+    pub seconds_running: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AlarmView {
+    /// Seconds since 1970 on the machine's clock.
+    pub at: u64,
+    pub severity: String,
+    pub kind: String,
+    pub drive: Option<u32>,
+    pub message: String,
+}
+
+fn progress(progress: stele_array::Progress, now: Instant) -> ProgressView {
+    let left = progress.total.0.saturating_sub(progress.done.0);
+    ProgressView {
+        done: progress.done.0,
+        total: progress.total.0,
+        rate: progress.rate,
+        seconds_left: (progress.rate > 0).then(|| left.div_ceil(progress.rate.max(1))),
+        seconds_running: now.since(progress.since).0 / 1_000_000_000,
+    }
+}
+
+pub fn health(health: DriveHealth) -> &'static str {
+    match health {
+        DriveHealth::Healthy => "healthy",
+        DriveHealth::Suspect => "suspect",
+        DriveHealth::Stale => "stale",
+        DriveHealth::Missing => "missing",
+        DriveHealth::Failed => "failed",
+        DriveHealth::Rejected => "rejected",
+    }
+}
+
+/// Asks the array; shared with the metrics.
+pub async fn status(node: &Node) -> Outcome<StatusView> {
+    let Reply::Status(status) = node.pool.command(Command::Status).await? else {
+        return Err(Failure::failed(
+            "the pool answered a status request with something else; this is a defect of Stele",
+        ));
+    };
+    let now = stele_media::system::now();
+    let unwell = status.drives.iter().any(|drive| !matches!(drive.health, DriveHealth::Healthy));
+    let state = match () {
+        () if status.lost_stripes > 0 => "damaged",
+        () if status.read_only => "read-only",
+        () if unwell || status.rebuild.is_some() => "degraded",
+        () => "ok",
+    };
+    Ok(StatusView {
+        pool: status.pool.to_string(),
+        name: status.name,
+        epoch: status.epoch,
+        state: state.to_owned(),
+        drives: status
+            .drives
+            .into_iter()
+            .map(|drive| DriveView {
+                drive: drive.index,
+                identity: drive.identity.to_string(),
+                path: drive.name,
+                enclosure: drive.enclosure,
+                health: health(drive.health).to_owned(),
+                size: drive.size.0,
+                used: drive.used.0,
+                read_errors: drive.read_errors,
+                write_errors: drive.write_errors,
+                digest_errors: drive.digest_errors,
+                repaired: drive.repaired,
+                note: drive.note,
+            })
+            .collect(),
+        raw: status.raw.0,
+        used: status.used.0,
+        spare: status.spare.0,
+        spare_used: status.spare_used.0,
+        log_used: status.log_used.0,
+        log_size: status.log_size.0,
+        dirty: status.dirty.0,
+        rebuild: status.rebuild.map(|work| progress(work, now)),
+        copy_back: status.copy_back.map(|work| progress(work, now)),
+        scrub: status.scrub.map(|work| progress(work, now)),
+        scrubs_finished: status.scrubs_finished,
+        scrub_damage_found: status.scrub_damage_found,
+        scrub_damage_repaired: status.scrub_damage_repaired,
+        lost_stripes: status.lost_stripes,
+        rebuilt: status.rebuilt,
+        repaired: status.repaired,
+        alarms: node.alarms(),
+        counters: status.counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
+    })
+}
+
+impl Call for Status {
+    const NAME: &'static str = "pool/status";
+    type Answer = StatusView;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<StatusView> {
+        status(node).await
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Scrub {}
+
+impl Call for Scrub {
+    const NAME: &'static str = "pool/scrub";
+    type Answer = Done;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Done> {
+        node.pool.command(Command::StartScrub).await?;
+        Ok(Done {})
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Replace {
+    pub old: u32,
+    /// An absolute path.
+    pub new: DriveArgument,
+    pub size: Option<u64>,
+}
+
+impl Call for Replace {
+    const NAME: &'static str = "pool/replace";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.replace_drive(self, actor).await?;
+        Ok(Done {})
+    }
+}

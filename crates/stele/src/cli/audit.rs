@@ -1,0 +1,32 @@
+//! `stele audit`.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+#[derive(Subcommand, Debug)]
+pub enum Audit {
+    /// Show records, newest last
+    #[command(after_help = "Examples:\n  stele audit show\n  stele audit show --from 100 --limit 50 --json")]
+    Show {
+        /// First record; without it the last ones are shown
+        #[arg(long)]
+        from: Option<u64>,
+        #[arg(long, default_value_t = 50)]
+        limit: u64,
+    },
+    /// Check the whole chain: any edit, gap or reordering is named
+    #[command(after_help = "Examples:\n  stele audit verify\n  stele audit verify --anchor heads/2026-11-20.head")]
+    Verify {
+        /// A signed head exported earlier and kept elsewhere: detects a cut tail or a rolled-back pool
+        #[arg(long, value_name = "HEAD")]
+        anchor: Option<PathBuf>,
+    },
+    /// Write all records as JSON lines, with the signed head as the last line
+    #[command(after_help = "Example:\n  stele audit export --to audit.jsonl")]
+    Export {
+        /// New file; `-` is standard output
+        #[arg(long, default_value = "-")]
+        to: String,
+    },
+}

@@ -1,0 +1,53 @@
+//! `stele key`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+#[derive(Subcommand, Debug)]
+pub enum Key {
+    /// Make an access key; its secret is printed once
+    Create(Create),
+    /// List access keys, without secrets
+    #[command(after_help = "Example:\n  stele key list")]
+    List,
+    /// Revoke an access key at once
+    #[command(after_help = "Example:\n  stele key revoke STELEK7Q2M4XJ9TB3HWD")]
+    Revoke { id: String },
+    /// Export the master key for a safe place: losing it loses every record
+    #[command(after_help = "Example:\n  stele key escrow --to /media/usb/stele-master.key")]
+    Escrow {
+        /// New file, made readable by its owner only
+        #[arg(long, value_name = "FILE")]
+        to: PathBuf,
+    },
+    /// Prove that an escrowed master key opens this store
+    #[command(after_help = "Example:\n  stele key check /media/usb/stele-master.key")]
+    Check { file: PathBuf },
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele key create --name ingest --role user --bucket records --prefix scans/
+  stele key create --name officer --role retention-officer")]
+pub struct Create {
+    /// Whose it is, for people
+    #[arg(long, default_value = "")]
+    pub name: String,
+    /// storage-administrator, retention-officer, auditor or user
+    #[arg(long, default_value = "user")]
+    pub role: String,
+    /// Only this bucket; may be given more than once
+    #[arg(long, value_name = "BUCKET")]
+    pub bucket: Vec<String>,
+    /// Only keys that begin so
+    #[arg(long, default_value = "")]
+    pub prefix: String,
+    /// Reading only
+    #[arg(long)]
+    pub read_only: bool,
+    /// May bypass GOVERNANCE retention when asking for it explicitly
+    #[arg(long)]
+    pub bypass_governance: bool,
+}

@@ -1,0 +1,94 @@
+//! `stele pool`.
+
+use clap::{Args, Subcommand};
+
+use crate::drives::DriveArgument;
+
+#[derive(Subcommand, Debug)]
+pub enum Pool {
+    /// Make a new pool out of drives
+    Create(Create),
+    /// Open the pool once, replaying its log and repairing replicas, and close it cleanly
+    Open(Open),
+    /// Show drives by enclosure, health, space, and rebuild with time left
+    Status(Status),
+    /// Read and verify everything now
+    Scrub(Scrub),
+    /// Put a new drive in the place of an old one and copy back onto it
+    Replace(Replace),
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele pool create --dir /srv/stele --drive /dev/sdb@1 --drive /dev/sdc@1 --drive /dev/sdd@2 --confirm-time
+  stele pool create --dir ./lab --drive a.img@1 --drive b.img@2 --drive c.img@3 --size 4GiB --confirm-time
+
+A drive is a block device, or a file that is made with --size. Whatever was on it is lost; a drive that
+carries a label of any pool is refused. @N names the enclosure (failure domain); without it every drive is
+an enclosure of its own.")]
+pub struct Create {
+    /// A drive and its enclosure; once for each drive, 3 to 512 of them
+    #[arg(long = "drive", value_name = "PATH[@ENCLOSURE]", required = true)]
+    pub drives: Vec<DriveArgument>,
+    /// A name for people
+    #[arg(long, default_value = "pool")]
+    pub name: String,
+    /// Size of drives that are files and do not exist yet
+    #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
+    pub size: Option<stele_ground::Bytes>,
+    /// Bytes of log on each log drive [default: a 64th of the drive, 8 MiB to 1 GiB]
+    #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
+    pub log: Option<stele_ground::Bytes>,
+    /// Drives' worth of spare space [default: the largest enclosure's, or two]
+    #[arg(long, value_name = "N")]
+    pub spare: Option<u32>,
+    /// Code of the data volume of the archive; `none` makes a pool for block volumes only
+    #[arg(long, default_value = "8+2", value_name = "CODE")]
+    pub data: String,
+    /// Says that this machine's clock is right: retention counts from it
+    #[arg(long)]
+    pub confirm_time: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  stele pool open --dir /srv/stele")]
+pub struct Open {
+    /// Open writable although fewer than a majority of the drives agree on the configuration; audited
+    #[arg(long)]
+    pub override_quorum: bool,
+    /// Replay in memory only and write nothing
+    #[arg(long)]
+    pub read_only: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  stele pool status\n  stele pool status --watch\n  stele pool status --json")]
+pub struct Status {
+    /// Show it anew every second until interrupted
+    #[arg(long)]
+    pub watch: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  stele pool scrub --wait")]
+pub struct Scrub {
+    /// Show progress and return when the pass is over; exit code 5 if it found damage it could not repair
+    #[arg(long)]
+    pub wait: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  stele pool replace 3 /dev/sdk --wait")]
+pub struct Replace {
+    /// Number of the drive to replace, as `stele pool status` shows it
+    pub old: u32,
+    /// The new drive; it keeps the enclosure of the old one
+    pub new: DriveArgument,
+    /// Size of the new drive where it is a file that does not exist yet
+    #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
+    pub size: Option<stele_ground::Bytes>,
+    /// Show progress and return when everything is copied back
+    #[arg(long)]
+    pub wait: bool,
+}

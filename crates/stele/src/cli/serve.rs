@@ -1,0 +1,43 @@
+//! `stele up` and `stele serve`.
+
+use std::net::SocketAddr;
+
+use clap::Args;
+use stele_ground::Bytes;
+
+use super::show::size;
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele up
+  stele up --dir /srv/stele --listen 127.0.0.1:9000
+  stele up --json                 one line with endpoint and keys when ready
+
+The first start makes 12 file drives in 6 enclosures, a mirrored catalog volume and an 8+2 data volume, and
+prints the access key once. Stop it with Ctrl-C.")]
+pub struct Up {
+    /// Address of the S3 endpoint; port 0 picks a free one
+    #[arg(long, default_value = "127.0.0.1:9000")]
+    pub listen: SocketAddr,
+    /// Serve HTTPS with a self-signed certificate made at the first start
+    #[arg(long)]
+    pub tls: bool,
+    /// Number of file drives, at the first start
+    #[arg(long, default_value_t = 12)]
+    pub drives: u32,
+    /// Size of each file drive, at the first start; sparse [default: 4 GiB, less where the disk is small]
+    #[arg(long, value_parser = size)]
+    pub drive_size: Option<Bytes>,
+    /// Code of the data volume, at the first start
+    #[arg(long, default_value = "8+2")]
+    pub data: stele_codes::Code,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Example:\n  stele serve --config /etc/stele/stele.toml")]
+pub struct Serve {
+    /// Open writable although fewer than a majority of the drives agree on the configuration; audited
+    #[arg(long)]
+    pub override_quorum: bool,
+}

@@ -1,0 +1,70 @@
+//! `stele volume`.
+
+use clap::{Args, Subcommand, ValueEnum};
+use stele_ground::Bytes;
+
+use super::show::size;
+
+#[derive(Subcommand, Debug)]
+pub enum Volume {
+    /// Make a volume
+    Create(Create),
+    /// List the volumes
+    #[command(after_help = "Example:\n  stele volume list --json")]
+    List,
+    /// Show one volume
+    #[command(after_help = "Example:\n  stele volume show data")]
+    Show { name: String },
+    /// Delete a volume that holds nothing under retention
+    #[command(after_help = "Example:\n  stele volume delete scratch --yes")]
+    Delete {
+        name: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele volume create vm1 --code mirror-3 --size 20GiB
+  stele volume create media --code 8+2 --size 1TiB --strip 256KiB --digest strip")]
+pub struct Create {
+    pub name: String,
+    /// mirror-2 to mirror-5, or k+m: 5+1, 8+2, 16+3
+    #[arg(long, value_name = "CODE")]
+    pub code: stele_codes::Code,
+    /// Size that users of the volume see; space is taken as it is written
+    #[arg(long, value_parser = size)]
+    pub size: Bytes,
+    /// Share of a stripe on one drive, 16 KiB to 1 MiB
+    #[arg(long, default_value = "64KiB", value_parser = size)]
+    pub strip: Bytes,
+    /// Logical block: 512 or 4096
+    #[arg(long, default_value = "4096", value_parser = size)]
+    pub block: Bytes,
+    /// What one digest covers: small random reads want `block`, streams `strip`
+    #[arg(long, value_enum, default_value_t = Digest::Block)]
+    pub digest: Digest,
+    /// When a write is acknowledged
+    #[arg(long, value_enum, default_value_t = Mode::WriteBack)]
+    pub mode: Mode,
+    /// Take all space now
+    #[arg(long)]
+    pub allocate: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Digest {
+    Block,
+    Strip,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum Mode {
+    /// Durable in the replicated log, or in its slot
+    WriteBack,
+    /// Durable in its strips on their drives
+    WriteThrough,
+}

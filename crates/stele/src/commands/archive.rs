@@ -1,0 +1,328 @@
+//! What `stele bucket`, `key`, `why` and `audit` do and show.
+
+use std::io::Write;
+use std::path::Path;
+
+use stele_archive::{AuditRecord, SignedHead};
+use stele_ground::Bytes;
+
+use crate::api::archive as calls;
+use crate::cli::audit::Audit;
+use crate::cli::bucket::Bucket;
+use crate::cli::key::Key;
+use crate::commands::print_json;
+use crate::config::Site;
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::output::{Align, GREEN, RED, Table, paint};
+use crate::seat::Seat;
+use crate::server::tls::write_private;
+
+pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
+    let seat = Seat::find(site).await?;
+    let views = match command {
+        Bucket::Create(create) => {
+            let call = calls::BucketCreate {
+                name: create.name,
+                lock: create.lock,
+                versioning: create.versioning,
+                retention: create.retention,
+                quota: create.quota.map(|quota| quota.0),
+                public_read: create.public_read,
+            };
+            seat.call(call).await.map(|view| vec![view])
+        }
+        Bucket::List => match seat.call(calls::BucketList {}).await {
+            Ok(views) if json => {
+                print_json(&views)?;
+                return seat.leave().await;
+            }
+            other => other,
+        },
+        Bucket::Show { name } => seat.call(calls::BucketShow { name }).await.map(|view| vec![view]),
+    };
+    seat.leave().await?;
+    let views = views?;
+    if json {
+        return views.first().map_or(Ok(()), print_json);
+    }
+    let mut table = Table::new(&[
+        ("bucket", Align::Left),
+        ("versioning", Align::Left),
+        ("lock", Align::Left),
+        ("default retention", Align::Left),
+        ("protection", Align::Left),
+        ("versions", Align::Right),
+        ("bytes", Align::Right),
+        ("quota", Align::Right),
+        ("public", Align::Left),
+    ]);
+    for view in views {
+        table.row(vec![
+            view.name,
+            view.versioning,
+            yes(view.object_lock),
+            view.default_retention.unwrap_or_else(|| "none".to_owned()),
+            view.protection,
+            view.versions.to_string(),
+            Bytes(view.bytes).to_string(),
+            view.quota_bytes.map_or_else(|| "none".to_owned(), |quota| Bytes(quota).to_string()),
+            yes(view.public),
+        ]);
+    }
+    print!("{}", table.render());
+    Ok(())
+}
+
+fn yes(value: bool) -> String {
+    if value { "yes" } else { "no" }.to_owned()
+}
+
+pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
+    match command {
+        Key::Create(create) => {
+            let call = calls::KeyCreate {
+                name: create.name,
+                role: create.role,
+                buckets: create.bucket,
+                prefix: create.prefix,
+                read_only: create.read_only,
+                bypass_governance: create.bypass_governance,
+                every_role: false,
+            };
+            let new = ask(site, call).await?;
+            if json {
+                return print_json(&new);
+            }
+            println!(
+                "access key  {}\nsecret key  {}\n\nThe secret is not shown again.",
+                new.access_key, new.secret_key
+            );
+            Ok(())
+        }
+        Key::List => {
+            let keys = ask(site, calls::KeyList {}).await?;
+            if json {
+                return print_json(&keys);
+            }
+            let mut table = Table::new(&[
+                ("access key", Align::Left),
+                ("name", Align::Left),
+                ("roles", Align::Left),
+                ("may", Align::Left),
+                ("created", Align::Left),
+                ("revoked", Align::Left),
+            ]);
+            for key in keys {
+                table.row(vec![
+                    key.id,
+                    key.name,
+                    key.roles.join(", "),
+                    key.grants.join("; "),
+                    key.created,
+                    key.revoked.unwrap_or_else(|| "no".to_owned()),
+                ]);
+            }
+            print!("{}", table.render());
+            Ok(())
+        }
+        Key::Revoke { id } => {
+            let done = ask(site, calls::KeyRevoke { id: id.clone() }).await?;
+            if json {
+                return print_json(&done);
+            }
+            println!("Key {id} revoked.");
+            Ok(())
+        }
+        Key::Escrow { to } => escrow(site, json, &to).await,
+        Key::Check { file } => check(site, json, &file).await,
+    }
+}
+
+async fn ask<C: crate::api::Call>(site: &Site, call: C) -> Outcome<C::Answer> {
+    let seat = Seat::find(site).await?;
+    let answer = seat.call(call).await;
+    seat.leave().await?;
+    answer
+}
+
+async fn escrow(site: &Site, json: bool, to: &Path) -> Outcome<()> {
+    let exported = ask(site, calls::KeyEscrow {}).await?;
+    write_private(to, format!("{}\n", exported.key).as_bytes())?;
+    if json {
+        return print_json(&serde_json::json!({ "file": to }));
+    }
+    println!("Master key written to {}. Keep it away from this machine.", to.display());
+    println!("Prove that it opens this store: stele key check {}", to.display());
+    Ok(())
+}
+
+async fn check(site: &Site, json: bool, file: &Path) -> Outcome<()> {
+    let text = std::fs::read_to_string(file).map_err(|error| io_failure("read the escrowed key", file, &error))?;
+    let found = ask(site, calls::KeyCheck { key: text.trim().to_owned() }).await?;
+    if json {
+        print_json(&found)?;
+    } else if found.opens {
+        println!("{} opens this store.", file.display());
+    }
+    if found.opens {
+        return Ok(());
+    }
+    Err(Failure::new(Kind::Refused, format!("the key in {} does not open this store", file.display()))
+        .next("find the right copy, or export one now with `stele key escrow` while the store still opens"))
+}
+
+pub async fn why(site: &Site, json: bool, object: &str) -> Outcome<()> {
+    let (object, version) = match object.rsplit_once('@') {
+        Some((object, version))
+            if version == "null" || (version.len() == 32 && version.bytes().all(|byte| byte.is_ascii_hexdigit())) =>
+        {
+            (object, Some(version.to_owned()))
+        }
+        _ => (object, None),
+    };
+    let (bucket, key) =
+        object.split_once('/').filter(|(bucket, key)| !bucket.is_empty() && !key.is_empty()).ok_or_else(|| {
+            Failure::usage(format!("'{object}' names no object")).next("write BUCKET/KEY or BUCKET/KEY@VERSION")
+        })?;
+    let why = ask(site, calls::Why { bucket: bucket.to_owned(), key: key.to_owned(), version }).await?;
+    if json {
+        return print_json(&why);
+    }
+    println!("{}/{}@{}", why.bucket, why.key, why.version);
+    println!(
+        "  {}",
+        if why.protected { paint("cannot be deleted now", RED) } else { paint("can be deleted now", GREEN) }
+    );
+    for reason in &why.reasons {
+        println!("  - {reason}");
+    }
+    match &why.deletable_from {
+        Some(moment) if why.protected => println!("  earliest deletion: {moment}"),
+        None if why.protected => println!("  no date: it stays until the hold is released"),
+        _ => {}
+    }
+    println!("  compliance clock:  {}", why.compliance_time);
+    Ok(())
+}
+
+pub async fn audit(site: &Site, json: bool, command: Audit) -> Outcome<()> {
+    match command {
+        Audit::Show { from, limit } => show(site, json, from, limit).await,
+        Audit::Verify { anchor } => verify(site, json, anchor.as_deref()).await,
+        Audit::Export { to } => export(site, &to).await,
+    }
+}
+
+async fn show(site: &Site, json: bool, from: Option<u64>, limit: u64) -> Outcome<()> {
+    let records = ask(site, calls::AuditShow { from, limit }).await?;
+    if json {
+        return records.iter().try_for_each(print_json);
+    }
+    let mut table = Table::new(&[
+        ("number", Align::Right),
+        ("time", Align::Left),
+        ("actor", Align::Left),
+        ("action", Align::Left),
+        ("what", Align::Left),
+        ("outcome", Align::Left),
+    ]);
+    for record in records {
+        let place = place(&record);
+        table.row(vec![
+            record.number.to_string(),
+            record.time,
+            record.actor,
+            record.action,
+            place,
+            record.refused.map_or_else(|| "done".to_owned(), |reason| format!("{}: {reason}", paint("refused", RED))),
+        ]);
+    }
+    print!("{}", table.render());
+    Ok(())
+}
+
+fn place(record: &AuditRecord) -> String {
+    let mut text = record.bucket.clone().unwrap_or_default();
+    if let Some(key) = &record.key {
+        text.push('/');
+        text.push_str(key);
+    }
+    if let Some(version) = &record.version {
+        text.push('@');
+        text.push_str(version);
+    }
+    if let Some(detail) = &record.detail {
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        text.push_str(detail);
+    }
+    text
+}
+
+async fn verify(site: &Site, json: bool, anchor: Option<&Path>) -> Outcome<()> {
+    let anchor = anchor.map(read_head).transpose()?;
+    let verdict = ask(site, calls::AuditVerify { anchor }).await?;
+    if json {
+        print_json(&verdict)?;
+    } else if verdict.findings.is_empty() {
+        println!("{} records, {} checkpoints: the chain is unbroken.", verdict.records, verdict.checkpoints);
+        if let Some(records) = verdict.anchored {
+            println!("The anchor of {records} records is on it.");
+        } else {
+            println!("Without --anchor a cut tail cannot be seen; keep exported heads elsewhere.");
+        }
+    }
+    if verdict.findings.is_empty() {
+        return Ok(());
+    }
+    Err(Failure::new(Kind::Damaged, format!("the audit log does not verify: {}", verdict.findings.join("; ")))
+        .next("keep this pool as it is and compare it with exported heads and records"))
+}
+
+fn read_head(path: &Path) -> Outcome<SignedHead> {
+    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the head", path, &error))?;
+    let line = text.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    serde_json::from_str(line)
+        .map_err(|error| Failure::usage(format!("{} is not a signed head: {error}", path.display())))
+}
+
+async fn export(site: &Site, to: &str) -> Outcome<()> {
+    let seat = Seat::find(site).await?;
+    let exported = export_from(&seat, to).await;
+    seat.leave().await?;
+    exported
+}
+
+async fn export_from(seat: &Seat, to: &str) -> Outcome<()> {
+    let path = Path::new(to);
+    let mut out: Box<dyn Write + Send> = match to {
+        "-" => Box::new(std::io::stdout()),
+        _ => Box::new(std::io::BufWriter::new(
+            std::fs::OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .open(path)
+                .map_err(|error| io_failure("write", path, &error))?,
+        )),
+    };
+    let mut line = |value: serde_json::Result<String>| {
+        let text = value.map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
+        writeln!(out, "{text}").map_err(|error| io_failure("write", path, &error))
+    };
+    // The head is taken first, so that every record it covers is in the export.
+    let head = seat.call(calls::AuditHead {}).await?;
+    let mut from = 1;
+    loop {
+        let records = seat.call(calls::AuditShow { from: Some(from), limit: calls::AUDIT_PAGE }).await?;
+        for record in records.iter().filter(|record| record.number <= head.records) {
+            line(serde_json::to_string(record))?;
+        }
+        match records.last() {
+            Some(last) if last.number < head.records => from = last.number + 1,
+            _ => break,
+        }
+    }
+    line(serde_json::to_string(&head))?;
+    out.flush().map_err(|error| io_failure("write", path, &error))
+}

@@ -1,0 +1,55 @@
+//! What each command does: asks at its seat, and prints for people or machines.
+
+pub mod archive;
+pub mod dump;
+pub mod pool;
+pub mod rebuild;
+pub mod serve;
+pub mod volume;
+
+use std::io::{BufRead, IsTerminal, Write};
+
+use serde::Serialize;
+
+use crate::cli::{Cli, Command};
+use crate::config::Site;
+use crate::failure::{Failure, Outcome};
+
+pub async fn run(cli: Cli) -> Outcome<()> {
+    let site = Site::find(cli.place.dir.as_deref(), cli.place.config.as_deref());
+    let json = cli.place.json;
+    match cli.command {
+        Command::Up(up) => serve::up(&site, json, up).await,
+        Command::Serve(serve) => serve::serve(&site, json, serve).await,
+        Command::Pool(command) => pool::run(&site, json, command).await,
+        Command::Volume(command) => volume::run(&site, json, command).await,
+        Command::Bucket(command) => archive::bucket(&site, json, command).await,
+        Command::Key(command) => archive::key(&site, json, command).await,
+        Command::Why { object } => archive::why(&site, json, &object).await,
+        Command::Audit(command) => archive::audit(&site, json, command).await,
+        Command::Catalog(command) => rebuild::run(&site, json, command).await,
+        Command::Drive(command) => dump::run(json, command),
+    }
+}
+
+/// One JSON value on one line of standard output.
+pub fn print_json(value: &impl Serialize) -> Outcome<()> {
+    let text = serde_json::to_string(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
+    println!("{text}");
+    Ok(())
+}
+
+/// Asks on a terminal; elsewhere the flag that says yes must be given.
+pub fn confirm(question: &str, flag: &str) -> Outcome<()> {
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::usage(format!("{question} This needs a yes.")).next(format!("add {flag}")));
+    }
+    eprint!("{question} [y/N] ");
+    let _ = std::io::stderr().flush();
+    let mut line = String::new();
+    let _ = std::io::stdin().lock().read_line(&mut line);
+    match line.trim() {
+        "y" | "Y" | "yes" => Ok(()),
+        _ => Err(Failure::failed("not confirmed; nothing was done")),
+    }
+}

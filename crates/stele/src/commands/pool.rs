@@ -1,0 +1,269 @@
+//! What `stele pool` does and shows.
+
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use stele_ground::Bytes;
+
+use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, Status, StatusView};
+use crate::cli::pool::{self as arguments, Pool};
+use crate::commands::{confirm, print_json};
+use crate::config::{Config, Site};
+use crate::failure::{Failure, Kind, Outcome};
+use crate::node::{Node, Opening};
+use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, bar, moment, paint, span};
+use crate::seat::Seat;
+
+pub async fn run(site: &Site, json: bool, command: Pool) -> Outcome<()> {
+    match command {
+        Pool::Create(create) => self::create(site, json, create).await,
+        Pool::Open(open) => self::open(site, json, open).await,
+        Pool::Status(status) => self::status(site, json, status.watch).await,
+        Pool::Scrub(scrub) => self::scrub(site, json, scrub.wait).await,
+        Pool::Replace(replace) => self::replace(site, json, replace).await,
+    }
+}
+
+async fn create(site: &Site, json: bool, create: arguments::Create) -> Outcome<()> {
+    let now = crate::node::wall_clock();
+    if !create.confirm_time {
+        confirm(
+            &format!("Retention will count from this machine's clock. Is {} (UTC) right?", moment(now as i64)),
+            "--confirm-time",
+        )?;
+    }
+    let status = crate::node::create::pool(site, create).await?;
+    if json {
+        return print_json(&status);
+    }
+    println!("Pool {} made; configuration in {}.\n", status.name, site.config_path.display());
+    print!("{}", render(&status));
+    println!("\nServe it: stele serve --config {}", site.config_path.display());
+    Ok(())
+}
+
+async fn open(site: &Site, json: bool, open: arguments::Open) -> Outcome<()> {
+    if tokio::net::UnixStream::connect(site.socket()).await.is_ok() {
+        return Err(Failure::new(
+            Kind::Busy,
+            format!("a server already holds this pool; it answers at {}", site.socket().display()),
+        )
+        .next("`stele pool status` shows it"));
+    }
+    let config = Config::read(&site.config_path)?;
+    let opening =
+        Opening { override_quorum: open.override_quorum, read_only: open.read_only, ..Opening::for_command() };
+    let node = Node::open(site, config, opening).await?;
+    let status = crate::api::pool::status(&node).await?;
+    node.close().await?;
+    if json {
+        return print_json(&status);
+    }
+    print!("{}", render(&status));
+    Ok(())
+}
+
+async fn status(site: &Site, json: bool, watch: bool) -> Outcome<()> {
+    let seat = Seat::find(site).await?;
+    loop {
+        let status = seat.call(Status {}).await?;
+        if json {
+            print_json(&status)?;
+        } else {
+            if watch && std::io::stdout().is_terminal() {
+                print!("\u{1b}[H\u{1b}[2J");
+            }
+            print!("{}", render(&status));
+            if !seat.is_server() {
+                println!("\nNo server holds these drives; read from them directly.");
+            }
+        }
+        if !watch {
+            break;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(1)) => {}
+            _ = tokio::signal::ctrl_c() => break,
+        }
+    }
+    seat.leave().await
+}
+
+async fn scrub(site: &Site, json: bool, wait: bool) -> Outcome<()> {
+    let seat = Seat::find(site).await?;
+    let before = seat.call(Status {}).await?.scrubs_finished;
+    seat.call(Scrub {}).await?;
+    if !wait && seat.is_server() {
+        if !json {
+            println!("Scrub begun; `stele pool status` shows how far it is.");
+        }
+        return seat.leave().await;
+    }
+    let status = follow(&seat, json, |status| (status.scrubs_finished > before, status.scrub)).await?;
+    if json {
+        print_json(&status)?;
+    } else {
+        println!(
+            "Scrub finished: {} damaged places found, {} repaired.",
+            status.scrub_damage_found, status.scrub_damage_repaired
+        );
+    }
+    let lost = status.scrub_damage_found.saturating_sub(status.scrub_damage_repaired);
+    seat.leave().await?;
+    if lost > 0 || status.lost_stripes > 0 {
+        return Err(Failure::new(
+            Kind::Damaged,
+            format!("{lost} damaged places were not repaired; {} stripes are lost", status.lost_stripes),
+        )
+        .next("`stele volume list` names what is lost; return missing drives if there are any"));
+    }
+    Ok(())
+}
+
+async fn replace(site: &Site, json: bool, replace: arguments::Replace) -> Outcome<()> {
+    let seat = Seat::find(site).await?;
+    let mut new = replace.new;
+    new.0.path =
+        std::path::absolute(&new.0.path).map_err(|error| crate::failure::io_failure("find", &new.0.path, &error))?;
+    seat.call(Replace { old: replace.old, new, size: replace.size.map(|size| size.0) }).await?;
+    if replace.wait || !seat.is_server() {
+        let status =
+            follow(&seat, json, |status| (status.copy_back.is_none() && status.rebuild.is_none(), status.copy_back))
+                .await?;
+        if json {
+            print_json(&status)?;
+        } else {
+            println!("Drive {} replaced; everything is copied back.", replace.old);
+        }
+    } else if !json {
+        println!("Copying back onto the new drive; `stele pool status --watch` shows how far it is.");
+    }
+    seat.leave().await
+}
+
+/// Shows progress until the work is over.
+async fn follow(
+    seat: &Seat,
+    json: bool,
+    look: impl Fn(&StatusView) -> (bool, Option<ProgressView>),
+) -> Outcome<StatusView> {
+    let shown = !json && std::io::stderr().is_terminal();
+    loop {
+        let status = seat.call(Status {}).await?;
+        let (over, progress) = look(&status);
+        if let (true, Some(progress)) = (shown, progress) {
+            eprint!("\r\u{1b}[K{}", describe(&progress));
+            let _ = std::io::stderr().flush();
+        }
+        if over {
+            if shown {
+                eprint!("\r\u{1b}[K");
+            }
+            return Ok(status);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+fn describe(progress: &ProgressView) -> String {
+    let left = progress
+        .seconds_left
+        .map_or_else(|| "time left unknown".to_owned(), |seconds| format!("{} left", span(seconds)));
+    format!(
+        "{} {} of {}, {}/s, {left}",
+        bar(progress.done, progress.total),
+        Bytes(progress.done),
+        Bytes(progress.total),
+        Bytes(progress.rate)
+    )
+}
+
+fn health(drive: &DriveView) -> String {
+    let colour = match drive.health.as_str() {
+        "healthy" => GREEN,
+        "failed" | "missing" | "rejected" => RED,
+        _ => YELLOW,
+    };
+    paint(&drive.health, colour)
+}
+
+/// The whole status as people read it.
+pub fn render(status: &StatusView) -> String {
+    let state = match status.state.as_str() {
+        "ok" => paint("ok", GREEN),
+        "damaged" => paint("damaged: something is lost", RED),
+        other => paint(other, YELLOW),
+    };
+    let mut text = format!(
+        "{} {}  {state}\n  space   {} of {} used, {} of {} spare used\n  log     {} of {}, {} dirty\n",
+        paint("Pool", BOLD),
+        status.name,
+        Bytes(status.used),
+        Bytes(status.raw),
+        Bytes(status.spare_used),
+        Bytes(status.spare),
+        Bytes(status.log_used),
+        Bytes(status.log_size),
+        Bytes(status.dirty),
+    );
+    for (name, work) in [("rebuild", &status.rebuild), ("copying", &status.copy_back), ("scrub", &status.scrub)] {
+        if let Some(work) = work {
+            text.push_str(&format!("  {name:<7} {}\n", describe(work)));
+        }
+    }
+    if status.scrubs_finished > 0 {
+        text.push_str(&format!(
+            "  scrubs  {} finished; the last found {} damaged places and repaired {}\n",
+            status.scrubs_finished, status.scrub_damage_found, status.scrub_damage_repaired
+        ));
+    }
+    if status.rebuilt + status.repaired + status.lost_stripes > 0 {
+        text.push_str(&format!(
+            "  healing {} strips rebuilt, {} repaired, {} stripes lost\n",
+            status.rebuilt, status.repaired, status.lost_stripes
+        ));
+    }
+    text.push('\n');
+    let mut drives: Vec<&DriveView> = status.drives.iter().collect();
+    drives.sort_by_key(|drive| (drive.enclosure, drive.drive));
+    let mut table = Table::new(&[
+        ("enclosure", Align::Left),
+        ("drive", Align::Right),
+        ("health", Align::Left),
+        ("size", Align::Right),
+        ("used", Align::Right),
+        ("errors r/w/digest", Align::Right),
+        ("repaired", Align::Right),
+        ("path", Align::Left),
+    ]);
+    let mut last = None;
+    for drive in drives {
+        let enclosure = if last == Some(drive.enclosure) { String::new() } else { drive.enclosure.to_string() };
+        last = Some(drive.enclosure);
+        table.row(vec![
+            enclosure,
+            drive.drive.to_string(),
+            health(drive),
+            Bytes(drive.size).to_string(),
+            Bytes(drive.used).to_string(),
+            format!("{}/{}/{}", drive.read_errors, drive.write_errors, drive.digest_errors),
+            drive.repaired.to_string(),
+            Path::new(&drive.path).display().to_string(),
+        ]);
+    }
+    text.push_str(&table.render());
+    for drive in status.drives.iter().filter(|drive| !drive.note.is_empty()) {
+        text.push_str(&format!("\ndrive {}: {}", drive.drive, drive.note));
+    }
+    if status.drives.iter().any(|drive| !drive.note.is_empty()) {
+        text.push('\n');
+    }
+    if !status.alarms.is_empty() {
+        text.push_str("\nLast alarms:\n");
+        for alarm in status.alarms.iter().rev().take(5).rev() {
+            text.push_str(&format!("  {}  {:<8}  {}\n", moment(alarm.at as i64), alarm.severity, alarm.message));
+        }
+    }
+    text
+}

@@ -1,0 +1,253 @@
+//! `stele.toml`: what a server needs to know, written by `stele up` and `stele pool create`, and read by all.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use stele_ground::Bytes;
+
+use crate::drives::DriveArgument;
+use crate::failure::{Failure, Outcome, io_failure};
+
+/// The whole file. An unknown key is an error that names it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    pub pool: Pool,
+    #[serde(default)]
+    pub s3: S3,
+    #[serde(default)]
+    pub admin: Admin,
+    #[serde(default)]
+    pub archive: Archive,
+    #[serde(default)]
+    pub memory: Memory,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// `PATH` or `PATH@ENCLOSURE`; relative paths count from the directory of this file.
+    pub drives: Vec<DriveArgument>,
+    /// Seconds a drive may be missing before its strips are rebuilt elsewhere.
+    #[serde(default = "ten_minutes")]
+    pub rebuild_after: u64,
+    /// Bytes a second that rebuild and scrub may each move; none: as fast as hosts allow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub background_rate: Option<Size>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct S3 {
+    pub listen: SocketAddr,
+    /// The AWS region that clients sign for.
+    pub region: String,
+    /// Host name under which buckets are sub-domains; none: paths only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
+    /// Certificate chain and private key, PEM. Both or neither.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_certificate: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
+    /// Connections served at once; the next ones wait.
+    pub connections_max: u32,
+}
+
+impl Default for S3 {
+    fn default() -> S3 {
+        S3 {
+            listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
+            region: "us-east-1".to_owned(),
+            domain: None,
+            tls_certificate: None,
+            tls_key: None,
+            connections_max: 1024,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Admin {
+    /// Unix socket for the `stele` command; none: `stele.sock` in the data directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+    /// Address of `/metrics` and `/health` without signature; none: they are served on the S3 address to loopback peers only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<SocketAddr>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Archive {
+    /// Names of the volumes that carry it.
+    pub catalog_volume: String,
+    pub data_volume: String,
+    /// The master key: `file:PATH`, `env:NAME` or `command:PROGRAM ARG ...` (hex or base64 on its output).
+    pub master_key: String,
+    /// Signed audit heads are written here; keep a copy elsewhere.
+    pub heads: PathBuf,
+    /// Seconds between two exported heads.
+    pub heads_every: u64,
+    /// Seconds between two expiration passes.
+    pub expire_every: u64,
+}
+
+impl Default for Archive {
+    fn default() -> Archive {
+        Archive {
+            catalog_volume: "catalog".to_owned(),
+            data_volume: "data".to_owned(),
+            master_key: "file:master.key".to_owned(),
+            heads: PathBuf::from("heads"),
+            heads_every: 3600,
+            expire_every: 3600,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Memory {
+    /// Cached blocks of volumes.
+    pub blocks: Size,
+    /// Cached pages of the slot table.
+    pub table: Size,
+    /// Dirty blocks held before writers wait.
+    pub dirty: Size,
+    /// Cache of the catalog.
+    pub catalog: Size,
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory {
+            blocks: Size(Bytes(128 << 20)),
+            table: Size(Bytes(64 << 20)),
+            dirty: Size(Bytes(64 << 20)),
+            catalog: Size(Bytes(64 << 20)),
+        }
+    }
+}
+
+fn ten_minutes() -> u64 {
+    600
+}
+
+/// A size in the file: `64MiB` or a number of bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size(pub Bytes);
+
+impl Serialize for Size {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let bytes = self.0.0;
+        match [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)]
+            .iter()
+            .find(|(_, shift)| bytes > 0 && bytes.is_multiple_of(1 << shift))
+        {
+            Some((name, shift)) => serializer.serialize_str(&format!("{}{name}", bytes >> shift)),
+            None => serializer.serialize_u64(bytes),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Size, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Number(u64),
+            Text(String),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Number(bytes) => Ok(Size(Bytes(bytes))),
+            Written::Text(text) => crate::cli::show::size(&text).map(Size).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+impl Config {
+    pub fn new(drives: Vec<DriveArgument>) -> Config {
+        Config {
+            pool: Pool { drives, rebuild_after: ten_minutes(), background_rate: None },
+            s3: S3::default(),
+            admin: Admin::default(),
+            archive: Archive::default(),
+            memory: Memory::default(),
+        }
+    }
+
+    pub fn read(path: &Path) -> Outcome<Config> {
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let failure = io_failure("read the configuration", path, &error);
+            match error.kind() {
+                std::io::ErrorKind::NotFound => failure.next(
+                    "start one with `stele up --dir DIR`, make a pool with `stele pool create --dir DIR`, or name its directory with --dir or STELE_DIR",
+                ),
+                _ => failure,
+            }
+        })?;
+        let config: Config = toml::from_str(&text)
+            .map_err(|error| Failure::usage(format!("{}: {}", path.display(), error.to_string().trim_end())))?;
+        if config.s3.tls_certificate.is_some() != config.s3.tls_key.is_some() {
+            return Err(Failure::usage(format!(
+                "{}: [s3] has one of tls_certificate and tls_key; give both or neither",
+                path.display()
+            )));
+        }
+        Ok(config)
+    }
+
+    /// Writes it whole or not at all.
+    pub fn write(&self, path: &Path) -> Outcome<()> {
+        let text = toml::to_string_pretty(self)
+            .map_err(|error| Failure::failed(format!("cannot write the configuration: {error}")))?;
+        let text = format!(
+            "# Stele's configuration. OPERATIONS.md explains every key; `stele serve --config` reads it.\n\n{text}"
+        );
+        let new = path.with_extension("toml.new");
+        let written = std::fs::File::create(&new)
+            .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()).and_then(|()| file.sync_all()))
+            .and_then(|()| std::fs::rename(&new, path));
+        written.map_err(|error| io_failure("write", path, &error))
+    }
+}
+
+/// Where everything is: the data directory and the configuration in it.
+#[derive(Clone, Debug)]
+pub struct Site {
+    pub dir: PathBuf,
+    pub config_path: PathBuf,
+}
+
+impl Site {
+    pub fn find(dir: Option<&Path>, config: Option<&Path>) -> Site {
+        match (dir, config) {
+            (Some(dir), Some(config)) => Site { dir: dir.to_owned(), config_path: config.to_owned() },
+            (Some(dir), None) => Site { dir: dir.to_owned(), config_path: dir.join("stele.toml") },
+            (None, Some(config)) => {
+                let dir = config.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+                Site { dir: dir.to_owned(), config_path: config.to_owned() }
+            }
+            (None, None) => {
+                Site { dir: PathBuf::from("stele-data"), config_path: PathBuf::from("stele-data/stele.toml") }
+            }
+        }
+    }
+
+    /// A path of the configuration, seen from the data directory.
+    pub fn path(&self, path: &Path) -> PathBuf {
+        if path.is_absolute() { path.to_owned() } else { self.dir.join(path) }
+    }
+
+    /// The socket a server of this directory answers on.
+    pub fn socket(&self) -> PathBuf {
+        let configured = Config::read(&self.config_path).ok().and_then(|config| config.admin.socket);
+        configured.map_or_else(|| self.dir.join("stele.sock"), |socket| self.path(&socket))
+    }
+}
+
+#[cfg(test)]
+mod tests;

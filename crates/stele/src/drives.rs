@@ -1,0 +1,53 @@
+//! A drive as it is named on the command line and in the configuration: `PATH` or `PATH@ENCLOSURE`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use stele_array::reactor::DrivePlace;
+
+use crate::config::Site;
+
+/// The array's own notion of a drive's place, as text.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct DriveArgument(pub DrivePlace);
+
+impl DriveArgument {
+    /// Seen from the data directory.
+    pub fn placed(&self, site: &Site) -> DrivePlace {
+        DrivePlace { path: site.path(&self.0.path), enclosure: self.0.enclosure }
+    }
+}
+
+impl FromStr for DriveArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DriveArgument, String> {
+        DrivePlace::parse(text).map(DriveArgument).map_err(|error| error.to_string())
+    }
+}
+
+impl fmt::Display for DriveArgument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = self.0.path.display();
+        match self.0.enclosure {
+            Some(enclosure) => write!(f, "{path}@{enclosure}"),
+            None if path.to_string().contains('@') => write!(f, "{path}@"),
+            None => write!(f, "{path}"),
+        }
+    }
+}
+
+impl TryFrom<String> for DriveArgument {
+    type Error = String;
+    fn try_from(text: String) -> Result<DriveArgument, String> {
+        text.parse()
+    }
+}
+
+impl From<DriveArgument> for String {
+    fn from(drive: DriveArgument) -> String {
+        drive.to_string()
+    }
+}

@@ -1,0 +1,137 @@
+//! What a command ends with when it does not succeed: kind, cause and place, and the next step.
+//!
+//! The kind decides the exit code, so that scripts need not read prose, and travels as JSON between server and command.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// The kinds of failure, each with its exit code.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Something outside the command failed: a disk, the network, the server. Exit code 1.
+    Failed,
+    /// The command line or configuration is wrong. Exit code 2, as the argument parser's own.
+    Usage,
+    /// Forbidden: retention, a hold, a protected volume, a missing right. Exit code 3.
+    Refused,
+    /// No such pool, volume, bucket, key or version. Exit code 4.
+    Missing,
+    /// Stored bytes are damaged, or too few drives are there. Exit code 5.
+    Damaged,
+    /// No room. Exit code 6.
+    Full,
+    /// Another process holds the drives, or no server answers. Exit code 7.
+    Busy,
+}
+
+impl Kind {
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Kind::Failed => 1,
+            Kind::Usage => 2,
+            Kind::Refused => 3,
+            Kind::Missing => 4,
+            Kind::Damaged => 5,
+            Kind::Full => 6,
+            Kind::Busy => 7,
+        }
+    }
+}
+
+/// A failure as an operator reads it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Failure {
+    pub kind: Kind,
+    /// Cause and place.
+    pub error: String,
+    /// The next step; empty where the cause already says it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub next: String,
+}
+
+pub type Outcome<T> = Result<T, Failure>;
+
+impl Failure {
+    pub fn new(kind: Kind, error: impl Into<String>) -> Failure {
+        Failure { kind, error: error.into(), next: String::new() }
+    }
+
+    pub fn failed(error: impl Into<String>) -> Failure {
+        Failure::new(Kind::Failed, error)
+    }
+
+    pub fn usage(error: impl Into<String>) -> Failure {
+        Failure::new(Kind::Usage, error)
+    }
+
+    pub fn missing(error: impl Into<String>) -> Failure {
+        Failure::new(Kind::Missing, error)
+    }
+
+    /// Adds the next step.
+    pub fn next(mut self, next: impl Into<String>) -> Failure {
+        self.next = next.into();
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.error)?;
+        if !self.next.is_empty() {
+            write!(f, "\n  next: {}", self.next)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl From<stele_array::ArrayError> for Failure {
+    fn from(error: stele_array::ArrayError) -> Failure {
+        use stele_array::ArrayError;
+        let kind = match &error {
+            ArrayError::Invalid(_) => Kind::Usage,
+            ArrayError::Refused(_) => Kind::Refused,
+            ArrayError::Full(_) => Kind::Full,
+            ArrayError::Degraded(_) | ArrayError::Damaged(_) => Kind::Damaged,
+            ArrayError::Missing(_) => Kind::Missing,
+            ArrayError::Stopped(_) => Kind::Failed,
+        };
+        Failure::new(kind, error.to_string())
+    }
+}
+
+impl From<stele_archive::ArchiveError> for Failure {
+    fn from(error: stele_archive::ArchiveError) -> Failure {
+        use stele_archive::ArchiveError::*;
+        let kind = match &error {
+            NoSuchBucket(_)
+            | NoSuchKey { .. }
+            | NoSuchVersion { .. }
+            | NoSuchUpload(_)
+            | NoSuchAccessKey(_)
+            | NoSuchConfiguration { .. } => Kind::Missing,
+            Denied(_) | Retained { .. } | ReadOnly(_) | WrongKey(_) | CustomerKey(_) => Kind::Refused,
+            NoSpace(_) | QuotaExceeded { .. } => Kind::Full,
+            Damaged { .. } => Kind::Damaged,
+            Busy(_) | Conflict(_) => Kind::Busy,
+            Stopped(_) => Kind::Failed,
+            _ => Kind::Usage,
+        };
+        Failure::new(kind, error.to_string())
+    }
+}
+
+/// An operating-system error with what was attempted and where.
+pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) -> Failure {
+    let kind = match error.kind() {
+        std::io::ErrorKind::NotFound => Kind::Missing,
+        std::io::ErrorKind::PermissionDenied => Kind::Refused,
+        std::io::ErrorKind::StorageFull => Kind::Full,
+        _ => Kind::Failed,
+    };
+    Failure::new(kind, format!("cannot {what} {}: {error}", path.display()))
+}

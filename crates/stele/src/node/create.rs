@@ -1,0 +1,167 @@
+//! Making a pool with the volumes of the archive on it, and the archive in them.
+
+use std::fs;
+use std::sync::Arc;
+
+use stele_archive::Archive;
+use stele_array::reactor::{NewDrives, PoolServer};
+use stele_array::{Command, CreateOptions, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
+use stele_catalog::Format;
+use stele_codes::Code;
+use stele_ground::{Bytes, GIB, MIB, PoolId};
+use stele_media::Space;
+
+use super::{Alarms, Node, blocking, master, options, own_uid, places, surroundings, wall_clock};
+use crate::api::pool::StatusView;
+use crate::cli::pool::Create;
+use crate::config::{Config, Site};
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::node::Opening;
+
+/// The archive's segment; sizes of its volume are multiples of it.
+const SEGMENT: u64 = 64 * MIB;
+
+pub fn archive_options(read_only: bool) -> stele_archive::Options {
+    stele_archive::Options { segment: Bytes(SEGMENT), read_only, ..stele_archive::Options::default() }
+}
+
+/// Makes the directory, the configuration, the pool, and on it the archive (unless `--data none`).
+pub async fn pool(site: &Site, create: Create) -> Outcome<StatusView> {
+    if site.config_path.exists() {
+        return Err(Failure::new(Kind::Refused, format!("{} already describes a pool", site.config_path.display()))
+            .next("name another directory with --dir, or serve this one with `stele serve`"));
+    }
+    let data = match create.data.as_str() {
+        "none" => None,
+        code => Some(code.parse::<Code>().map_err(|error| Failure::usage(error.to_string()))?),
+    };
+    fs::create_dir_all(&site.dir).map_err(|error| io_failure("make", &site.dir, &error))?;
+    // Paths are kept as given where they lie in the data directory, else absolute: the command may run from elsewhere.
+    let mut config = Config::new(create.drives);
+    for drive in &mut config.pool.drives {
+        let absolute = std::path::absolute(&drive.0.path).map_err(|error| io_failure("find", &drive.0.path, &error))?;
+        drive.0.path = absolute;
+    }
+    let new = create.size.map(|size| NewDrives { size, space: Space::Sparse });
+    let made = Made { name: create.name, log: create.log, spare: create.spare, data, new };
+    let node = self::make(site, config, made).await?;
+    let status = crate::api::pool::status(&node).await?;
+    node.close().await?;
+    Ok(status)
+}
+
+/// What a new pool is made with, beside its configuration.
+pub struct Made {
+    pub name: String,
+    pub log: Option<Bytes>,
+    pub spare: Option<u32>,
+    /// Code of the archive's data volume; none: no archive.
+    pub data: Option<Code>,
+    /// How drives that are files and do not exist come into being.
+    pub new: Option<NewDrives>,
+}
+
+/// Makes everything and leaves it open. The configuration is written last: a pool that was not finished has none.
+pub async fn make(site: &Site, config: Config, made: Made) -> Outcome<Node> {
+    master::make(site, &config.archive.master_key)?;
+    let create = CreateOptions {
+        pool: PoolId(surroundings::random()),
+        name: made.name,
+        drives: Vec::new(),
+        seed: u64::from_le_bytes(surroundings::random()),
+        log: made.log,
+        spare_drives: made.spare,
+        created: wall_clock(),
+    };
+    let alarms = Alarms::default();
+    let (places, open, server) =
+        (places(site, &config), options(&config, Opening::for_server()), alarms.server_options());
+    let new = made.new;
+    let pool = blocking(move || Ok(PoolServer::create(&places, new, create, open, server)?)).await?;
+    let mut node = Node { pool: Arc::new(pool), config, archive: None, catalog: None, alarms, uid: own_uid() };
+    if let Err(failure) = furnish(site, &mut node, made.data).await {
+        let _ = node.close().await;
+        return Err(failure);
+    }
+    node.config.write(&site.config_path)?;
+    Ok(node)
+}
+
+/// The catalog and data volumes, and a new archive on them.
+async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()> {
+    let Some(code) = data else { return Ok(()) };
+    let drives = node.config.pool.drives.len();
+    if code.width() > drives {
+        return Err(Failure::usage(format!("a {code} stripe needs {} drives and the pool has {drives}", code.width()))
+            .next("give more drives, or a narrower --data code such as 2+1"));
+    }
+    // The index survives one fault more than the data it is the index of, where there are drives for that.
+    let copies = (code.tolerates() + 2).min(drives).min(5) as u8;
+    let mirror = Code::mirror(copies).ok_or_else(|| Failure::failed(format!("no mirror of {copies} copies")))?;
+    let (raw, spare) = space(node).await?;
+    let catalog_size = Bytes((raw.0 / 48).clamp(128 * MIB, 64 * GIB) / (8 * MIB) * (8 * MIB));
+    let catalog = volume(
+        node,
+        VolumeSpec {
+            name: node.config.archive.catalog_volume.clone(),
+            code: mirror,
+            size: catalog_size,
+            strip: Bytes(64 << 10),
+            block: Bytes(4096),
+            digest: DigestUnit::Block,
+            mode: WriteMode::WriteBack,
+            fully_allocated: true,
+            owner: Some("catalog".to_owned()),
+        },
+    )
+    .await?;
+    // What is left, less a thirty-second for the slot table and its copies on write.
+    let free = raw.0.saturating_sub(spare.0).saturating_sub(catalog_size.0 * u64::from(copies)) / 32 * 31;
+    let size = free / code.width() as u64 * code.data() as u64 / SEGMENT * SEGMENT;
+    if size < 2 * SEGMENT {
+        return Err(Failure::new(
+            Kind::Full,
+            format!("the drives leave {} for data; an archive needs at least {}", Bytes(size), Bytes(2 * SEGMENT)),
+        )
+        .next("use larger drives"));
+    }
+    let data = volume(
+        node,
+        VolumeSpec {
+            name: node.config.archive.data_volume.clone(),
+            code,
+            size: Bytes(size),
+            strip: Bytes(64 << 10),
+            block: Bytes(4096),
+            digest: DigestUnit::Block,
+            mode: WriteMode::WriteBack,
+            fully_allocated: false,
+            owner: Some("archive".to_owned()),
+        },
+    )
+    .await?;
+    let handle = node.pool.volume_of(&catalog);
+    blocking(move || {
+        let format = Format { id: surroundings::random(), journal: None };
+        stele_catalog::format(&handle, &format)
+            .map_err(|error| Failure::failed(format!("cannot make the catalog: {error}")))
+    })
+    .await?;
+    let foundation = node.foundation(site, &catalog, &data).await?;
+    node.archive = Some(Archive::create(foundation, archive_options(false)).await?);
+    Ok(())
+}
+
+async fn space(node: &Node) -> Outcome<(Bytes, Bytes)> {
+    match node.pool.command(Command::Status).await? {
+        Reply::Status(status) => Ok((status.raw, status.spare)),
+        _ => Err(Failure::failed("the pool answered a status request with something else; this is a defect of Stele")),
+    }
+}
+
+async fn volume(node: &Node, spec: VolumeSpec) -> Outcome<VolumeStatus> {
+    match node.pool.command(Command::CreateVolume(spec)).await? {
+        Reply::Volume(status) => Ok(status),
+        _ => Err(Failure::failed("the pool made a volume and did not show it; this is a defect of Stele")),
+    }
+}

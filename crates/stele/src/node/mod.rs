@@ -1,0 +1,284 @@
+//! A node: the pool, and on it the catalog and the archive, opened together.
+//!
+//! The server keeps one for as long as it runs; a command without a server opens one for itself, with the archive
+//! read-only.
+
+pub mod create;
+pub mod master;
+pub mod surroundings;
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stele_archive::{Archive, ArchiveError, Foundation, Guard};
+use stele_array::reactor::{DrivePlace, PoolServer, ServerOptions};
+use stele_array::{Alarm, Command, OpenOptions, Reply, Severity, VolumeStatus};
+use stele_catalog::EmbeddedCatalog;
+use stele_ground::{Bytes, DriveId, Duration, VolumeId};
+use stele_media::{DriveFile, Space};
+
+use crate::api::Actor;
+use crate::api::pool::{AlarmView, Replace};
+use crate::config::{Config, Site};
+use crate::failure::{Failure, Kind, Outcome};
+
+pub use surroundings::{own_uid, wall_clock};
+
+/// Alarms kept for `stele pool status`.
+const ALARMS_KEPT: usize = 100;
+
+/// How a node is opened.
+#[derive(Clone, Copy, Debug)]
+pub struct Opening {
+    pub override_quorum: bool,
+    /// Nothing is written to the drives at all.
+    pub read_only: bool,
+    /// The archive answers, and refuses every change.
+    pub archive_read_only: bool,
+}
+
+impl Opening {
+    pub fn for_server() -> Opening {
+        Opening { override_quorum: false, read_only: false, archive_read_only: false }
+    }
+
+    /// A command without a server: the array works, the archive only answers.
+    pub fn for_command() -> Opening {
+        Opening { archive_read_only: true, ..Opening::for_server() }
+    }
+}
+
+/// The last alarms, shared with the reactor's callback.
+#[derive(Clone, Default)]
+pub struct Alarms(Arc<Mutex<VecDeque<AlarmView>>>);
+
+impl Alarms {
+    fn note(&self, alarm: &Alarm) {
+        let severity = match alarm.severity {
+            Severity::Notice => "notice",
+            Severity::Warning => "warning",
+            Severity::Critical => "critical",
+        };
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == ALARMS_KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(AlarmView {
+            at: wall_clock(),
+            severity: severity.to_owned(),
+            kind: kebab(&format!("{:?}", alarm.kind)),
+            drive: alarm.drive,
+            message: alarm.message.clone(),
+        });
+    }
+
+    pub fn list(&self) -> Vec<AlarmView> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    /// For the reactor: it logs alarms itself, this keeps them.
+    pub fn server_options(&self) -> ServerOptions {
+        let alarms = self.clone();
+        ServerOptions { alarms: Some(Box::new(move |alarm| alarms.note(&alarm))), ..ServerOptions::default() }
+    }
+}
+
+fn kebab(name: &str) -> String {
+    let mut text = String::new();
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && !text.is_empty() {
+            text.push('-');
+        }
+        text.push(c.to_ascii_lowercase());
+    }
+    text
+}
+
+pub struct Node {
+    pub pool: Arc<PoolServer>,
+    pub config: Config,
+    archive: Option<Archive>,
+    catalog: Option<Arc<EmbeddedCatalog>>,
+    alarms: Alarms,
+    uid: u32,
+}
+
+/// Protects the volumes beneath the archive while it retains anything.
+struct VolumeGuard {
+    pool: Arc<PoolServer>,
+    volumes: Vec<(VolumeId, String)>,
+}
+
+impl Guard for VolumeGuard {
+    fn protect(&self, retained: bool) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> {
+        let (pool, volumes) = (Arc::clone(&self.pool), self.volumes.clone());
+        Box::pin(async move {
+            for (volume, owner) in volumes {
+                let protected = pool.command(Command::Protect { volume, owner, retained }).await;
+                protected.map_err(|error| error.to_string())?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Where the drives of a configuration are.
+pub fn places(site: &Site, config: &Config) -> Vec<DrivePlace> {
+    config.pool.drives.iter().map(|drive| drive.placed(site)).collect()
+}
+
+/// Runs what blocks (opening drives, replaying logs) off the async threads.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Outcome<T> + Send + 'static) -> Outcome<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        Err(Failure::failed(format!("the work was broken off: {error}; this is a defect of Stele")))
+    })
+}
+
+impl Node {
+    pub async fn open(site: &Site, config: Config, opening: Opening) -> Outcome<Node> {
+        let alarms = Alarms::default();
+        let (places, options, server) = (places(site, &config), options(&config, opening), alarms.server_options());
+        let pool = blocking(move || Ok(PoolServer::open(&places, options, server)?)).await?;
+        let mut node = Node { pool: Arc::new(pool), config, archive: None, catalog: None, alarms, uid: own_uid() };
+        if let Err(failure) = node.open_archive(site, opening).await {
+            let _ = node.close().await;
+            return Err(failure);
+        }
+        if opening.override_quorum {
+            let actor = Actor { uid: own_uid() };
+            node.audit(&actor, "opened below a majority of drives", "", None).await?;
+        }
+        Ok(node)
+    }
+
+    async fn volume(&self, name: &str) -> Outcome<Option<VolumeStatus>> {
+        match self.pool.command(Command::ListVolumes).await? {
+            Reply::Volumes(volumes) => Ok(volumes.into_iter().find(|volume| volume.spec.name == name)),
+            _ => Err(Failure::failed(
+                "the pool answered a volume listing with something else; this is a defect of Stele",
+            )),
+        }
+    }
+
+    /// A pool without the archive's volumes serves block volumes only.
+    async fn open_archive(&mut self, site: &Site, opening: Opening) -> Outcome<()> {
+        let names = &self.config.archive;
+        let (catalog, data) = (self.volume(&names.catalog_volume).await?, self.volume(&names.data_volume).await?);
+        let (Some(catalog), Some(data)) = (catalog, data) else { return Ok(()) };
+        let foundation = self.foundation(site, &catalog, &data).await?;
+        let options = create::archive_options(opening.archive_read_only || opening.read_only);
+        self.archive = Some(Archive::open(foundation, options).await?);
+        Ok(())
+    }
+
+    /// What the archive stands on.
+    async fn foundation(&mut self, site: &Site, catalog: &VolumeStatus, data: &VolumeStatus) -> Outcome<Foundation> {
+        let handle = self.pool.volume_of(catalog);
+        let cache = self.config.memory.catalog.0;
+        let opened = blocking(move || {
+            let options = stele_catalog::Options { cache, ..stele_catalog::Options::default() };
+            EmbeddedCatalog::open(&handle, options).map_err(|error| {
+                Failure::new(Kind::Damaged, format!("the catalog does not open: {error}"))
+                    .next("`stele catalog rebuild` makes it anew from the data volume")
+            })
+        });
+        let service = Arc::new(opened.await?);
+        self.catalog = Some(Arc::clone(&service));
+        let guard = VolumeGuard {
+            pool: Arc::clone(&self.pool),
+            volumes: [catalog, data].map(|volume| (volume.id, volume.spec.owner.clone().unwrap_or_default())).to_vec(),
+        };
+        Ok(Foundation {
+            catalog: service,
+            data: self.pool.volume_of(data),
+            surroundings: Arc::new(surroundings::System::default()),
+            guard: Arc::new(guard),
+            master: master::read(site, &self.config.archive.master_key)?,
+        })
+    }
+
+    /// The archive, or why there is none.
+    pub fn archive(&self) -> Outcome<&Archive> {
+        self.archive.as_ref().ok_or_else(|| {
+            Failure::missing("this pool has no archive: its catalog and data volumes were never made")
+                .next("make a pool with `stele pool create --data 8+2`, or start one with `stele up`")
+        })
+    }
+
+    /// Whether a user of this machine may administer it.
+    pub fn serves_user(&self, uid: u32) -> bool {
+        uid == self.uid
+    }
+
+    pub fn alarms(&self) -> Vec<AlarmView> {
+        self.alarms.list()
+    }
+
+    /// Puts an operator's act on drives and volumes into the audit log, where there is one that may be written.
+    pub async fn audit(&self, actor: &Actor, what: &str, place: &str, refused: Option<String>) -> Outcome<()> {
+        let Some(archive) = &self.archive else { return Ok(()) };
+        let detail = format!("{what} {place}");
+        match archive.audit_administration(&actor.caller(), detail.trim_end(), refused.as_deref()).await {
+            Err(ArchiveError::ReadOnly(_)) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    pub async fn replace_drive(&self, call: Replace, actor: &Actor) -> Outcome<()> {
+        let place = format!("drive {} by {}", call.old, call.new.0.path.display());
+        let replaced = self.replace(call).await;
+        self.audit(actor, "pool/replace", &place, replaced.as_ref().err().map(ToString::to_string)).await?;
+        replaced
+    }
+
+    async fn replace(&self, call: Replace) -> Outcome<()> {
+        let pool = Arc::clone(&self.pool);
+        let place = call.new.0.clone();
+        let size = call.size.map(Bytes);
+        let new = blocking(move || {
+            if let (false, Some(size)) = (place.path.exists(), size) {
+                DriveFile::create(&place.path, size, Space::Sparse)
+                    .map_err(|error| Failure::failed(error.to_string()))?;
+            }
+            Ok(pool.attach(&place)?)
+        });
+        let new = new.await?;
+        let identity = DriveId(surroundings::random());
+        let replaced = self.pool.command(Command::ReplaceDrive { old: call.old, new, identity }).await;
+        if replaced.is_err() {
+            self.pool.detach(new);
+        }
+        replaced?;
+        Ok(())
+    }
+
+    /// Closes everything from the top down, so that the next opening finds nothing to replay.
+    pub async fn close(self) -> Outcome<()> {
+        let Node { pool, archive, catalog, .. } = self;
+        let archived = match archive {
+            Some(archive) => archive.close().await,
+            None => Ok(()),
+        };
+        blocking(move || {
+            // The catalog finishes what is queued before its volume goes away beneath it.
+            drop(catalog);
+            Ok(pool.command_blocking(Command::Close).map(drop)?)
+        })
+        .await?;
+        Ok(archived?)
+    }
+}
+
+fn options(config: &Config, opening: Opening) -> OpenOptions {
+    OpenOptions {
+        read_only: opening.read_only,
+        override_quorum: opening.override_quorum,
+        table_cache: config.memory.table.0,
+        block_cache: config.memory.blocks.0,
+        dirty_limit: config.memory.dirty.0,
+        background_rate: config.pool.background_rate.map(|rate| rate.0),
+        rebuild_after: Duration::from_secs(config.pool.rebuild_after),
+        ..OpenOptions::default()
+    }
+}

@@ -1,0 +1,21 @@
+use super::*;
+
+#[test]
+fn columns_line_up_whatever_their_cells_hold() {
+    let mut table = Table::new(&[("drive", Align::Left), ("size", Align::Right)]);
+    table.row(vec!["a-long-name".into(), "1".into()]);
+    table.row(vec!["\u{1b}[32mb\u{1b}[0m".into(), "1000".into()]);
+    assert_eq!(table.render(), "drive        size\na-long-name     1\n\u{1b}[32mb\u{1b}[0m            1000\n");
+}
+
+#[test]
+fn moments_and_spans_read_as_people_write_them() {
+    let check = |seconds: i64, want: &str| assert_eq!(moment(seconds), want);
+    check(0, "1970-01-01T00:00:00Z");
+    check(951_782_400, "2000-02-29T00:00:00Z");
+    check(1_795_147_200, "2026-11-20T04:00:00Z");
+    check(-1, "1969-12-31T23:59:59Z");
+    assert_eq!(span(59), "59 s");
+    assert_eq!(span(3_725), "1 h 2 min");
+    assert_eq!(bar(1, 2), "[##########..........]");
+}

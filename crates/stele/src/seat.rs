@@ -1,0 +1,84 @@
+//! Where a command sits: at the socket of a running server, or on the drives themselves when no server holds them.
+
+use std::path::Path;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+
+use crate::api::{Actor, Call};
+use crate::config::{Config, Site};
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::node::{Node, Opening};
+
+pub enum Seat {
+    Server(std::path::PathBuf),
+    Drives(Box<Node>),
+}
+
+impl Seat {
+    /// The server of this directory, or the drives with the archive read-only.
+    pub async fn find(site: &Site) -> Outcome<Seat> {
+        let socket = site.socket();
+        match UnixStream::connect(&socket).await {
+            Ok(_) => Ok(Seat::Server(socket)),
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                Err(io_failure("talk to the server at", &socket, &error)
+                    .next("run the command as root or as the user the server runs as"))
+            }
+            Err(_) => {
+                let config = Config::read(&site.config_path)?;
+                Ok(Seat::Drives(Box::new(Node::open(site, config, Opening::for_command()).await?)))
+            }
+        }
+    }
+
+    pub fn is_server(&self) -> bool {
+        matches!(self, Seat::Server(_))
+    }
+
+    pub async fn call<C: Call>(&self, call: C) -> Outcome<C::Answer> {
+        match self {
+            Seat::Server(socket) => post(socket, &call).await,
+            Seat::Drives(node) => call.perform(node, &Actor { uid: crate::node::own_uid() }).await,
+        }
+    }
+
+    /// Closes the drives cleanly, if they were opened.
+    pub async fn leave(self) -> Outcome<()> {
+        match self {
+            Seat::Server(_) => Ok(()),
+            Seat::Drives(node) => node.close().await,
+        }
+    }
+}
+
+async fn post<C: Call>(socket: &Path, call: &C) -> Outcome<C::Answer> {
+    let broken = |what: &str, error: &dyn std::fmt::Display| {
+        Failure::new(Kind::Busy, format!("the server at {} {what}: {error}", socket.display()))
+            .next("see its log; start it again with `stele serve`")
+    };
+    let stream = UnixStream::connect(socket).await.map_err(|error| broken("does not answer", &error))?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|error| broken("does not speak HTTP", &error))?;
+    let driver = tokio::spawn(connection);
+    let body = serde_json::to_vec(call)
+        .map_err(|error| Failure::failed(format!("cannot write the request as JSON: {error}")))?;
+    let request = hyper::Request::post(format!("/v1/{}", C::NAME))
+        .header("host", "stele")
+        .header("content-type", "application/json")
+        .body(Full::new(Bytes::from(body)))
+        .map_err(|error| broken("was asked wrongly", &error))?;
+    let response = sender.send_request(request).await.map_err(|error| broken("broke off", &error))?;
+    let status = response.status();
+    let body = response.into_body().collect().await.map_err(|error| broken("broke off", &error))?.to_bytes();
+    driver.abort();
+    if status.is_success() {
+        serde_json::from_slice(&body)
+            .map_err(|error| broken("answered something this command does not understand", &error))
+    } else {
+        Err(serde_json::from_slice(&body).unwrap_or_else(|_| broken("refused", &status)))
+    }
+}

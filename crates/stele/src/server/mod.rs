@@ -1,0 +1,7 @@
+//! The server: opens the sockets, and hands byte streams to the faces.
+
+pub mod admin;
+pub mod background;
+pub mod s3;
+pub mod snapshot;
+pub mod tls;

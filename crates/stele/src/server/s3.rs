@@ -1,0 +1,76 @@
+//! The S3 endpoint: accepts, with or without TLS, and hands each stream to the face.
+//!
+//! A peer that does not finish the TLS handshake in time is dropped; the number of handshakes under way is bounded. An error of
+//! `accept` (no descriptors left) is waited out, since the listener itself stays good.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::IntoResponse;
+use stele_object::{Face, Peer, serve_connection};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+use crate::failure::{Failure, Kind, Outcome};
+
+const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
+/// Handshakes and connections beyond this wait in the listener's backlog.
+const STREAMS_MAX: usize = 2048;
+
+pub async fn listen(address: SocketAddr) -> Outcome<TcpListener> {
+    TcpListener::bind(address).await.map_err(|error| {
+        let kind = if error.kind() == std::io::ErrorKind::AddrInUse { Kind::Busy } else { Kind::Failed };
+        Failure::new(kind, format!("cannot listen on {address}: {error}"))
+            .next("choose another address with --listen or [s3] listen")
+    })
+}
+
+/// Accepts until the task is dropped.
+pub async fn serve(listener: TcpListener, face: Arc<Face>, tls: Option<TlsAcceptor>) {
+    let places = Arc::new(Semaphore::new(STREAMS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let (stream, address) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!("cannot accept a connection: {error}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        // Answers are written whole; waiting to fill a segment would only add latency.
+        let _ = stream.set_nodelay(true);
+        let (face, tls) = (Arc::clone(&face), tls.clone());
+        tokio::spawn(async move {
+            serve_stream(stream, address, face, tls).await;
+            drop(place);
+        });
+    }
+}
+
+async fn serve_stream(stream: TcpStream, address: SocketAddr, face: Arc<Face>, tls: Option<TlsAcceptor>) {
+    let peer = Peer { address: Some(address), secure: tls.is_some() };
+    match tls {
+        None => serve_connection(stream, peer, face).await,
+        Some(tls) => match tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream)).await {
+            Ok(Ok(stream)) => serve_connection(stream, peer, face).await,
+            Ok(Err(error)) => tracing::debug!(%address, "no TLS: {error}"),
+            Err(_) => tracing::debug!(%address, "no TLS within {HANDSHAKE_MAX:?}"),
+        },
+    }
+}
+
+/// Serves `/health` and `/metrics` only, unsigned, on an address of their own.
+pub async fn serve_metrics(listener: TcpListener, face: Arc<Face>) {
+    let router = axum::Router::new().fallback(async move |request: axum::extract::Request| {
+        match face.admin(request.method(), request.uri().path()) {
+            Some(answer) => answer.map(axum::body::Body::new),
+            None => axum::http::StatusCode::NOT_FOUND.into_response(),
+        }
+    });
+    if let Err(error) = axum::serve(listener, router).await {
+        tracing::error!("the metrics endpoint failed: {error}");
+    }
+}

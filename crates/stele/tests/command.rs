@@ -1,0 +1,217 @@
+//! The `stele` command as a user meets it: help, errors, exit codes, and the whole way from a first start to an audit.
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A data directory that goes when the test ends.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let dir = std::env::temp_dir().join(format!("stele-command-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Place(dir)
+    }
+
+    fn stele(&self, arguments: &[&str]) -> Output {
+        stele(&self.0, arguments)
+    }
+
+    /// Runs it, expects exit code 0, and reads its last line as JSON.
+    fn json(&self, arguments: &[&str]) -> Value {
+        let output = stele(&self.0, &[arguments, &["--json"]].concat());
+        assert!(output.status.success(), "stele {arguments:?}: {output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        serde_json::from_str(text.lines().last().unwrap_or("null")).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+
+    /// Runs it, expects the exit code, and that the error holds each of the words.
+    fn refused(&self, code: i32, words: &[&str], arguments: &[&str]) {
+        let output = self.stele(arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "stele {arguments:?}: {text}");
+        for word in words {
+            assert!(text.contains(word), "stele {arguments:?} should speak of '{word}': {text}");
+        }
+        assert!(!text.contains("panicked"), "{text}");
+    }
+
+    fn up(&self) -> Server {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_stele"))
+            .args(["up", "--json", "--listen", "127.0.0.1:0", "--drive-size", "512MiB", "--dir"])
+            .arg(&self.0)
+            .env_remove("STELE_DIR")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(std::fs::OpenOptions::new().create(true).append(true).open(self.0.join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let log = || std::fs::read_to_string(self.0.join("log")).unwrap_or_default();
+        let ready = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: '{line}' {}", log()));
+        Server { child, ready }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Server {
+    child: Child,
+    ready: Value,
+}
+
+impl Server {
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn stop(mut self) {
+        let asked = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
+        assert!(asked.success());
+        assert!(self.child.wait().unwrap().success(), "the server stops cleanly when asked to");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn stele(dir: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_stele"))
+        .args(arguments)
+        .arg("--dir")
+        .arg(dir)
+        .env_remove("STELE_DIR")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn every_command_explains_itself_with_examples() {
+    let commands: &[&[&str]] = &[
+        &[],
+        &["up"],
+        &["serve"],
+        &["pool", "create"],
+        &["pool", "open"],
+        &["pool", "status"],
+        &["pool", "scrub"],
+        &["pool", "replace"],
+        &["volume", "create"],
+        &["volume", "list"],
+        &["volume", "show"],
+        &["volume", "delete"],
+        &["bucket", "create"],
+        &["bucket", "list"],
+        &["bucket", "show"],
+        &["key", "create"],
+        &["key", "list"],
+        &["key", "revoke"],
+        &["key", "escrow"],
+        &["key", "check"],
+        &["why"],
+        &["audit", "show"],
+        &["audit", "verify"],
+        &["audit", "export"],
+        &["catalog", "rebuild"],
+        &["drive", "dump"],
+    ];
+    for command in commands {
+        let output = Command::new(env!("CARGO_BIN_EXE_stele")).args(*command).arg("--help").output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(output.status.success(), "{command:?}");
+        assert!(text.contains("Example"), "stele {command:?} --help shows no example:\n{text}");
+    }
+}
+
+#[test]
+fn mistakes_are_answered_with_cause_place_and_next_step() {
+    let place = Place::new("mistakes");
+    place.refused(2, &["unrecognized subcommand"], &["frobnicate"]);
+    place.refused(4, &["stele.toml", "stele up"], &["pool", "status"]);
+    place.refused(2, &["invalid value", "not a size"], &["volume", "create", "v", "--code", "8+2", "--size", "lots"]);
+    place.refused(2, &["not a code", "8+2"], &["volume", "create", "v", "--code", "9+9", "--size", "1G"]);
+    place.refused(2, &["--confirm-time"], &["pool", "create", "--drive", "a", "--drive", "b", "--drive", "c"]);
+    std::fs::write(place.0.join("stele.toml"), "[pool]\ndrives = []\nspeed = 11\n").unwrap();
+    place.refused(2, &["speed"], &["pool", "status"]);
+    std::fs::write(place.0.join("stele.toml"), "[pool]\ndrives = [\"nowhere.img@0\"]\n").unwrap();
+    place.refused(4, &["nowhere.img"], &["pool", "status"]);
+    place.refused(4, &["nowhere"], &["drive", "dump", "/nowhere"]);
+}
+
+#[test]
+fn from_a_first_start_to_an_audit() {
+    let place = Place::new("whole");
+    let server = place.up();
+    assert!(server.ready["access_key"].is_string() && server.ready["secret_key"].is_string(), "{}", server.ready);
+
+    // One server holds the drives.
+    place.refused(7, &["in use"], &["serve"]);
+
+    let status = place.json(&["pool", "status"]);
+    assert_eq!(status["drives"].as_array().map(Vec::len), Some(12));
+    assert_eq!(status["state"], "ok");
+    let volumes = place.json(&["volume", "list"]);
+    let codes: Vec<&str> = volumes.as_array().unwrap().iter().filter_map(|volume| volume["code"].as_str()).collect();
+    assert_eq!(codes, ["mirror-4", "8+2"]);
+
+    let made = place.json(&["bucket", "create", "records", "--lock", "--retention", "compliance:7y"]);
+    assert_eq!(made["default_retention"], "compliance:7y");
+    place.refused(2, &["compliance:7y"], &["bucket", "create", "wrong", "--lock", "--retention", "forever"]);
+    assert_eq!(place.json(&["bucket", "list"]).as_array().map(Vec::len), Some(1));
+    place.refused(4, &["nothere"], &["bucket", "show", "nothere"]);
+
+    let key = place.json(&["key", "create", "--name", "ingest", "--bucket", "records", "--prefix", "scans/"]);
+    let id = key["access_key"].as_str().unwrap().to_owned();
+    assert!(place.json(&["key", "list"]).to_string().contains(&id));
+    place.json(&["key", "revoke", &id]);
+    place.refused(4, &["nobody"], &["key", "revoke", "nobody"]);
+
+    let copy = place.0.join("escrow.key");
+    place.json(&["key", "escrow", "--to", copy.to_str().unwrap()]);
+    assert_eq!(place.json(&["key", "check", copy.to_str().unwrap()])["opens"], true);
+    std::fs::write(place.0.join("other.key"), "00".repeat(32)).unwrap();
+    place.refused(3, &["does not open"], &["key", "check", place.0.join("other.key").to_str().unwrap()]);
+
+    place.json(&["volume", "create", "scratch", "--code", "mirror-2", "--size", "8MiB"]);
+    place.json(&["volume", "delete", "scratch", "--yes"]);
+    place.refused(3, &["data"], &["volume", "delete", "data", "--yes"]);
+    place.refused(4, &["records"], &["why", "records/missing"]);
+    place.refused(2, &["BUCKET/KEY"], &["why", "records"]);
+
+    let verdict = place.json(&["audit", "verify"]);
+    assert_eq!(verdict["findings"].as_array().map(Vec::len), Some(0));
+    assert!(verdict["records"].as_u64().unwrap() > 5, "{verdict}");
+    let export = place.0.join("audit.jsonl");
+    assert!(place.stele(&["audit", "export", "--to", export.to_str().unwrap()]).status.success());
+    let anchored = place.json(&["audit", "verify", "--anchor", export.to_str().unwrap()]);
+    assert!(anchored["anchored"].is_u64(), "{anchored}");
+
+    // What was done survives a kill, and the next start prints no key.
+    server.kill();
+    let server = place.up();
+    assert!(server.ready.get("access_key").is_none(), "{}", server.ready);
+    assert_eq!(place.json(&["bucket", "list"]).as_array().map(Vec::len), Some(1));
+    server.stop();
+
+    // Without a server the drives answer; the archive refuses changes, and the volumes deletion.
+    assert_eq!(place.json(&["pool", "status"])["state"], "ok");
+    assert_eq!(place.json(&["bucket", "list"]).as_array().map(Vec::len), Some(1));
+    place.refused(3, &["read"], &["bucket", "create", "another"]);
+    place.refused(3, &["data"], &["volume", "delete", "data", "--yes"]);
+    let dump = place.json(&["drive", "dump", place.0.join("drives/e0-0.img").to_str().unwrap()]);
+    assert!(dump.to_string().contains("label"), "{dump}");
+}
