@@ -1,41 +1,175 @@
 //! Access keys: made, listed, revoked, and looked up by faces that check signatures.
+//!
+//! Secrets are stored sealed. What has been looked up is kept in memory and forgotten when it changes.
+
+use std::sync::Arc;
+
+use stele_catalog::{Direction, KeyRange, Transaction};
+use zeroize::Zeroizing;
 
 use crate::Archive;
-use crate::error::Result;
-use crate::principal::{AccessKeyInfo, Caller, Credentials, NewAccessKey, Rights};
+use crate::audit::{Action, Event};
+use crate::error::{ArchiveError, Result};
+use crate::principal::{AccessKeyInfo, Actor, Caller, Credentials, NewAccessKey, Rights, Role};
+use crate::record::access_key::AccessKeyRow;
+use crate::record::content::Place;
+use crate::record::{ACCESS_KEYS, decode, encode, fetch};
+use crate::seal::{Secret, derive, open_note, seal_note, wrong_key};
+use crate::space::header::Kind;
+use crate::store::{Store, locked};
+
+/// A key as faces need it.
+pub(crate) struct KnownKey {
+    secret: Zeroizing<String>,
+    rights: Arc<Rights>,
+}
+
+/// What a segment keeps of an access key.
+#[derive(minicbor::Encode, minicbor::Decode)]
+pub(crate) struct AccessKeyNote {
+    #[n(0)]
+    pub id: String,
+    #[n(1)]
+    pub row: AccessKeyRow,
+}
+
+impl Store {
+    fn secret_key(&self) -> Secret {
+        derive(&self.master.0, "access keys", &self.id)
+    }
+
+    fn random_text(&self, alphabet: &[u8], length: usize) -> Zeroizing<String> {
+        let mut text = Zeroizing::new(String::with_capacity(length));
+        while text.len() < length {
+            let mut bytes = Zeroizing::new([0u8; 64]);
+            self.surroundings.entropy(bytes.as_mut());
+            // Bytes beyond the last whole multiple would favour the first letters.
+            let fair = 256 - 256 % alphabet.len();
+            for byte in bytes.iter().filter(|byte| usize::from(**byte) < fair) {
+                if text.len() < length {
+                    text.push(alphabet[usize::from(*byte) % alphabet.len()] as char);
+                }
+            }
+        }
+        text
+    }
+}
 
 impl Archive {
     /// The secret behind an access key id, and the caller it stands for once the signature is right.
-    pub async fn credentials(&self, _id: &str) -> Result<Credentials> {
-        Err(crate::being_built())
+    pub async fn credentials(&self, id: &str) -> Result<Credentials> {
+        let store = &self.store;
+        let known = locked(&store.access).get(&id.to_string());
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let snapshot = store.snapshot()?;
+                let row: Option<AccessKeyRow> = fetch(&*snapshot, ACCESS_KEYS, id.as_bytes())?;
+                let row =
+                    row.filter(|row| row.revoked.is_none()).ok_or_else(|| ArchiveError::NoSuchAccessKey(id.into()))?;
+                let secret = open_note(&store.secret_key(), id.as_bytes(), &row.secret)
+                    .map_err(|_| wrong_key(&format!("the secret of access key {id}")))?;
+                let secret = String::from_utf8(secret)
+                    .map_err(|_| ArchiveError::damaged(format!("access key {id}"), "its secret is no text"))?;
+                let known = Arc::new(KnownKey { secret: Zeroizing::new(secret), rights: Arc::new(row.rights) });
+                locked(&store.access).insert(id.into(), Arc::clone(&known), 1);
+                known
+            }
+        };
+        let caller = Caller { actor: Actor::Key(id.into()), rights: Arc::clone(&known.rights), origin: None };
+        Ok(Credentials { secret: known.secret.clone(), caller })
     }
 
-    pub async fn create_access_key(
+    pub async fn create_access_key(&self, caller: &Caller, description: &str, rights: Rights) -> Result<NewAccessKey> {
+        self.store.writable()?;
+        let allowed = caller.require_role(&[Role::StorageAdministrator], Action::CreateAccessKey);
+        self.store.audited(allowed, || Event::new(caller, Action::CreateAccessKey)).await?;
+        let id = format!("STELE{}", *self.store.random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 15));
+        let secret = self.store.random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", 40);
+        let row = AccessKeyRow {
+            description: description.into(),
+            rights,
+            created: self.store.wall(),
+            revoked: None,
+            secret: seal_note(&*self.store.surroundings, &self.store.secret_key(), id.as_bytes(), secret.as_bytes()),
+            change: 0,
+            note: Place::default(),
+        };
+        let absent = Transaction::new().absent(ACCESS_KEYS, id.clone());
+        let event =
+            Event::new(caller, Action::CreateAccessKey).detail(format!("{id} ({description}): {:?}", row.rights));
+        self.write_access_key(&id, row, absent, event).await?;
+        Ok(NewAccessKey { id, secret })
+    }
+
+    async fn write_access_key(
         &self,
-        _caller: &Caller,
-        _description: &str,
-        _rights: Rights,
-    ) -> Result<NewAccessKey> {
-        Err(crate::being_built())
+        id: &str,
+        mut row: AccessKeyRow,
+        transaction: Transaction,
+        event: Event,
+    ) -> Result<()> {
+        let store = &self.store;
+        row.change += 1;
+        let before = row.note;
+        let mut note = AccessKeyNote { id: id.into(), row };
+        note.row.note = store.note(Kind::AccessKey, None, 0, &note).await?;
+        store.record(transaction.put(ACCESS_KEYS, id.to_string(), encode(&note.row)), event).await?;
+        store.segments.add_live(note.row.note);
+        store.segments.drop_live(before);
+        locked(&store.access).remove(&id.to_string());
+        Ok(())
     }
 
-    pub async fn list_access_keys(&self, _caller: &Caller) -> Result<Vec<AccessKeyInfo>> {
-        Err(crate::being_built())
+    pub async fn list_access_keys(&self, caller: &Caller) -> Result<Vec<AccessKeyInfo>> {
+        let allowed = caller.require_role(&[Role::StorageAdministrator, Role::Auditor], Action::Read);
+        self.store.audited(allowed, || Event::new(caller, Action::Read)).await?;
+        let snapshot = self.store.snapshot()?;
+        let mut keys = Vec::new();
+        let mut range = KeyRange::all();
+        loop {
+            let page = snapshot.range(ACCESS_KEYS, &range, 1000, Direction::Forward)?;
+            let Some((last, _)) = page.last() else { return Ok(keys) };
+            range = KeyRange::all().after(last.clone());
+            for (key, value) in &page {
+                let row: AccessKeyRow = decode(ACCESS_KEYS, key, value)?;
+                keys.push(row.info(&String::from_utf8_lossy(key)));
+            }
+        }
     }
 
     /// For good; the record stays, so that audit records keep their meaning.
-    pub async fn revoke_access_key(&self, _caller: &Caller, _id: &str) -> Result<()> {
-        Err(crate::being_built())
+    pub async fn revoke_access_key(&self, caller: &Caller, id: &str) -> Result<()> {
+        let store = &self.store;
+        store.writable()?;
+        let allowed = caller.require_role(&[Role::StorageAdministrator], Action::RevokeAccessKey);
+        store.audited(allowed, || Event::new(caller, Action::RevokeAccessKey).detail(id.into())).await?;
+        let _lock = store.lock(0, id).await;
+        let snapshot = store.snapshot()?;
+        let raw = snapshot.get(ACCESS_KEYS, id.as_bytes())?.ok_or_else(|| ArchiveError::NoSuchAccessKey(id.into()))?;
+        let mut row: AccessKeyRow = decode(ACCESS_KEYS, id.as_bytes(), &raw)?;
+        if row.revoked.is_some() {
+            return Err(ArchiveError::NoSuchAccessKey(id.into()));
+        }
+        row.revoked = Some(store.wall());
+        let unchanged = Transaction::new().with_reserve().equals(ACCESS_KEYS, id.to_string(), raw);
+        let event = Event::new(caller, Action::RevokeAccessKey).detail(id.into());
+        self.write_access_key(id, row, unchanged, event).await
     }
 
     /// A face refused a request before it reached the archive (wrong signature, expired, unknown key): records it.
-    pub async fn audit_refusal(&self, _caller: &Caller, _action: &str, _place: &str, _reason: &str) -> Result<()> {
-        Err(crate::being_built())
+    pub async fn audit_refusal(&self, caller: &Caller, action: &str, place: &str, reason: &str) -> Result<()> {
+        let event = Event::new(caller, Action::Face).detail(format!("{action} {place}")).refused(reason.into());
+        self.store.record(Transaction::new().with_reserve(), event).await.map(drop)
     }
 
     /// Records what an operator did, or was refused, to what the store stands on: a volume made, a drive replaced,
     /// a quorum overridden.
-    pub async fn audit_administration(&self, _caller: &Caller, _detail: &str, _refused: Option<&str>) -> Result<()> {
-        Err(crate::being_built())
+    pub async fn audit_administration(&self, caller: &Caller, detail: &str, refused: Option<&str>) -> Result<()> {
+        let mut event = Event::new(caller, Action::Administer).detail(detail.into());
+        if let Some(refused) = refused {
+            event = event.refused(refused.into());
+        }
+        self.store.record(Transaction::new().with_reserve(), event).await.map(drop)
     }
 }

@@ -2,12 +2,26 @@
 
 use std::fmt;
 
+use std::sync::Arc;
+
+use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
+use stele_catalog::{Receipt, Template, Transaction};
 
 use crate::Archive;
-use crate::error::Result;
-use crate::principal::Caller;
+use crate::checksum::to_hex;
+use crate::error::{ArchiveError, Result};
+use crate::principal::{Actor, Caller, Role};
+use crate::record::audit::AuditRow;
+use crate::record::settings::AUDIT_HEAD;
+use crate::record::{AUDIT, SETTINGS, decode, encode};
+use crate::seal::{derive, open_note, seal_note, wrong_key};
+use crate::store::{Foundation, Store};
+use crate::time::Timestamp;
+use crate::version::VersionId;
+
+mod verify;
 
 /// What was done or refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
@@ -124,17 +138,156 @@ pub struct AuditVerdict {
     pub findings: Vec<String>,
 }
 
-impl Archive {
-    /// Records from number `from` on, at most `limit`.
-    pub async fn audit_records(&self, _caller: &Caller, _from: u64, _limit: usize) -> Result<Vec<AuditRecord>> {
-        Err(crate::being_built())
+/// What an audit record will say.
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    actor: Actor,
+    origin: Option<Arc<str>>,
+    action: Action,
+    bucket: Option<String>,
+    key: Option<String>,
+    version: Option<String>,
+    refused: Option<String>,
+    detail: Option<String>,
+}
+
+impl Event {
+    pub fn new(caller: &Caller, action: Action) -> Event {
+        Event {
+            actor: caller.actor.clone(),
+            origin: caller.origin.clone(),
+            action,
+            bucket: None,
+            key: None,
+            version: None,
+            refused: None,
+            detail: None,
+        }
     }
 
-    pub async fn audit_verify(&self, _caller: &Caller, _anchor: Option<SignedHead>) -> Result<AuditVerdict> {
-        Err(crate::being_built())
+    pub fn bucket(mut self, bucket: &str) -> Event {
+        self.bucket = Some(bucket.into());
+        self
     }
 
-    pub async fn audit_head(&self) -> Result<SignedHead> {
-        Err(crate::being_built())
+    pub fn object(self, bucket: &str, key: &str) -> Event {
+        Event { key: Some(key.into()), ..self.bucket(bucket) }
+    }
+
+    pub fn version(mut self, version: VersionId) -> Event {
+        self.version = Some(version.to_string());
+        self
+    }
+
+    pub fn refused(mut self, why: String) -> Event {
+        self.refused = Some(why);
+        self
+    }
+
+    pub fn detail(mut self, detail: String) -> Event {
+        self.detail = Some(detail);
+        self
+    }
+
+    fn row(self, time: Timestamp) -> AuditRow {
+        AuditRow {
+            time,
+            actor: self.actor,
+            action: self.action,
+            bucket: self.bucket,
+            key: self.key,
+            version: self.version,
+            refused: self.refused,
+            detail: self.detail,
+            origin: self.origin.map(|origin| origin.to_string()),
+        }
+    }
+}
+
+impl Store {
+    /// Adds the record of an event to a transaction: they take place together or not at all.
+    pub fn with_record(&self, transaction: Transaction, event: Event) -> Transaction {
+        let row = encode(&event.row(self.wall()));
+        transaction.append((SETTINGS, AUDIT_HEAD), AUDIT, Template::new().number(), Template::new().bytes(row))
+    }
+
+    /// Commits a transaction together with the record of its event. The catalog's commit is the flush behind whatever is
+    /// acknowledged on its strength.
+    pub async fn record(&self, transaction: Transaction, event: Event) -> Result<Receipt> {
+        Ok(self.catalog.commit(self.with_record(transaction, event)).await?)
+    }
+
+    /// Passes a result on; a refusal is recorded first. If even the record cannot be written, the refusal stands.
+    pub async fn audited<T>(&self, result: Result<T>, event: impl FnOnce() -> Event) -> Result<T> {
+        if let Err(error) = &result
+            && !self.read_only
+            && is_refusal(error)
+        {
+            let event = event().refused(error.to_string());
+            if let Err(failure) = self.record(Transaction::new().with_reserve(), event).await {
+                tracing::warn!("a refusal could not be recorded in the audit log: {failure}");
+            }
+        }
+        result
+    }
+}
+
+/// Refused on grounds of right, retention or rule, as opposed to not found, malformed or impossible just now.
+fn is_refusal(error: &ArchiveError) -> bool {
+    matches!(
+        error,
+        ArchiveError::Denied(_)
+            | ArchiveError::Retained { .. }
+            | ArchiveError::InvalidState(_)
+            | ArchiveError::CustomerKey(_)
+            | ArchiveError::QuotaExceeded { .. }
+            | ArchiveError::BucketNotEmpty(_)
+            | ArchiveError::WrongKey(_)
+            | ArchiveError::ReadOnly(_)
+    )
+}
+
+/// The key that signs heads of the audit log.
+pub(crate) struct Signing(Ed25519KeyPair);
+
+impl Signing {
+    /// A new key, sealed for the identity record.
+    pub fn generate(foundation: &Foundation, store: &[u8; 16]) -> Vec<u8> {
+        let seed = crate::seal::random_secret(&*foundation.surroundings);
+        let key = derive(&foundation.master.0, "signing", store);
+        seal_note(&*foundation.surroundings, &key, store, seed.as_ref())
+    }
+
+    pub fn open(foundation: &Foundation, store: &[u8; 16], sealed: &[u8]) -> Result<Signing> {
+        let key = derive(&foundation.master.0, "signing", store);
+        let seed = open_note(&key, store, sealed).map_err(|_| wrong_key("the signing key"))?;
+        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| wrong_key("the signing key"))?;
+        Ok(Signing(pair))
+    }
+
+    pub fn public(&self) -> &[u8] {
+        self.0.public_key().as_ref()
+    }
+
+    pub fn sign(&self, message: &[u8]) -> Vec<u8> {
+        self.0.sign(message).as_ref().to_vec()
+    }
+}
+
+impl AuditRecord {
+    fn of(number: u64, link: &[u8; 32], row: AuditRow) -> AuditRecord {
+        AuditRecord {
+            number,
+            time: row.time.to_string(),
+            actor: row.actor.to_string(),
+            origin: row.origin,
+            action: row.action.to_string(),
+            bucket: row.bucket,
+            key: row.key,
+            version: row.version,
+            refused: row.refused,
+            detail: row.detail,
+            link: to_hex(link),
+        }
     }
 }

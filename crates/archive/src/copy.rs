@@ -2,12 +2,12 @@
 
 use std::ops::RangeInclusive;
 
-use crate::checksum::Algorithm;
-use crate::error::Result;
-use crate::get::{PartInfo, ReadCondition};
+use crate::checksum::{Algorithm, Expected};
+use crate::error::{ArchiveError, Result};
+use crate::get::{ByteRange, GetRequest, ObjectReader, PartInfo, ReadCondition};
 use crate::multipart::PartRequest;
 use crate::principal::Caller;
-use crate::put::WriteCondition;
+use crate::put::{BODY_MAX, ObjectWriter, PutRequest, WriteCondition};
 use crate::version::{Metadata, ObjectInfo, Retention, Tags, VersionId};
 use crate::{Archive, CustomerKey};
 
@@ -44,18 +44,100 @@ pub struct Copied {
 }
 
 impl Archive {
-    pub async fn copy(&self, _caller: &Caller, _request: CopyRequest) -> Result<Copied> {
-        Err(crate::being_built())
+    pub async fn copy(&self, caller: &Caller, request: CopyRequest) -> Result<Copied> {
+        let source = &request.source;
+        let itself = source.bucket == request.bucket && source.key == request.key && source.version.is_none();
+        let replaces = request.metadata.is_some()
+            || request.tags.is_some()
+            || request.customer_key.is_some()
+            || source.customer_key.is_some()
+            || request.algorithm.is_some();
+        if itself && !replaces {
+            return Err(ArchiveError::InvalidRequest(
+                "a copy of an object onto itself must change its metadata, tags, checksum or encryption".into(),
+            ));
+        }
+        let mut reader = self.open_source(caller, source, ByteRange::Whole).await?;
+        let from = reader.info.clone();
+        if from.size > BODY_MAX {
+            return Err(ArchiveError::TooLarge { limit: BODY_MAX });
+        }
+        let algorithms = match request.algorithm {
+            Some(algorithm) => vec![algorithm],
+            None => from.checksums.iter().map(|checksum| checksum.algorithm).collect(),
+        };
+        let put = PutRequest {
+            bucket: request.bucket,
+            key: request.key,
+            length: Some(from.size),
+            metadata: request.metadata.unwrap_or(from.metadata),
+            tags: request.tags.unwrap_or(from.tags),
+            retention: request.retention,
+            legal_hold: request.legal_hold,
+            condition: request.condition,
+            expected: Expected::default(),
+            algorithms,
+            customer_key: request.customer_key,
+        };
+        let writer = self.put(caller, put).await?;
+        let object = pour(&mut reader, writer).await?;
+        Ok(Copied { object, source: from.version, source_versioned: from.versioned })
     }
 
     /// A part from a range of an object; `part.length` and digests are ignored. Also answers the source's version.
     pub async fn copy_part(
         &self,
-        _caller: &Caller,
-        _source: CopySource,
-        _range: Option<RangeInclusive<u64>>,
-        _part: PartRequest,
+        caller: &Caller,
+        source: CopySource,
+        range: Option<RangeInclusive<u64>>,
+        part: PartRequest,
     ) -> Result<(PartInfo, VersionId)> {
-        Err(crate::being_built())
+        let wanted = match &range {
+            Some(range) => ByteRange::From { first: *range.start(), last: Some(*range.end()) },
+            None => ByteRange::Whole,
+        };
+        let mut reader = self.open_source(caller, &source, wanted).await?;
+        // Unlike a get, a copy does not make do with less than was asked for.
+        if let Some(range) = &range
+            && *range.end() >= reader.info.size
+        {
+            return Err(ArchiveError::InvalidArgument(format!(
+                "the range ends behind the source, which has {} bytes",
+                reader.info.size
+            )));
+        }
+        let version = reader.info.version;
+        let number = part.number;
+        let length = reader.range.end - reader.range.start;
+        let part = PartRequest { length: Some(length), expected: Expected::default(), ..part };
+        let writer = self.put_part(caller, part).await?;
+        let info = pour(&mut reader, writer).await?;
+        let part =
+            PartInfo { number, size: info.size, etag: info.etag, modified: info.modified, checksums: info.checksums };
+        Ok((part, version))
     }
+
+    async fn open_source(&self, caller: &Caller, source: &CopySource, range: ByteRange) -> Result<ObjectReader> {
+        let request = GetRequest {
+            bucket: source.bucket.clone(),
+            key: source.key.clone(),
+            version: source.version,
+            range,
+            condition: source.condition.clone(),
+            customer_key: source.customer_key.clone(),
+        };
+        match self.get(caller, request).await {
+            Err(ArchiveError::NotModified { .. }) => {
+                Err(ArchiveError::PreconditionFailed("the source is as the condition excludes".into()))
+            }
+            other => other,
+        }
+    }
+}
+
+async fn pour(reader: &mut ObjectReader, mut writer: ObjectWriter) -> Result<ObjectInfo> {
+    while let Some(bytes) = reader.next().await {
+        writer.write(bytes?).await?;
+    }
+    writer.finish(Expected::default()).await
 }

@@ -1,12 +1,44 @@
 //! The one way anything stored goes away.
 //!
 //! Every delete, every overwrite of a null version, expiration, abort and bucket removal comes through here, and
-//! nothing else in this crate issues a mutation that removes a version.
+//! nothing else in this crate issues a mutation that removes a version. [`Store::remove`] judges retention and holds
+//! against the row that its transaction then requires unchanged, on the compliance clock.
+//!
+//! Removal has two halves: the commit that takes the version out of the catalog and leaves a disposal record, and the
+//! disposal: zeros over the key's entry, without which the content is noise. A crash between them is made good at the
+//! next opening.
+
+use std::sync::Arc;
+
+use stele_catalog::{Direction, KeyRange, Transaction};
 
 use crate::Archive;
-use crate::error::Result;
-use crate::principal::Caller;
-use crate::version::VersionId;
+use crate::audit::{Action, Event};
+use crate::bucket::{Protection, Versioning, check_key};
+use crate::buckets::Bucket;
+use crate::error::{ArchiveError, Result};
+use crate::install::{Install, Lease, piece_length, places};
+use crate::lookup::{self, Found};
+use crate::multipart::Upload;
+use crate::principal::{Access, Caller};
+use crate::put::WriteCondition;
+use crate::record::content::{Content, ExtentList, Layout, Place, Stream};
+use crate::record::disposal::DisposalRow;
+use crate::record::part::PartRow;
+use crate::record::tombstone::TombstoneRow;
+use crate::record::version::{VersionRef, VersionRow};
+use crate::record::{
+    DISPOSALS, EXTENTS, FREE_SLOTS, HOLDS, LAYOUTS, OBJECTS, PARTS, RETAINED, TOMBSTONES, UPLOADS, VERSIONS, decode,
+    encode, fetch, keys,
+};
+use crate::space::header::Kind;
+use crate::store::{Store, locked};
+use crate::time::Timestamp;
+use crate::version::{ETag, Metadata, RetentionMode, Tags, VersionId};
+
+/// Disposals settled in the catalog at once.
+const SETTLE: usize = 64;
+const CLEAR_PAGE: usize = 500;
 
 #[derive(Clone, Default, Debug)]
 pub struct DeleteRequest {
@@ -29,13 +61,464 @@ pub struct Deleted {
     pub delete_marker: bool,
 }
 
+/// Why a version is removed, which decides what is asked of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// Somebody asked for this version. `bypass`: and said to bypass GOVERNANCE.
+    Requested { bypass: bool },
+    /// A new null version takes its place.
+    Replaced,
+    /// Its retention has passed and its bucket says to delete then.
+    Expired,
+}
+
+/// A removal that was committed, or will be: what its disposal needs.
+pub(crate) struct Removed {
+    slot: u64,
+    disposal: DisposalRow,
+    /// Wait until the key is destroyed before answering.
+    wait: bool,
+}
+
+/// Refuses if retention or a hold forbids removing the version now. The only judge there is.
+pub(crate) fn judge(
+    bucket: &Bucket,
+    key: &str,
+    found: &Found,
+    caller: &Caller,
+    cause: Cause,
+    now: Timestamp,
+) -> Result<()> {
+    let refuse = |message: String| {
+        Err(ArchiveError::Retained {
+            bucket: bucket.name().into(),
+            key: key.into(),
+            version: found.id(),
+            mode: found.row.retention.map(|retention| retention.mode),
+            until: found.row.retention.map(|retention| retention.until),
+            legal_hold: found.row.hold,
+            message,
+        })
+    };
+    let what = format!("`{}/{key}` version {}", bucket.name(), found.id());
+    if found.row.hold {
+        return refuse(format!("{what} is under legal hold; it can be deleted only after the hold is released"));
+    }
+    let Some(retention) = found.row.retention.filter(|retention| retention.until > now) else { return Ok(()) };
+    let message = format!("{what} is retained in {} mode until {}", retention.mode, retention.until);
+    match (retention.mode, cause) {
+        (RetentionMode::Compliance, _) => refuse(format!("{message}; nobody can delete it before")),
+        (RetentionMode::Governance, _) if bucket.row.protection == Protection::Compliance => {
+            refuse(format!("{message}; the bucket's protection level lets nobody delete it before"))
+        }
+        (RetentionMode::Governance, Cause::Requested { bypass: true }) if caller.rights.bypass_governance => Ok(()),
+        (RetentionMode::Governance, Cause::Requested { bypass: true }) => {
+            refuse(format!("{message}, and {} has no permission to bypass it", caller.actor))
+        }
+        (RetentionMode::Governance, _) => {
+            refuse(format!("{message}; bypassing it takes an explicit request and the permission"))
+        }
+    }
+}
+
+impl Store {
+    /// Adds the removal of a version to a transaction, or refuses. Counting is left to the caller, who knows what else the
+    /// transaction adds. Once it is committed, `removed` must follow.
+    pub async fn remove(
+        &self,
+        transaction: Transaction,
+        caller: &Caller,
+        bucket: &Bucket,
+        key: &str,
+        found: &Found,
+        cause: Cause,
+    ) -> Result<(Transaction, Removed)> {
+        let now = self.compliance_now();
+        judge(bucket, key, found, caller, cause, now)?;
+        let row = &found.row;
+        let record_key = keys::version(bucket.number, key, found.number);
+        let disposal = DisposalRow { object: row.object, content: row.content.clone(), note: row.note };
+        let mut transaction = transaction
+            .with_reserve()
+            .equals(VERSIONS, record_key.clone(), found.raw.clone())
+            .delete(VERSIONS, record_key.clone())
+            .put(DISPOSALS, keys::number(row.slot), encode(&disposal));
+        if !is_short(&row.content) {
+            transaction = transaction.delete(OBJECTS, keys::number(row.object));
+        }
+        if let Some(retention) = row.retention {
+            let cause = match cause {
+                Cause::Expired => "expired",
+                Cause::Replaced => "replaced",
+                Cause::Requested { .. } if retention.until > now => "governance bypassed",
+                Cause::Requested { .. } => "requested",
+            };
+            let tombstone = TombstoneRow {
+                object: row.object,
+                size: row.size,
+                blake3: row.blake3,
+                stored: row.modified,
+                retention: row.retention,
+                disposed: now,
+                actor: caller.actor.clone(),
+                cause: cause.into(),
+                version: found.id().to_string(),
+                slot: row.slot,
+            };
+            let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
+            let place = self.note(Kind::Tombstone, Some(bucket), row.object, &(at, &tombstone)).await?;
+            self.segments.add_live(place);
+            transaction = transaction.delete(RETAINED, keys::numbers(retention.until.0, row.object)).put(
+                TOMBSTONES,
+                record_key,
+                encode(&tombstone),
+            );
+        }
+        let wait = cause != Cause::Replaced;
+        Ok((transaction, Removed { slot: row.slot, disposal, wait }))
+    }
+
+    /// The second half: destroys the key. Short content is thereby disposed of; long content is cleared by `finish_disposals`.
+    pub async fn removed(&self, removed: Removed) -> Result<()> {
+        let Removed { slot, disposal, wait } = removed;
+        locked(&self.object_keys).remove(&disposal.object);
+        if let Content::Stream(stream) = &disposal.content {
+            locked(&self.frames).remove(&(stream.number, 0));
+        }
+        let destroyed = self.keys.destroy(slot)?;
+        if is_short(&disposal.content) {
+            self.drop_short(&disposal);
+            let due = {
+                let mut settled = locked(&self.work.settled);
+                settled.push(slot);
+                (settled.len() >= SETTLE).then(|| std::mem::take(&mut *settled))
+            };
+            if wait {
+                destroyed.await?;
+            }
+            if let Some(due) = due {
+                self.settle(due).await?;
+            }
+        } else {
+            locked(&self.work.long).push_back((slot, disposal));
+            if wait {
+                destroyed.await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn drop_short(&self, disposal: &DisposalRow) {
+        let extents = match &disposal.content {
+            Content::Stream(Stream { extents: Some(extents), .. }) => extents.as_slice(),
+            _ => &[],
+        };
+        places(&disposal.note, extents).into_iter().for_each(|place| self.segments.drop_live(place));
+    }
+
+    /// Slots whose versions are gone become free: their entries zeros, then in the catalog, then for use. Each slot comes
+    /// here once, since whoever took it from the list of settled or long disposals owns it.
+    pub async fn settle(&self, slots: Vec<u64>) -> Result<()> {
+        if slots.is_empty() {
+            return Ok(());
+        }
+        // Zeros over some were not waited for; writing them again tells that all are durable.
+        let mut destroyed = Vec::with_capacity(slots.len());
+        for slot in &slots {
+            destroyed.push(self.keys.destroy(*slot)?);
+        }
+        for change in destroyed {
+            change.await?;
+        }
+        let transaction = slots.iter().fold(Transaction::new().with_reserve(), |transaction, slot| {
+            transaction.delete(DISPOSALS, keys::number(*slot)).put(FREE_SLOTS, keys::number(*slot), bytes::Bytes::new())
+        });
+        self.catalog.commit(transaction).await?;
+        self.keys.offer(slots);
+        Ok(())
+    }
+
+    /// Finishes up to `limit` disposals of this session. Answers how many.
+    pub async fn finish_disposals(&self, limit: usize) -> Result<usize> {
+        let short: Vec<u64> = std::mem::take(&mut *locked(&self.work.settled));
+        let mut done = short.len();
+        self.settle(short).await?;
+        while done < limit {
+            let Some((slot, disposal)) = locked(&self.work.long).pop_front() else { break };
+            self.clear(&disposal).await?;
+            self.settle(vec![slot]).await?;
+            done += 1;
+        }
+        Ok(done)
+    }
+
+    /// Finishes what an earlier session left. Only while nothing else runs.
+    pub async fn finish_left_disposals(&self) -> Result<()> {
+        loop {
+            let snapshot = self.snapshot()?;
+            let page = snapshot.range(DISPOSALS, &KeyRange::all(), SETTLE, Direction::Forward)?;
+            if page.is_empty() {
+                return Ok(());
+            }
+            let mut slots = Vec::new();
+            for (key, value) in &page {
+                let disposal: DisposalRow = decode(DISPOSALS, key, value)?;
+                if is_short(&disposal.content) {
+                    self.drop_short(&disposal);
+                } else {
+                    self.clear(&disposal).await?;
+                }
+                slots.extend(key.as_ref().try_into().map(u64::from_be_bytes));
+            }
+            self.settle(slots).await?;
+        }
+    }
+
+    /// Clears away the rows of long content, a bounded number in each transaction.
+    async fn clear(&self, disposal: &DisposalRow) -> Result<()> {
+        match &disposal.content {
+            Content::None => {}
+            Content::Stream(stream) => self.clear_stream(stream).await?,
+            Content::Parts => loop {
+                let snapshot = self.snapshot()?;
+                let range = KeyRange::prefix(keys::number(disposal.object));
+                let page = snapshot.range(PARTS, &range, CLEAR_PAGE, Direction::Forward)?;
+                if page.is_empty() {
+                    break;
+                }
+                let mut transaction = Transaction::new().with_reserve();
+                let mut freed = Vec::new();
+                for (key, value) in &page {
+                    let part: PartRow = decode(PARTS, key, value)?;
+                    match &part.stream.extents {
+                        Some(extents) => freed.extend(places(&part.note, extents)),
+                        None => {
+                            self.clear_stream(&part.stream).await?;
+                            freed.push(part.note);
+                        }
+                    }
+                    transaction = transaction.delete(PARTS, key.clone());
+                }
+                transaction = transaction.delete(LAYOUTS, keys::number(disposal.object));
+                self.catalog.commit(transaction).await?;
+                freed.into_iter().for_each(|place| self.segments.drop_live(place));
+            },
+        }
+        self.segments.drop_live(disposal.note);
+        Ok(())
+    }
+
+    pub async fn clear_stream(&self, stream: &Stream) -> Result<()> {
+        if let Some(extents) = &stream.extents {
+            places(&Place::default(), extents).into_iter().for_each(|place| self.segments.drop_live(place));
+            return Ok(());
+        }
+        loop {
+            let snapshot = self.snapshot()?;
+            let range = KeyRange::prefix(keys::number(stream.number));
+            let page = snapshot.range(EXTENTS, &range, CLEAR_PAGE, Direction::Forward)?;
+            if page.is_empty() {
+                return Ok(());
+            }
+            let mut transaction = Transaction::new().with_reserve();
+            let mut freed = Vec::new();
+            for (key, value) in &page {
+                let list: ExtentList = decode(EXTENTS, key, value)?;
+                freed.extend(list.extents);
+                transaction = transaction.delete(EXTENTS, key.clone());
+            }
+            self.catalog.commit(transaction).await?;
+            for extent in freed {
+                let length = piece_length(&extent);
+                self.segments.drop_live(Place { segment: extent.segment, at: extent.at, length });
+            }
+        }
+    }
+
+    /// The layout of a multipart object.
+    pub fn layout(&self, object: u64) -> Result<Layout> {
+        let snapshot = self.snapshot()?;
+        fetch(&*snapshot, LAYOUTS, &keys::number(object))?
+            .ok_or_else(|| ArchiveError::damaged(format!("object {object}"), "its list of parts is missing"))
+    }
+}
+
+/// All of it is in the version's own row.
+fn is_short(content: &Content) -> bool {
+    match content {
+        Content::None => true,
+        Content::Stream(stream) => stream.extents.as_ref().is_some_and(|extents| extents.len() <= 1),
+        Content::Parts => false,
+    }
+}
+
 impl Archive {
-    pub async fn delete(&self, _caller: &Caller, _request: DeleteRequest) -> Result<Deleted> {
-        Err(crate::being_built())
+    pub async fn delete(&self, caller: &Caller, request: DeleteRequest) -> Result<Deleted> {
+        let action = if request.version.is_some() { Action::DeleteObject } else { Action::AddDeleteMarker };
+        let result = self.try_delete(caller, &request).await;
+        let event = || {
+            let event = Event::new(caller, action).object(&request.bucket, &request.key);
+            match request.version {
+                Some(version) => event.version(version),
+                None => event,
+            }
+        };
+        self.store.audited(result, event).await
     }
 
     /// Deletes up to 1000 keys of one bucket, an answer for each, in order.
-    pub async fn delete_many(&self, _caller: &Caller, _requests: Vec<DeleteRequest>) -> Vec<Result<Deleted>> {
-        Vec::new()
+    pub async fn delete_many(&self, caller: &Caller, requests: Vec<DeleteRequest>) -> Vec<Result<Deleted>> {
+        use futures_util::StreamExt;
+        // Concurrently, so that many share a commit; bounded, so that a large batch does not crowd out others.
+        futures_util::stream::iter(requests.into_iter().map(|request| self.delete(caller, request)))
+            .buffered(64)
+            .collect()
+            .await
+    }
+
+    async fn try_delete(&self, caller: &Caller, request: &DeleteRequest) -> Result<Deleted> {
+        let store = &self.store;
+        check_key(&request.key)?;
+        store.writable()?;
+        let bucket = store.authorized(caller, Access::Delete, &request.bucket, &request.key)?;
+        let _lock = store.lock(bucket.number, &request.key).await;
+        let snapshot = store.snapshot()?;
+        let condition = WriteCondition { absent: false, etag: request.etag.clone() };
+        let nothing = Deleted { key: request.key.clone(), version: request.version, delete_marker: false };
+        match (request.version, bucket.row.versioning) {
+            (None, Versioning::Enabled | Versioning::Suspended) => {
+                if condition.is_any() {
+                    condition.judge(lookup::newest(&*snapshot, &bucket, &request.key)?.as_ref())?;
+                }
+                drop(snapshot);
+                self.add_marker(caller, &bucket, &request.key).await
+            }
+            (version, _) => {
+                let found = lookup::version(&*snapshot, &bucket, &request.key, version)?;
+                drop(snapshot);
+                if condition.is_any() {
+                    condition.judge(found.as_ref())?;
+                }
+                let Some(found) = found else { return Ok(nothing) };
+                self.delete_version(caller, &bucket, &request.key, &found, request.bypass_governance).await
+            }
+        }
+    }
+
+    async fn delete_version(
+        &self,
+        caller: &Caller,
+        bucket: &Arc<Bucket>,
+        key: &str,
+        found: &Found,
+        bypass: bool,
+    ) -> Result<Deleted> {
+        let store = &self.store;
+        let cause = Cause::Requested { bypass };
+        let (transaction, removed) = store.remove(Transaction::new(), caller, bucket, key, found, cause).await?;
+        let transaction = bucket.count(transaction, -1, -(found.row.size as i64));
+        let bypassed = bypass && found.row.retention.is_some_and(|retention| retention.until > store.compliance_now());
+        let mut event =
+            Event::new(caller, Action::DeleteObject).object(bucket.name(), key).version(found.id()).detail(format!(
+                "{} bytes, blake3 {}{}",
+                found.row.size,
+                found.row.fingerprint(),
+                if bypassed { ", GOVERNANCE bypassed" } else { "" }
+            ));
+        if found.row.marker {
+            event = event.detail("delete marker".into());
+        }
+        // The commit is the flush behind the acknowledgement, and the destroyed entry, written with `fua`, after it.
+        store.record(transaction, event).await?;
+        store.removed(removed).await?;
+        Ok(Deleted { key: key.into(), version: Some(found.id()), delete_marker: found.row.marker })
+    }
+
+    /// Always allowed: a marker removes nothing. Where versioning is suspended it takes the null version's place, and the
+    /// deletion path judges that.
+    async fn add_marker(&self, caller: &Caller, bucket: &Arc<Bucket>, key: &str) -> Result<Deleted> {
+        let store = &self.store;
+        let lease = Lease::marker(store).await?;
+        let row = VersionRow {
+            object: lease.object,
+            salt: store.random(),
+            null: !bucket.versioned(),
+            marker: true,
+            size: 0,
+            etag: ETag { md5: [0; 16], parts: None },
+            modified: store.wall(),
+            owner: caller.actor.clone(),
+            slot: lease.slot.number,
+            metadata: Metadata::default(),
+            tags: Tags::new(),
+            retention: None,
+            hold: false,
+            checksums: Vec::new(),
+            blake3: [0; 32],
+            customer: None,
+            content: Content::None,
+            note: Place::default(),
+            notified: None,
+            upload: None,
+        };
+        let install = Install {
+            caller,
+            action: Action::AddDeleteMarker,
+            bucket,
+            key,
+            condition: &WriteCondition::default(),
+            detail: None,
+        };
+        let info = install.plain(store, row, None, lease, Transaction::new()).await?;
+        Ok(Deleted { key: key.into(), version: Some(info.version), delete_marker: true })
+    }
+}
+
+impl Store {
+    /// Adds the index records of a version's retention and hold as they become, and takes away those they were.
+    pub fn reindex(
+        &self,
+        mut transaction: Transaction,
+        at: &VersionRef,
+        before: &VersionRow,
+        after: &VersionRow,
+    ) -> Transaction {
+        if before.retention != after.retention {
+            if let Some(retention) = before.retention {
+                transaction = transaction.delete(RETAINED, keys::numbers(retention.until.0, before.object));
+            }
+            if let Some(retention) = after.retention {
+                transaction = transaction.put(RETAINED, keys::numbers(retention.until.0, after.object), encode(at));
+            }
+        }
+        match (before.hold, after.hold) {
+            (false, true) => transaction.put(HOLDS, keys::number(after.object), encode(at)),
+            (true, false) => transaction.delete(HOLDS, keys::number(after.object)),
+            _ => transaction,
+        }
+    }
+}
+
+impl Store {
+    /// Removes an upload and its parts. Nothing of it is a version yet, so nothing can be retained.
+    pub(crate) async fn remove_upload(
+        &self,
+        caller: &Caller,
+        bucket: &Bucket,
+        key: &str,
+        upload: &Upload,
+        id: &str,
+    ) -> Result<()> {
+        let record_key = keys::upload(bucket.number, key, upload.number);
+        let disposal = DisposalRow { object: upload.row.object, content: Content::Parts, note: Place::default() };
+        let transaction = Transaction::new()
+            .with_reserve()
+            .equals(UPLOADS, record_key.clone(), upload.raw.clone())
+            .delete(UPLOADS, record_key)
+            .delete(OBJECTS, keys::number(upload.row.object))
+            .put(DISPOSALS, keys::number(upload.row.slot), encode(&disposal));
+        let event = Event::new(caller, Action::AbortUpload).object(bucket.name(), key).detail(id.into());
+        self.record(transaction, event).await?;
+        self.removed(Removed { slot: upload.row.slot, disposal, wait: true }).await
     }
 }

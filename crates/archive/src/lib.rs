@@ -5,20 +5,35 @@
 
 pub mod access_keys;
 pub mod audit;
+pub mod background;
+mod body;
 pub mod bucket;
 pub mod buckets;
+mod cache;
 pub mod checksum;
+mod clock;
 pub mod copy;
 pub mod deletion;
 pub mod error;
 pub mod get;
+mod install;
 pub mod list;
+mod lookup;
 pub mod multipart;
+mod numbers;
+mod opening;
 pub mod principal;
 pub mod put;
+mod record;
 pub mod retention;
+mod seal;
+mod space;
 pub mod store;
 pub mod tags;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 pub mod time;
 pub mod version;
 
@@ -39,10 +54,6 @@ pub use multipart::{
 pub use principal::{Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, NewAccessKey, Rights, Role};
 pub use put::{ObjectWriter, PutRequest, WriteCondition};
 pub use retention::Why;
-pub use store::{Archive, CustomerKey, Foundation, Guard, MasterKey, Options};
+pub use store::{Archive, CustomerKey, Foundation, Guard, MasterKey, NoGuard, Options};
 pub use time::{Reading, Surroundings, Timestamp};
 pub use version::{ETag, Metadata, ObjectInfo, Retention, RetentionMode, Tags, VersionId};
-
-pub(crate) fn being_built() -> ArchiveError {
-    ArchiveError::Stopped("not served yet".into())
-}

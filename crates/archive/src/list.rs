@@ -1,9 +1,24 @@
 //! Listing: range scans over the versions, skipping what a delimiter folds together.
+//!
+//! A page reads what it gives and the skips between; never more than it must. What a scan reads is in key order, so
+//! nothing is sorted.
+
+use bytes::Bytes;
+use stele_catalog::{Direction, KeyRange, Snapshot};
 
 use crate::Archive;
-use crate::error::Result;
-use crate::principal::Caller;
+use crate::audit::{Action, Event};
+use crate::buckets::Bucket;
+use crate::checksum::{from_base64, to_base64};
+use crate::error::{ArchiveError, Result};
+use crate::principal::{Access, Caller};
+use crate::record::version::VersionRow;
+use crate::record::{VERSIONS, decode, keys};
 use crate::version::{ObjectInfo, VersionId};
+
+pub(crate) const LIMIT_MAX: usize = 1000;
+/// Records read at once; a skip throws away what was read too far.
+const PAGE: usize = 128;
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct ListRequest {
@@ -51,14 +66,222 @@ pub struct VersionsPage {
     pub next_version_marker: Option<VersionId>,
 }
 
+/// Records of a table from a place on, read in pages, with skips.
+pub(crate) struct Scan<'a> {
+    snapshot: &'a dyn Snapshot,
+    table: stele_catalog::Table,
+    range: KeyRange,
+    page: std::vec::IntoIter<(Bytes, Bytes)>,
+    ended: bool,
+    /// Grows while the scan reads on, falls back at a skip.
+    size: usize,
+}
+
+impl<'a> Scan<'a> {
+    pub fn new(snapshot: &'a dyn Snapshot, table: stele_catalog::Table, range: KeyRange) -> Scan<'a> {
+        Scan { snapshot, table, range, page: Vec::new().into_iter(), ended: false, size: 16 }
+    }
+
+    pub fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
+        loop {
+            if let Some(record) = self.page.next() {
+                return Ok(Some(record));
+            }
+            if self.ended || self.range.is_void() {
+                return Ok(None);
+            }
+            let page = self.snapshot.range(self.table, &self.range, self.size, Direction::Forward)?;
+            self.ended = page.len() < self.size;
+            self.size = (self.size * 2).min(PAGE);
+            if let Some((last, _)) = page.last() {
+                self.range = self.range.clone().after(last.clone());
+            }
+            self.page = page.into_iter();
+        }
+    }
+
+    /// Goes on at this key, which lies ahead.
+    pub fn skip_to(&mut self, key: Bytes) {
+        let mut dropped = false;
+        while let Some((ahead, _)) = self.page.as_slice().first() {
+            if *ahead >= key {
+                return;
+            }
+            self.page.next();
+            dropped = true;
+        }
+        if !self.ended {
+            self.range = self.range.clone().from(key);
+            if dropped {
+                self.size = 16;
+            }
+        }
+    }
+}
+
+/// Where keys beginning with this prefix end; none: nothing lies behind them.
+pub(crate) fn end_of_prefix(bucket: u32, prefix: &str) -> Option<Bytes> {
+    match KeyRange::prefix(keys::prefix(bucket, prefix)).high {
+        std::ops::Bound::Excluded(high) => Some(high),
+        _ => None,
+    }
+}
+
+/// The part of a key up to and with the first delimiter behind the prefix.
+pub(crate) fn common_prefix<'k>(key: &'k str, prefix: &str, delimiter: Option<&str>) -> Option<&'k str> {
+    let delimiter = delimiter.filter(|delimiter| !delimiter.is_empty())?;
+    let rest = key.get(prefix.len()..)?;
+    let at = rest.find(delimiter)?;
+    key.get(..prefix.len() + at + delimiter.len())
+}
+
 impl Archive {
     /// Current versions by key, delete markers left out (ListObjects and ListObjectsV2).
-    pub async fn list(&self, _caller: &Caller, _request: ListRequest) -> Result<ListPage> {
-        Err(crate::being_built())
+    pub async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListPage> {
+        let result = self.try_list(caller, &request);
+        self.store.audited(result, || Event::new(caller, Action::List).bucket(&request.bucket)).await
+    }
+
+    fn try_list(&self, caller: &Caller, request: &ListRequest) -> Result<ListPage> {
+        let store = &self.store;
+        let bucket = store.authorized(caller, Access::List, &request.bucket, &request.prefix)?;
+        let after = match &request.token {
+            Some(token) => Some(
+                from_base64(token)
+                    .and_then(|bytes| String::from_utf8(bytes).ok())
+                    .ok_or_else(|| ArchiveError::InvalidArgument("the continuation token is not valid".into()))?,
+            ),
+            None => request.after.clone().filter(|after| !after.is_empty()),
+        };
+        let limit = request.limit.min(LIMIT_MAX);
+        let mut page = ListPage::default();
+        if limit == 0 {
+            return Ok(page);
+        }
+        let snapshot = store.snapshot()?;
+        let mut scan = Scan::new(&*snapshot, VERSIONS, KeyRange::prefix(keys::prefix(bucket.number, &request.prefix)));
+        if let Some(after) = &after {
+            skip_behind(&mut scan, &bucket, after, &request.prefix, request.delimiter.as_deref());
+        }
+        let mut last: Option<String> = None;
+        while let Some((record_key, value)) = scan.next()? {
+            let (_, key, inverted) = keys::split(&record_key)?;
+            let row: VersionRow = decode(VERSIONS, &record_key, &value)?;
+            if row.marker {
+                scan.skip_to(keys::behind(bucket.number, &key));
+                continue;
+            }
+            if page.objects.len() + page.common_prefixes.len() == limit {
+                page.truncated = true;
+                page.next_token = last.as_ref().map(|last| to_base64(last.as_bytes()));
+                page.next_marker = last;
+                break;
+            }
+            match common_prefix(&key, &request.prefix, request.delimiter.as_deref()) {
+                Some(common) => {
+                    last = Some(common.to_string());
+                    page.common_prefixes.push(common.to_string());
+                    match end_of_prefix(bucket.number, common) {
+                        Some(end) => scan.skip_to(end),
+                        None => break,
+                    }
+                }
+                None => {
+                    page.objects.push(row.info(bucket.name(), &key, !inverted, true));
+                    scan.skip_to(keys::behind(bucket.number, &key));
+                    last = Some(key);
+                }
+            }
+        }
+        Ok(page)
     }
 
     /// All versions and delete markers.
-    pub async fn list_versions(&self, _caller: &Caller, _request: ListVersionsRequest) -> Result<VersionsPage> {
-        Err(crate::being_built())
+    pub async fn list_versions(&self, caller: &Caller, request: ListVersionsRequest) -> Result<VersionsPage> {
+        let result = self.try_list_versions(caller, &request);
+        self.store.audited(result, || Event::new(caller, Action::List).bucket(&request.bucket)).await
+    }
+
+    fn try_list_versions(&self, caller: &Caller, request: &ListVersionsRequest) -> Result<VersionsPage> {
+        let store = &self.store;
+        let bucket = store.authorized(caller, Access::List, &request.bucket, &request.prefix)?;
+        let limit = request.limit.min(LIMIT_MAX);
+        let mut page = VersionsPage::default();
+        if limit == 0 {
+            return Ok(page);
+        }
+        let snapshot = store.snapshot()?;
+        let mut scan = Scan::new(&*snapshot, VERSIONS, KeyRange::prefix(keys::prefix(bucket.number, &request.prefix)));
+        // The key whose newest version lies behind the page's start.
+        let mut previous: Option<String> = None;
+        let marker = request.key_marker.clone().filter(|marker| !marker.is_empty());
+        match (&marker, request.version_marker) {
+            (None, None) => {}
+            (None, Some(_)) => {
+                return Err(ArchiveError::InvalidArgument("a version marker needs a key marker".into()));
+            }
+            (Some(marker), None) => {
+                skip_behind(&mut scan, &bucket, marker, &request.prefix, request.delimiter.as_deref());
+            }
+            (Some(marker), Some(version)) => {
+                let number = match version {
+                    VersionId::Number(number, _) => Some(number),
+                    VersionId::Null => {
+                        crate::lookup::null_version(&*snapshot, &bucket, marker)?.map(|found| found.number)
+                    }
+                };
+                match number {
+                    // The version's successor: numbers are stored inverted, so it is the one below.
+                    Some(0) | None => scan.skip_to(keys::behind(bucket.number, marker)),
+                    Some(number) => scan.skip_to(keys::version(bucket.number, marker, number - 1)),
+                }
+                previous = Some(marker.clone());
+            }
+        }
+        let mut last: Option<(String, Option<VersionId>)> = None;
+        while let Some((record_key, value)) = scan.next()? {
+            let (_, key, inverted) = keys::split(&record_key)?;
+            if page.versions.len() + page.common_prefixes.len() == limit {
+                page.truncated = true;
+                if let Some((key, version)) = last {
+                    page.next_key_marker = Some(key);
+                    page.next_version_marker = version;
+                }
+                break;
+            }
+            match common_prefix(&key, &request.prefix, request.delimiter.as_deref()) {
+                Some(common) => {
+                    last = Some((common.to_string(), None));
+                    page.common_prefixes.push(common.to_string());
+                    match end_of_prefix(bucket.number, common) {
+                        Some(end) => scan.skip_to(end),
+                        None => break,
+                    }
+                }
+                None => {
+                    let row: VersionRow = decode(VERSIONS, &record_key, &value)?;
+                    let latest = previous.as_ref() != Some(&key);
+                    let info = row.info(bucket.name(), &key, !inverted, latest);
+                    last = Some((key.clone(), Some(info.version)));
+                    page.versions.push(info);
+                    previous = Some(key);
+                }
+            }
+        }
+        Ok(page)
+    }
+}
+
+/// Goes behind a marker: behind all versions of the key, or, if it is a common prefix, behind everything in it.
+fn skip_behind(scan: &mut Scan<'_>, bucket: &Bucket, marker: &str, prefix: &str, delimiter: Option<&str>) {
+    let folded = marker.starts_with(prefix) && common_prefix(marker, prefix, delimiter) == Some(marker);
+    let target = if folded { end_of_prefix(bucket.number, marker) } else { None };
+    let target = target.unwrap_or_else(|| keys::behind(bucket.number, marker));
+    let low = match &scan.range.low {
+        std::ops::Bound::Included(low) => low.clone(),
+        _ => Bytes::new(),
+    };
+    if target > low {
+        scan.skip_to(target);
     }
 }

@@ -1,12 +1,35 @@
 //! Multipart uploads: parts in any order, each replaceable until the upload is completed.
 
-use crate::checksum::{Algorithm, Checksum, ChecksumKind, Expected};
-use crate::error::Result;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stele_catalog::{Direction, KeyRange, Snapshot, Transaction};
+
+use crate::audit::{Action, Event};
+use crate::body::Body;
+use crate::bucket::check_key;
+use crate::buckets::{Bucket, check_tags};
+use crate::checksum::{
+    Algorithm, Checksum, ChecksumKind, Digests, Expected, composite, composite_blake3, composite_etag, joined,
+};
+use crate::error::{ArchiveError, Result};
 use crate::get::PartInfo;
-use crate::principal::Caller;
-use crate::put::{ObjectWriter, WriteCondition};
+use crate::install::{Install, Lease, place_extents, places};
+use crate::list::{LIMIT_MAX, Scan, common_prefix, end_of_prefix};
+use crate::lookup;
+use crate::principal::{Access, Caller};
+use crate::put::{ObjectWriter, Target, WriteCondition, check_metadata, kept, wanted};
+use crate::record::content::{Content, Layout, LayoutPart, Place, Stream};
+use crate::record::part::{PartNote, PartRow};
+use crate::record::upload::UploadRow;
+use crate::record::version::{CustomerMark, Owner, VersionRef, VersionRow};
+use crate::record::{BUCKETS, FREE_SLOTS, OBJECTS, PARTS, UPLOADS, decode, encode, keys};
+use crate::retention::initial_retention;
+use crate::space::header::Kind;
+use crate::store::Store;
 use crate::time::Timestamp;
-use crate::version::{Metadata, ObjectInfo, Retention, Tags};
+use crate::version::{ETag, Metadata, ObjectInfo, Retention, Tags, VersionId};
 use crate::{Archive, CustomerKey};
 
 pub const PART_NUMBER_MAX: u32 = 10_000;
@@ -93,39 +116,500 @@ pub struct UploadsPage {
     pub next_upload_marker: Option<String>,
 }
 
+/// An upload as it stands.
+pub(crate) struct Upload {
+    pub number: u64,
+    pub row: UploadRow,
+    pub raw: Bytes,
+}
+
+/// The part that a body becomes.
+pub(crate) struct PartTarget {
+    upload: Upload,
+    number: u32,
+    algorithms: Vec<Algorithm>,
+}
+
+impl Upload {
+    fn id(&self) -> String {
+        VersionId::Number(self.number, self.row.salt).to_string()
+    }
+
+    fn info(&self, bucket: &str, key: &str) -> UploadInfo {
+        UploadInfo {
+            bucket: bucket.into(),
+            key: key.into(),
+            upload: self.id(),
+            initiated: self.row.initiated,
+            owner: self.row.owner.to_string(),
+            algorithm: self.row.algorithm,
+            kind: self.row.kind,
+            customer_key_md5: None,
+        }
+    }
+}
+
+/// Every part row of an object or upload, by number.
+pub(crate) fn part_rows(snapshot: &dyn Snapshot, object: u64) -> Result<BTreeMap<u32, PartRow>> {
+    let mut rows = BTreeMap::new();
+    let mut scan = Scan::new(snapshot, PARTS, KeyRange::prefix(keys::number(object)));
+    while let Some((key, value)) = scan.next()? {
+        let number = key.last_chunk::<4>().copied().map(u32::from_be_bytes).unwrap_or_default();
+        rows.insert(number, decode(PARTS, &key, &value)?);
+    }
+    Ok(rows)
+}
+
+impl Store {
+    pub(crate) fn upload(&self, snapshot: &dyn Snapshot, bucket: &Bucket, key: &str, id: &str) -> Result<Upload> {
+        let missing = || ArchiveError::NoSuchUpload(id.into());
+        let Ok(VersionId::Number(number, salt)) = VersionId::parse(id) else { return Err(missing()) };
+        let record_key = keys::upload(bucket.number, key, number);
+        let raw = snapshot.get(UPLOADS, &record_key)?.ok_or_else(missing)?;
+        let row: UploadRow = decode(UPLOADS, &record_key, &raw)?;
+        if row.salt != salt {
+            return Err(missing());
+        }
+        Ok(Upload { number, row, raw })
+    }
+}
+
 impl Archive {
-    pub async fn create_upload(&self, _caller: &Caller, _request: NewUpload) -> Result<UploadInfo> {
-        Err(crate::being_built())
+    pub async fn create_upload(&self, caller: &Caller, request: NewUpload) -> Result<UploadInfo> {
+        let (bucket, key) = (request.bucket.clone(), request.key.clone());
+        let result = self.try_create_upload(caller, request).await;
+        self.store.audited(result, || Event::new(caller, Action::CreateUpload).object(&bucket, &key)).await
+    }
+
+    async fn try_create_upload(&self, caller: &Caller, request: NewUpload) -> Result<UploadInfo> {
+        let store = &self.store;
+        check_key(&request.key)?;
+        store.writable()?;
+        let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;
+        check_metadata(&request.metadata)?;
+        check_tags(&request.tags, 10)?;
+        initial_retention(store, caller, &bucket, &request.key, request.retention, request.legal_hold)?;
+        let kind = request.algorithm.map(|algorithm| request.kind.unwrap_or(algorithm.default_kind()));
+        let sha = matches!(request.algorithm, Some(Algorithm::Sha1 | Algorithm::Sha256));
+        let crc64 = request.algorithm == Some(Algorithm::Crc64Nvme);
+        if (sha && kind == Some(ChecksumKind::FullObject)) || (crc64 && kind == Some(ChecksumKind::Composite)) {
+            return Err(ArchiveError::InvalidRequest(format!(
+                "{} of a multipart object cannot be of that type",
+                request.algorithm.map_or("", Algorithm::name)
+            )));
+        }
+        let mut lease = Lease::new(store, &bucket, request.customer_key.as_ref()).await?;
+        let entry = lease.write(&bucket)?;
+        let number = store.numbers.next().await?;
+        let row = UploadRow {
+            object: lease.object,
+            slot: lease.slot.number,
+            owner: caller.actor.clone(),
+            initiated: store.wall(),
+            metadata: request.metadata,
+            tags: request.tags,
+            retention: request.retention,
+            hold: request.legal_hold,
+            algorithm: request.algorithm,
+            kind,
+            customer: request
+                .customer_key
+                .as_ref()
+                .map(|key| CustomerMark::of(key, crate::seal::random_salt(&*store.surroundings))),
+            salt: store.random(),
+        };
+        let raw = encode(&row);
+        let at = VersionRef { bucket: bucket.number, key: request.key.clone(), number };
+        let mut transaction = Transaction::new()
+            .equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone())
+            .put(UPLOADS, keys::upload(bucket.number, &request.key, number), raw.clone())
+            .put(OBJECTS, keys::number(row.object), encode(&Owner::Upload(at)));
+        if lease.slot.used {
+            transaction = transaction.delete(FREE_SLOTS, keys::number(lease.slot.number));
+        }
+        entry.await?;
+        let upload = Upload { number, row, raw };
+        let event = Event::new(caller, Action::CreateUpload).object(bucket.name(), &request.key).detail(upload.id());
+        // The commit is the flush behind the acknowledgement; the key's entry was durable before.
+        store.record(transaction, event).await?;
+        lease.keep();
+        let mut info = upload.info(bucket.name(), &request.key);
+        info.customer_key_md5 = request.customer_key.as_ref().map(CustomerKey::md5);
+        Ok(info)
     }
 
     /// Begins to write a part; replaces an earlier one of the same number when finished.
-    pub async fn put_part(&self, _caller: &Caller, _request: PartRequest) -> Result<ObjectWriter> {
-        Err(crate::being_built())
+    pub async fn put_part(&self, caller: &Caller, request: PartRequest) -> Result<ObjectWriter> {
+        let (bucket, key) = (request.bucket.clone(), request.key.clone());
+        let result = self.begin_part(caller, request).await;
+        self.store.audited(result, || Event::new(caller, Action::PutPart).object(&bucket, &key)).await
+    }
+
+    async fn begin_part(&self, caller: &Caller, request: PartRequest) -> Result<ObjectWriter> {
+        let store = &self.store;
+        check_key(&request.key)?;
+        store.writable()?;
+        let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;
+        if !(1..=PART_NUMBER_MAX).contains(&request.number) {
+            return Err(ArchiveError::InvalidArgument(format!("a part number is 1 to {PART_NUMBER_MAX}")));
+        }
+        if request.length.is_some_and(|length| length > PART_SIZE_MAX) {
+            return Err(ArchiveError::TooLarge { limit: PART_SIZE_MAX });
+        }
+        let snapshot = store.snapshot()?;
+        let upload = store.upload(&*snapshot, &bucket, &request.key, &request.upload)?;
+        drop(snapshot);
+        match (&upload.row.customer, &request.customer_key) {
+            (None, None) => {}
+            (Some(mark), Some(key)) if mark.recognises(key) => {}
+            _ => {
+                return Err(ArchiveError::InvalidRequest(
+                    "the parts of an upload are encrypted as the upload was begun, with the same customer key".into(),
+                ));
+            }
+        }
+        let key = store.object_key(&bucket, upload.row.object, upload.row.slot, request.customer_key.as_ref()).await?;
+        let mut algorithms = request.algorithms.clone();
+        algorithms.extend(upload.row.algorithm);
+        let wanted = wanted(&request.expected, &algorithms);
+        let body = Body::new(store, upload.row.object, &key, wanted, request.length).await?;
+        Ok(ObjectWriter {
+            archive: self.clone(),
+            caller: caller.clone(),
+            bucket,
+            key: request.key,
+            length: request.length,
+            expected: request.expected,
+            body,
+            target: Target::Part(Box::new(PartTarget { upload, number: request.number, algorithms })),
+        })
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) async fn finish_part(
+        &self,
+        caller: &Caller,
+        bucket: Arc<Bucket>,
+        key: String,
+        target: PartTarget,
+        body: Body,
+        digests: Digests,
+        expected: &Expected,
+    ) -> Result<ObjectInfo> {
+        let store = &self.store;
+        let PartTarget { upload, number, algorithms } = target;
+        let object = upload.row.object;
+        let mut row = PartRow {
+            stream: Stream { number: body.stream, salt: body.salt, size: digests.length, extents: None },
+            md5: digests.md5,
+            blake3: digests.blake3,
+            checksums: kept(&digests, &algorithms, expected),
+            modified: store.wall(),
+            note: Place::default(),
+        };
+        let note = PartNote { object, number, row: row.clone() };
+        let record = store.note_record(Kind::Part, Some(&bucket), object, &note).await?;
+        let noted = store.appender.append(record, false).await?;
+        let (extents, _) = body.finish(store, None).await?;
+        row.note = noted.await?;
+        let part_key = keys::pair(object, number);
+
+        let _lock = store.lock(bucket.number, &key).await;
+        let snapshot = store.snapshot()?;
+        let replaced = snapshot.get(PARTS, &part_key)?;
+        drop(snapshot);
+        let mut transaction =
+            Transaction::new().equals(UPLOADS, keys::upload(bucket.number, &key, upload.number), upload.raw.clone());
+        transaction = match &replaced {
+            Some(raw) => transaction.equals(PARTS, part_key.clone(), raw.clone()),
+            None => transaction.absent(PARTS, part_key.clone()),
+        };
+        transaction = place_extents(transaction, object, &mut row.stream, &extents);
+        transaction = transaction.put(PARTS, part_key.clone(), encode(&row));
+        let event = Event::new(caller, Action::PutPart).object(bucket.name(), &key).detail(format!(
+            "upload {}, part {number}, {} bytes",
+            upload.id(),
+            row.stream.size
+        ));
+        // The commit is the flush behind the acknowledgement; pieces and note were durable before it.
+        match store.record(transaction, event).await {
+            Err(ArchiveError::Conflict(_)) => return Err(ArchiveError::NoSuchUpload(upload.id())),
+            other => other?,
+        };
+        places(&row.note, &extents).into_iter().for_each(|place| store.segments.add_live(place));
+        if let Some(raw) = replaced {
+            let replaced: PartRow = decode(PARTS, &part_key, &raw)?;
+            store.clear_stream(&replaced.stream).await?;
+            store.segments.drop_live(replaced.note);
+        }
+        Ok(ObjectInfo {
+            bucket: bucket.name().into(),
+            key,
+            version: VersionId::Null,
+            versioned: false,
+            latest: false,
+            delete_marker: false,
+            size: row.stream.size,
+            etag: ETag { md5: row.md5, parts: None },
+            modified: row.modified,
+            metadata: Metadata::default(),
+            tags: Tags::new(),
+            retention: None,
+            legal_hold: false,
+            parts: None,
+            checksums: row.checksums,
+            blake3: row.blake3,
+            customer_key_md5: None,
+            owner: caller.actor.to_string(),
+        })
     }
 
     /// Makes the parts an object. Repeating a completion that took place answers with its object.
-    pub async fn complete_upload(&self, _caller: &Caller, _request: CompleteRequest) -> Result<ObjectInfo> {
-        Err(crate::being_built())
+    pub async fn complete_upload(&self, caller: &Caller, request: CompleteRequest) -> Result<ObjectInfo> {
+        let result = self.try_complete(caller, &request).await;
+        let event = || Event::new(caller, Action::CompleteUpload).object(&request.bucket, &request.key);
+        self.store.audited(result, event).await
     }
 
-    pub async fn abort_upload(&self, _caller: &Caller, _bucket: &str, _key: &str, _upload: &str) -> Result<()> {
-        Err(crate::being_built())
+    async fn try_complete(&self, caller: &Caller, request: &CompleteRequest) -> Result<ObjectInfo> {
+        let store = &self.store;
+        check_key(&request.key)?;
+        store.writable()?;
+        let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;
+        let _lock = store.lock(bucket.number, &request.key).await;
+        let snapshot = store.snapshot()?;
+        let upload = match store.upload(&*snapshot, &bucket, &request.key, &request.upload) {
+            Ok(upload) => upload,
+            Err(error) => {
+                let done = lookup::newest(&*snapshot, &bucket, &request.key)?.filter(|found| {
+                    matches!(VersionId::parse(&request.upload), Ok(VersionId::Number(number, _)) if found.row.upload == Some(number))
+                });
+                return done.map(|found| found.info(&bucket, &request.key)).ok_or(error);
+            }
+        };
+        let mut rows = part_rows(&*snapshot, upload.row.object)?;
+        drop(snapshot);
+        let chosen = choose(request, &mut rows)?;
+        let size: u64 = chosen.iter().map(|(_, row)| row.stream.size).sum();
+        if let Some(wanted) = request.size
+            && wanted != size
+        {
+            return Err(ArchiveError::InvalidRequest(format!(
+                "the parts have {size} bytes, the request says {wanted}"
+            )));
+        }
+        let checksums = whole_checksums(&upload.row, request, &chosen)?;
+        let (retention, hold) =
+            initial_retention(store, caller, &bucket, &request.key, upload.row.retention, upload.row.hold)?;
+        let layout = Layout {
+            parts: chosen
+                .iter()
+                .map(|(number, row)| LayoutPart { number: *number, size: row.stream.size, stream: row.stream.number })
+                .collect(),
+        };
+        let md5s: Vec<&[u8; 16]> = chosen.iter().map(|(_, row)| &row.md5).collect();
+        let row = VersionRow {
+            object: upload.row.object,
+            salt: store.random(),
+            null: !bucket.versioned(),
+            marker: false,
+            size,
+            etag: composite_etag(md5s.into_iter()),
+            modified: store.wall(),
+            owner: upload.row.owner.clone(),
+            slot: upload.row.slot,
+            metadata: upload.row.metadata.clone(),
+            tags: upload.row.tags.clone(),
+            retention,
+            hold,
+            checksums,
+            blake3: composite_blake3(chosen.iter().map(|(_, row)| &row.blake3)),
+            customer: upload.row.customer.clone(),
+            content: Content::Parts,
+            note: Place::default(),
+            notified: None,
+            upload: Some(upload.number),
+        };
+        let upload_key = keys::upload(bucket.number, &request.key, upload.number);
+        let mut transaction =
+            Transaction::new().equals(UPLOADS, upload_key.clone(), upload.raw.clone()).delete(UPLOADS, upload_key);
+        // What is left was uploaded and not listed.
+        for number in rows.keys() {
+            transaction = transaction.delete(PARTS, keys::pair(upload.row.object, *number));
+        }
+        let lease = Lease::settled(store, upload.row.object, upload.row.slot);
+        let install = Install {
+            caller,
+            action: Action::CompleteUpload,
+            bucket: &bucket,
+            key: &request.key,
+            condition: &request.condition,
+            detail: Some(format!("upload {}, {} parts, {size} bytes", upload.id(), layout.parts.len())),
+        };
+        let info = install.plain(store, row, Some(&layout), lease, transaction).await?;
+        for row in rows.into_values() {
+            store.clear_stream(&row.stream).await?;
+            store.segments.drop_live(row.note);
+        }
+        Ok(info)
+    }
+
+    pub async fn abort_upload(&self, caller: &Caller, bucket: &str, key: &str, upload: &str) -> Result<()> {
+        let result = self.try_abort(caller, bucket, key, upload).await;
+        let event = || Event::new(caller, Action::AbortUpload).object(bucket, key).detail(upload.into());
+        self.store.audited(result, event).await
+    }
+
+    async fn try_abort(&self, caller: &Caller, bucket: &str, key: &str, id: &str) -> Result<()> {
+        let store = &self.store;
+        store.writable()?;
+        check_key(key)?;
+        let bucket = store.authorized(caller, Access::Write, bucket, key)?;
+        let _lock = store.lock(bucket.number, key).await;
+        let snapshot = store.snapshot()?;
+        let upload = store.upload(&*snapshot, &bucket, key, id)?;
+        drop(snapshot);
+        store.remove_upload(caller, &bucket, key, &upload, id).await
     }
 
     /// The upload, its parts with numbers above `after`, at most `limit`, and whether more follow.
     pub async fn list_parts(
         &self,
-        _caller: &Caller,
-        _bucket: &str,
-        _key: &str,
-        _upload: &str,
-        _after: u32,
-        _limit: usize,
+        caller: &Caller,
+        bucket: &str,
+        key: &str,
+        upload: &str,
+        after: u32,
+        limit: usize,
     ) -> Result<(UploadInfo, Vec<PartInfo>, bool)> {
-        Err(crate::being_built())
+        let store = &self.store;
+        check_key(key)?;
+        let authorized = store.authorized(caller, Access::Write, bucket, key);
+        let bucket = store.audited(authorized, || Event::new(caller, Action::List).object(bucket, key)).await?;
+        let snapshot = store.snapshot()?;
+        let upload = store.upload(&*snapshot, &bucket, key, upload)?;
+        let range = KeyRange::prefix(keys::number(upload.row.object)).after(keys::pair(upload.row.object, after));
+        let limit = limit.min(LIMIT_MAX);
+        let page = snapshot.range(PARTS, &range, limit + 1, Direction::Forward)?;
+        let more = page.len() > limit;
+        let mut parts = Vec::with_capacity(page.len());
+        for (record_key, value) in page.iter().take(limit) {
+            let row: PartRow = decode(PARTS, record_key, value)?;
+            let number = record_key.last_chunk::<4>().copied().map(u32::from_be_bytes).unwrap_or_default();
+            parts.push(row.info(number));
+        }
+        Ok((upload.info(bucket.name(), key), parts, more))
     }
 
-    pub async fn list_uploads(&self, _caller: &Caller, _request: ListUploadsRequest) -> Result<UploadsPage> {
-        Err(crate::being_built())
+    pub async fn list_uploads(&self, caller: &Caller, request: ListUploadsRequest) -> Result<UploadsPage> {
+        let result = self.try_list_uploads(caller, &request);
+        self.store.audited(result, || Event::new(caller, Action::List).bucket(&request.bucket)).await
     }
+
+    fn try_list_uploads(&self, caller: &Caller, request: &ListUploadsRequest) -> Result<UploadsPage> {
+        let store = &self.store;
+        let bucket = store.authorized(caller, Access::List, &request.bucket, &request.prefix)?;
+        let limit = request.limit.min(LIMIT_MAX);
+        let mut page = UploadsPage::default();
+        if limit == 0 {
+            return Ok(page);
+        }
+        let snapshot = store.snapshot()?;
+        let mut scan = Scan::new(&*snapshot, UPLOADS, KeyRange::prefix(keys::prefix(bucket.number, &request.prefix)));
+        if let Some(marker) = request.key_marker.as_deref().filter(|marker| !marker.is_empty()) {
+            let upload = request.upload_marker.as_deref().filter(|upload| !upload.is_empty());
+            match upload.map(VersionId::parse).transpose()? {
+                Some(VersionId::Number(number, _)) => {
+                    scan.skip_to(keys::upload(bucket.number, marker, number.saturating_add(1)));
+                }
+                _ => scan.skip_to(keys::behind(bucket.number, marker)),
+            }
+        }
+        let mut last: Option<(String, Option<String>)> = None;
+        while let Some((record_key, value)) = scan.next()? {
+            let (_, key, number) = keys::split(&record_key)?;
+            if page.uploads.len() + page.common_prefixes.len() == limit {
+                page.truncated = true;
+                if let Some((key, upload)) = last {
+                    page.next_key_marker = Some(key);
+                    page.next_upload_marker = upload;
+                }
+                break;
+            }
+            match common_prefix(&key, &request.prefix, request.delimiter.as_deref()) {
+                Some(common) => {
+                    last = Some((common.to_string(), None));
+                    page.common_prefixes.push(common.to_string());
+                    match end_of_prefix(bucket.number, common) {
+                        Some(end) => scan.skip_to(end),
+                        None => break,
+                    }
+                }
+                None => {
+                    let row = decode(UPLOADS, &record_key, &value)?;
+                    let info = Upload { number, row, raw: value }.info(bucket.name(), &key);
+                    last = Some((key, Some(info.upload.clone())));
+                    page.uploads.push(info);
+                }
+            }
+        }
+        Ok(page)
+    }
+}
+
+/// The rows of the listed parts, in order, taken out of `rows`.
+fn choose(request: &CompleteRequest, rows: &mut BTreeMap<u32, PartRow>) -> Result<Vec<(u32, PartRow)>> {
+    if request.parts.is_empty() {
+        return Err(ArchiveError::InvalidRequest("a completion lists at least one part".into()));
+    }
+    if request.parts.windows(2).any(|pair| pair[0].number >= pair[1].number) {
+        return Err(ArchiveError::InvalidPartOrder);
+    }
+    let mut chosen = Vec::with_capacity(request.parts.len());
+    for part in &request.parts {
+        let invalid = |message: &str| ArchiveError::InvalidPart { number: part.number, message: message.into() };
+        let row = rows.remove(&part.number).ok_or_else(|| invalid("it was not uploaded"))?;
+        if ETag::parse(&part.etag) != Some(ETag { md5: row.md5, parts: None }) {
+            return Err(invalid("its entity tag is another"));
+        }
+        for checksum in &part.checksums {
+            let have = row.checksums.iter().find(|have| have.algorithm == checksum.algorithm);
+            if have.is_some_and(|have| have.value != checksum.value) {
+                return Err(invalid("its checksum is another"));
+            }
+        }
+        chosen.push((part.number, row));
+    }
+    let last = chosen.len() - 1;
+    if let Some((number, row)) = chosen.iter().take(last).find(|(_, row)| row.stream.size < PART_SIZE_MIN) {
+        return Err(ArchiveError::PartTooSmall { number: *number, size: row.stream.size });
+    }
+    Ok(chosen)
+}
+
+/// The checksum of the whole, as the upload was begun; compared with what the client expects.
+fn whole_checksums(upload: &UploadRow, request: &CompleteRequest, parts: &[(u32, PartRow)]) -> Result<Vec<Checksum>> {
+    let Some(algorithm) = upload.algorithm else { return Ok(Vec::new()) };
+    let mut sums = Vec::with_capacity(parts.len());
+    for (number, row) in parts {
+        let sum = row.checksums.iter().find(|sum| sum.algorithm == algorithm).ok_or_else(|| {
+            ArchiveError::InvalidPart { number: *number, message: format!("it has no {} checksum", algorithm.name()) }
+        })?;
+        sums.push((sum, row.stream.size));
+    }
+    let whole = match upload.kind {
+        Some(ChecksumKind::FullObject) => joined(algorithm, &sums),
+        _ => Some(composite(algorithm, &sums.iter().map(|(sum, _)| *sum).collect::<Vec<_>>())),
+    };
+    let Some(whole) = whole else { return Ok(Vec::new()) };
+    for wanted in request.checksums.iter().filter(|wanted| wanted.algorithm == algorithm) {
+        if wanted.value != whole.value {
+            return Err(ArchiveError::BadDigest {
+                algorithm: algorithm.name(),
+                expected: wanted.to_string(),
+                computed: whole.to_string(),
+            });
+        }
+    }
+    Ok(vec![whole])
 }

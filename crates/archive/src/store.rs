@@ -3,16 +3,36 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
-use stele_catalog::Catalog;
-use stele_ground::Bytes;
+use bytes::Bytes;
+use futures_util::lock::Mutex as AsyncMutex;
+use stele_catalog::{Catalog, Snapshot, Transaction};
+use stele_ground::Bytes as Size;
 use stele_media::Handle;
+use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
+use crate::access_keys::KnownKey;
+use crate::audit::{Action, Event, Signing};
+use crate::background::Work;
+use crate::buckets::{Bucket, Buckets};
+use crate::cache::Cache;
+use crate::clock::ComplianceClock;
 use crate::error::{ArchiveError, Result};
-use crate::principal::Caller;
-use crate::time::Surroundings;
+use crate::numbers::Numbers;
+use crate::principal::{Caller, Role};
+use crate::record;
+use crate::record::content::Place;
+use crate::record::settings::IdentityRow;
+use crate::seal::{Secret, derive, seal_note};
+use crate::space::appender::{Appender, Record};
+use crate::space::header::{Kind, RecordHeader};
+use crate::space::keytable::KeyTable;
+use crate::space::segments::Segments;
+use crate::space::superblock::Superblock;
+use crate::time::{Surroundings, Timestamp};
 
 /// Keeps what lies beneath from being removed while anything on it is retained: for a pool, the volumes' protection.
 pub trait Guard: Send + Sync + 'static {
@@ -109,11 +129,11 @@ pub struct Foundation {
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Of a new store; a power of two from 256 KiB to 1 GiB.
-    pub segment: Bytes,
+    pub segment: Size,
     /// Plain and sealed bytes of all bodies on their way to the volume.
-    pub in_flight: Bytes,
+    pub in_flight: Size,
     /// Opened frames kept for readers; 0 keeps none.
-    pub frame_cache: Bytes,
+    pub frame_cache: Size,
     /// Unwrapped object keys kept; about 200 bytes each.
     pub key_cache: usize,
     /// Answers reads and refuses every change with `ReadOnly`: how a command without a server opens the store.
@@ -123,9 +143,9 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options {
-            segment: Bytes(64 << 20),
-            in_flight: Bytes(96 << 20),
-            frame_cache: Bytes(64 << 20),
+            segment: Size(64 << 20),
+            in_flight: Size(96 << 20),
+            frame_cache: Size(64 << 20),
             key_cache: 65_536,
             read_only: false,
         }
@@ -134,30 +154,179 @@ impl Default for Options {
 
 /// An open store. Clones share it.
 #[derive(Clone)]
-pub struct Archive {}
+pub struct Archive {
+    pub(crate) store: Arc<Store>,
+}
+
+/// Keys whose versions change at once are serialised by this many locks.
+const LOCKS: usize = 1024;
+
+pub(crate) struct Store {
+    pub catalog: Arc<dyn Catalog>,
+    pub volume: Handle,
+    pub surroundings: Arc<dyn Surroundings>,
+    pub guard: Arc<dyn Guard>,
+    pub master: MasterKey,
+    pub id: [u8; 16],
+    pub created: Timestamp,
+    pub segments: Arc<Segments>,
+    pub numbers: Arc<Numbers>,
+    pub appender: Arc<Appender>,
+    pub keys: Arc<KeyTable>,
+    pub buckets: Buckets,
+    pub access: Mutex<Cache<String, Arc<KnownKey>>>,
+    pub clock: Mutex<ComplianceClock>,
+    pub signing: Signing,
+    /// KiB of bodies on their way.
+    pub budget: Arc<Semaphore>,
+    pub object_keys: Mutex<Cache<u64, Arc<Secret>>>,
+    /// By stream and frame.
+    pub frames: Mutex<Cache<(u64, u32), Bytes>>,
+    /// The guard knows that something is retained.
+    pub protected: AtomicBool,
+    pub protecting: AsyncMutex<()>,
+    pub locks: Vec<AsyncMutex<()>>,
+    /// Frames in a full piece.
+    pub piece_frames: usize,
+    pub identity: Mutex<IdentityRow>,
+    pub work: Work,
+    pub read_only: bool,
+}
+
+impl Store {
+    pub fn locks() -> Vec<AsyncMutex<()>> {
+        (0..LOCKS).map(|_| AsyncMutex::new(())).collect()
+    }
+
+    /// Refuses where the store was opened for reading only.
+    pub fn writable(&self) -> Result<()> {
+        match self.read_only {
+            true => {
+                Err(ArchiveError::ReadOnly("the store is open for reading only; start the server, and ask it".into()))
+            }
+            false => Ok(()),
+        }
+    }
+
+    pub fn snapshot(&self) -> Result<Box<dyn Snapshot>> {
+        Ok(self.catalog.snapshot()?)
+    }
+
+    /// The wall clock: for what is shown, never for what retention ends by.
+    pub fn wall(&self) -> Timestamp {
+        self.surroundings.now().wall
+    }
+
+    /// The compliance clock, moved up to this moment.
+    pub fn compliance_now(&self) -> Timestamp {
+        let now = self.surroundings.now();
+        let mut clock = locked(&self.clock);
+        clock.advance(now);
+        clock.shown()
+    }
+
+    pub fn random(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.surroundings.entropy(&mut bytes);
+        u64::from_be_bytes(bytes)
+    }
+
+    /// Serialises changes to the versions of a key. Held from judging until the commit is acknowledged.
+    pub async fn lock(&self, bucket: u32, key: &str) -> futures_util::lock::MutexGuard<'_, ()> {
+        let hash = key.bytes().fold(0xCBF2_9CE4_8422_2325 ^ u64::from(bucket), |hash: u64, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
+        });
+        self.locks[(hash >> 20) as usize % LOCKS].lock().await
+    }
+
+    /// Tells the guard, once, before anything retained is committed.
+    pub async fn ensure_protected(&self) -> Result<()> {
+        if self.protected.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _protecting = self.protecting.lock().await;
+        if !self.protected.load(Ordering::Acquire) {
+            self.guard.protect(true).await.map_err(|error| {
+                ArchiveError::Stopped(format!(
+                    "the volumes could not be marked as retained: {error}; nothing was stored"
+                ))
+            })?;
+            self.protected.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The key that seals notes which belong to no bucket.
+    pub fn note_key(&self) -> Secret {
+        derive(&self.master.0, "notes", &self.id)
+    }
+
+    /// Appends a note about something and waits until it is durable.
+    pub async fn note<T: minicbor::Encode<()>>(
+        &self,
+        kind: Kind,
+        scope: Option<&Bucket>,
+        object: u64,
+        note: &T,
+    ) -> Result<Place> {
+        let record = self.note_record(kind, scope, object, note).await?;
+        self.appender.append(record, true).await?.await
+    }
+
+    pub async fn note_record<T: minicbor::Encode<()>>(
+        &self,
+        kind: Kind,
+        scope: Option<&Bucket>,
+        object: u64,
+        note: &T,
+    ) -> Result<Record> {
+        let sequence = self.numbers.next().await?;
+        let plain = record::encode(note);
+        let sealed = match scope {
+            Some(bucket) => seal_note(&*self.surroundings, &bucket.note_key, &sequence.to_be_bytes(), &plain),
+            None => seal_note(&*self.surroundings, &self.note_key(), &sequence.to_be_bytes(), &plain),
+        };
+        let header = RecordHeader {
+            kind,
+            payload: 0,
+            note: sealed.len() as u32,
+            scope: scope.map_or(0, |bucket| bucket.number),
+            first_frame: 0,
+            object,
+            stream: 0,
+            salt: [0; 16],
+            incarnation: 0,
+            sequence,
+            check: 0,
+        };
+        Ok(Record::note(header, &sealed))
+    }
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // A panic elsewhere left whole values behind: every critical section here is a single step.
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
 
 impl Archive {
-    /// Makes a new store on an empty catalog and volume. Refuses where one is already.
-    pub async fn create(_foundation: Foundation, _options: Options) -> Result<Archive> {
-        Err(crate::being_built())
-    }
-
-    pub async fn open(_foundation: Foundation, _options: Options) -> Result<Archive> {
-        Err(crate::being_built())
-    }
-
-    /// Writes what is kept in memory for the next opening. Without it the next opening takes a little longer.
-    pub async fn close(&self) -> Result<()> {
-        Err(crate::being_built())
-    }
-
     /// The master key's text for escrow, audited before it is handed out.
-    pub async fn export_master_key(&self, _caller: &Caller) -> Result<Zeroizing<String>> {
-        Err(crate::being_built())
+    pub async fn export_master_key(&self, caller: &Caller) -> Result<Zeroizing<String>> {
+        let store = &self.store;
+        let allowed = caller.require_role(&[Role::StorageAdministrator], Action::ExportMasterKey);
+        store.audited(allowed, || Event::new(caller, Action::ExportMasterKey)).await?;
+        let event = Event::new(caller, Action::ExportMasterKey).detail("handed out for escrow".into());
+        store.record(Transaction::new().with_reserve(), event).await?;
+        Ok(store.master.to_text())
     }
 
     /// Whether a key (an escrowed copy) opens this store: it unwraps every bucket key there is.
-    pub async fn check_master_key(&self, _key: &MasterKey) -> Result<bool> {
-        Err(crate::being_built())
+    pub async fn check_master_key(&self, key: &MasterKey) -> Result<bool> {
+        let store = &self.store;
+        let fits = |bucket: &Arc<Bucket>| {
+            Bucket::open(key, bucket.number, bucket.row.clone(), bucket.raw.clone())
+                .is_ok_and(|opened| *opened.key == *bucket.key)
+        };
+        let known = Superblock::read(&store.volume).await?.map(|superblock| superblock.fingerprint);
+        Ok(known == Some(Superblock::fingerprint(key, &store.id)) && store.buckets.even_deleted().iter().all(fits))
     }
 }

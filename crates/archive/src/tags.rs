@@ -1,31 +1,44 @@
 //! Tags of stored versions.
 
 use crate::Archive;
+use crate::audit::{Action, Event};
+use crate::buckets::check_tags;
 use crate::error::Result;
-use crate::principal::Caller;
+use crate::principal::{Access, Caller};
 use crate::version::{Tags, VersionId};
 
 impl Archive {
     /// The tags and the version they belong to.
     pub async fn tags(
         &self,
-        _caller: &Caller,
-        _bucket: &str,
-        _key: &str,
-        _version: Option<VersionId>,
+        caller: &Caller,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
     ) -> Result<(Tags, VersionId)> {
-        Err(crate::being_built())
+        let (_, found) = self.look(caller, bucket, key, version).await?;
+        let id = found.id();
+        Ok((found.row.tags, id))
     }
 
-    /// Replaces all of them; empty removes. Answers the version.
+    /// Replaces all of them; empty removes. Answers the version. Tags are not content: retention does not fix them.
     pub async fn set_tags(
         &self,
-        _caller: &Caller,
-        _bucket: &str,
-        _key: &str,
-        _version: Option<VersionId>,
-        _tags: Tags,
+        caller: &Caller,
+        bucket: &str,
+        key: &str,
+        version: Option<VersionId>,
+        tags: Tags,
     ) -> Result<VersionId> {
-        Err(crate::being_built())
+        let event = Event::new(caller, Action::SetTags).object(bucket, key).detail(format!("{} tags", tags.len()));
+        let result = async {
+            check_tags(&tags, 10)?;
+            let (bucket, _lock, found) = self.hold_version(caller, Access::Write, bucket, key, version).await?;
+            let event = event.clone().version(found.id());
+            self.store.change_version(&bucket, key, &found, event, |row| row.tags = tags).await?;
+            Ok(found.id())
+        };
+        let result = result.await;
+        self.store.audited(result, || event).await
     }
 }

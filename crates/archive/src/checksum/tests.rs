@@ -32,7 +32,7 @@ fn base64_matches_the_rfc_and_refuses_the_rest() {
 
 #[test]
 fn joined_crcs_equal_the_crc_of_the_whole() {
-    let whole: Vec<u8> = (0..100_000u32).map(|i| (i * 7 >> 3) as u8).collect();
+    let whole: Vec<u8> = (0..100_000u32).map(|i| ((i * 7) >> 3) as u8).collect();
     for algorithm in [Algorithm::Crc32, Algorithm::Crc32c, Algorithm::Crc64Nvme] {
         let parts: Vec<(Checksum, u64)> = [&whole[..1], &whole[1..70_000], &whole[70_000..]]
             .iter()

@@ -1,0 +1,315 @@
+//! Reading the audit log, proving that it is whole, and signing its end.
+//!
+//! The chain shows any edit and any gap before its head. Against a log that was cut or rolled back as a whole only a head
+//! kept elsewhere helps: the anchor. A checkpoint is written over every full run of records, with the Merkle root over
+//! their links, signed; the root of a head is over the checkpoints' roots and the links behind them.
+
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use stele_catalog::{Direction, Head, KeyRange, Snapshot, Transaction, link};
+
+use super::*;
+use crate::checksum::from_hex;
+use crate::record::audit::CheckpointRow;
+use crate::record::{CHECKPOINTS, keys};
+
+/// Records under one checkpoint.
+pub(crate) const RUN: u64 = 1024;
+const PAGE: usize = 1024;
+
+type Link = [u8; 32];
+
+impl Archive {
+    /// Records from number `from` on, at most `limit`.
+    pub async fn audit_records(&self, caller: &Caller, from: u64, limit: usize) -> Result<Vec<AuditRecord>> {
+        let store = &self.store;
+        let allowed = caller.require_role(&[Role::Auditor], Action::Audit);
+        store.audited(allowed, || Event::new(caller, Action::Audit)).await?;
+        let snapshot = store.snapshot()?;
+        // The link of a record needs all before it; a checkpoint is a place to start from.
+        let from = from.max(1);
+        let run = (from - 1) / RUN * RUN + 1;
+        let (mut previous, mut number) = match run.checked_sub(RUN) {
+            Some(before) => match snapshot.get(CHECKPOINTS, &keys::number(before))? {
+                Some(bytes) => {
+                    let row: CheckpointRow = decode(CHECKPOINTS, &keys::number(before), &bytes)?;
+                    (row.link, run)
+                }
+                None => (Link::default(), 1),
+            },
+            None => (Link::default(), 1),
+        };
+        let mut records = Vec::new();
+        while records.len() < limit.min(100_000) {
+            let page = snapshot.range(AUDIT, &KeyRange::all().from(keys::number(number)), PAGE, Direction::Forward)?;
+            if page.is_empty() {
+                break;
+            }
+            for (key, value) in page {
+                number = number_of(&key);
+                previous = link(&previous, number, &value);
+                if number >= from && records.len() < limit {
+                    records.push(AuditRecord::of(number, &previous, decode(AUDIT, &key, &value)?));
+                }
+            }
+            number += 1;
+        }
+        Ok(records)
+    }
+
+    /// Walks the whole log. Findings are the answer, not an error.
+    pub async fn audit_verify(&self, caller: &Caller, anchor: Option<SignedHead>) -> Result<AuditVerdict> {
+        let store = &self.store;
+        let allowed = caller.require_role(&[Role::Auditor, Role::RetentionOfficer], Action::Audit);
+        store.audited(allowed, || Event::new(caller, Action::Audit)).await?;
+        let snapshot = store.snapshot()?;
+        let mut verdict = AuditVerdict::default();
+        let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
+        let mut walk = Walk { store, previous: Link::default(), run: Vec::new(), roots: Vec::new() };
+        if let Some(anchor) = &anchor
+            && let Err(finding) = check_signature(store, anchor)
+        {
+            verdict.findings.push(finding);
+        }
+        let mut expected = 1;
+        loop {
+            let page =
+                snapshot.range(AUDIT, &KeyRange::all().from(keys::number(expected)), PAGE, Direction::Forward)?;
+            if page.is_empty() {
+                break;
+            }
+            for (key, value) in page {
+                let number = number_of(&key);
+                if number != expected {
+                    verdict.findings.push(format!("records {expected} to {} are missing", number.saturating_sub(1)));
+                }
+                if let Err(error) = decode::<AuditRow>(AUDIT, &key, &value) {
+                    verdict.findings.push(format!("record {number} cannot be read: {error}"));
+                }
+                walk.previous = link(&walk.previous, number, &value);
+                walk.run.push(walk.previous);
+                verdict.records += 1;
+                if number % RUN == 0 {
+                    walk.close_run(&*snapshot, number, &mut verdict)?;
+                }
+                if let Some(anchor) = &anchor
+                    && anchor.records == number
+                {
+                    if anchor.link == to_hex(&walk.previous) && anchor.root == to_hex(&walk.root()) {
+                        verdict.anchored = Some(number);
+                    } else {
+                        verdict
+                            .findings
+                            .push(format!("the log up to record {number} is not the one that was anchored"));
+                    }
+                }
+                expected = number + 1;
+            }
+        }
+        if expected - 1 != head.count || walk.previous != head.link {
+            verdict.findings.push(format!(
+                "the log ends with record {} and link {}, its head says {} and {}",
+                expected - 1,
+                to_hex(&walk.previous),
+                head.count,
+                to_hex(&head.link)
+            ));
+        }
+        if let Some(anchor) = anchor
+            && anchor.records >= expected
+        {
+            verdict.findings.push(format!(
+                "the anchor was taken at record {}, the log ends at {}: its end was cut, or the store set back",
+                anchor.records,
+                expected - 1
+            ));
+        }
+        Ok(verdict)
+    }
+
+    /// The end of the log as it is now, signed.
+    pub async fn audit_head(&self) -> Result<SignedHead> {
+        let store = &self.store;
+        let snapshot = store.snapshot()?;
+        let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
+        let (roots, covered) = roots(&*snapshot)?;
+        let mut walk = Walk { store, previous: last_link(&*snapshot, covered)?, run: Vec::new(), roots };
+        let mut number = covered;
+        while number < head.count {
+            let page = snapshot.range(AUDIT, &KeyRange::all().after(keys::number(number)), PAGE, Direction::Forward)?;
+            if page.is_empty() {
+                return Err(ArchiveError::damaged("the audit log", format!("record {} is missing", number + 1)));
+            }
+            for (key, value) in page {
+                number = number_of(&key);
+                walk.previous = link(&walk.previous, number, &value);
+                walk.run.push(walk.previous);
+                if number % RUN == 0 {
+                    let run = std::mem::take(&mut walk.run);
+                    walk.roots.push(merkle(&run));
+                }
+            }
+        }
+        let mut signed = SignedHead {
+            store: to_hex(&store.id),
+            records: head.count,
+            link: to_hex(&head.link),
+            root: to_hex(&walk.root()),
+            time: store.wall().to_string(),
+            public_key: to_hex(store.signing.public()),
+            signature: String::new(),
+        };
+        signed.signature = to_hex(&store.signing.sign(&message(&signed)));
+        Ok(signed)
+    }
+}
+
+impl Store {
+    /// Writes the checkpoints that are due. Answers how many.
+    pub async fn checkpoint_audit(&self) -> Result<usize> {
+        let mut written = 0;
+        loop {
+            let snapshot = self.snapshot()?;
+            let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
+            let (_, covered) = roots(&*snapshot)?;
+            if head.count < covered + RUN {
+                return Ok(written);
+            }
+            let range = KeyRange::all().after(keys::number(covered));
+            let page = snapshot.range(AUDIT, &range, RUN as usize, Direction::Forward)?;
+            let mut previous = last_link(&*snapshot, covered)?;
+            let links: Vec<Link> = page
+                .iter()
+                .map(|(key, value)| {
+                    previous = link(&previous, number_of(key), value);
+                    previous
+                })
+                .collect();
+            let (last, root) = (covered + RUN, merkle(&links));
+            if links.len() as u64 != RUN || page.last().is_none_or(|(key, _)| number_of(key) != last) {
+                return Err(ArchiveError::damaged(
+                    "the audit log",
+                    format!("records are missing between {} and {last}; `stele audit verify` names them", covered + 1),
+                ));
+            }
+            let signature = self.signing.sign(&checkpoint_message(&self.id, last, &previous, &root));
+            let row = CheckpointRow { last, link: previous, root, signature };
+            let key = keys::number(covered + 1);
+            self.catalog.commit(Transaction::new().with_reserve().put(CHECKPOINTS, key, encode(&row))).await?;
+            written += 1;
+        }
+    }
+}
+
+/// A walk in progress: the chain's end so far, the links of the current run, the roots of full runs.
+struct Walk<'a> {
+    store: &'a Store,
+    previous: Link,
+    run: Vec<Link>,
+    roots: Vec<Link>,
+}
+
+impl Walk<'_> {
+    /// The Merkle root over everything so far.
+    fn root(&self) -> Link {
+        let mut leaves = self.roots.clone();
+        if !self.run.is_empty() {
+            leaves.push(merkle(&self.run));
+        }
+        merkle(&leaves)
+    }
+
+    fn close_run(&mut self, snapshot: &dyn Snapshot, last: u64, verdict: &mut AuditVerdict) -> Result<()> {
+        let root = merkle(&std::mem::take(&mut self.run));
+        self.roots.push(root);
+        let key = keys::number(last - RUN + 1);
+        let Some(bytes) = snapshot.get(CHECKPOINTS, &key)? else { return Ok(()) };
+        let row: CheckpointRow = decode(CHECKPOINTS, &key, &bytes)?;
+        let signed = UnparsedPublicKey::new(&ED25519, self.store.signing.public())
+            .verify(&checkpoint_message(&self.store.id, last, &row.link, &row.root), &row.signature)
+            .is_ok();
+        if !signed || row.last != last || row.link != self.previous || row.root != root {
+            verdict.findings.push(format!("records {} to {last} are not those of their checkpoint", last - RUN + 1));
+        } else {
+            verdict.checkpoints += 1;
+        }
+        Ok(())
+    }
+}
+
+/// The roots of all checkpoints, and the last record they cover.
+fn roots(snapshot: &dyn Snapshot) -> Result<(Vec<Link>, u64)> {
+    let (mut roots, mut covered) = (Vec::new(), 0);
+    let mut range = KeyRange::all();
+    loop {
+        let page = snapshot.range(CHECKPOINTS, &range, PAGE, Direction::Forward)?;
+        let Some((last, _)) = page.last() else { return Ok((roots, covered)) };
+        range = KeyRange::all().after(last.clone());
+        for (key, value) in page {
+            let row: CheckpointRow = decode(CHECKPOINTS, &key, &value)?;
+            roots.push(row.root);
+            covered = row.last;
+        }
+    }
+}
+
+/// The chain's end after record `covered`, which a checkpoint ends with.
+fn last_link(snapshot: &dyn Snapshot, covered: u64) -> Result<Link> {
+    if covered == 0 {
+        return Ok(Link::default());
+    }
+    let key = keys::number(covered - RUN + 1);
+    let bytes = snapshot.get(CHECKPOINTS, &key)?;
+    let row: Option<CheckpointRow> = bytes.as_ref().map(|bytes| decode(CHECKPOINTS, &key, bytes)).transpose()?;
+    row.map(|row| row.link)
+        .ok_or_else(|| ArchiveError::damaged("the audit log", format!("the checkpoint at record {covered} is missing")))
+}
+
+/// The root of a binary Merkle tree; inner nodes and leaves are told apart, an odd one goes up as it is.
+pub(crate) fn merkle(leaves: &[Link]) -> Link {
+    let mut level: Vec<Link> = leaves.iter().map(|leaf| hash(&[&[0], leaf])).collect();
+    while level.len() > 1 {
+        level = level
+            .chunks(2)
+            .map(|pair| match pair {
+                [left, right] => hash(&[&[1], left, right]),
+                [single] => *single,
+                _ => Link::default(),
+            })
+            .collect();
+    }
+    level.first().copied().unwrap_or_default()
+}
+
+fn hash(parts: &[&[u8]]) -> Link {
+    let mut hasher = blake3::Hasher::new();
+    parts.iter().for_each(|part| {
+        hasher.update(part);
+    });
+    *hasher.finalize().as_bytes()
+}
+
+fn number_of(key: &[u8]) -> u64 {
+    key.try_into().map_or(u64::MAX, u64::from_be_bytes)
+}
+
+fn checkpoint_message(store: &[u8; 16], last: u64, link: &Link, root: &Link) -> Vec<u8> {
+    [b"stele audit checkpoint 1".as_slice(), store, &last.to_be_bytes(), link, root].concat()
+}
+
+fn message(head: &SignedHead) -> Vec<u8> {
+    format!("stele audit head 1\n{}\n{}\n{}\n{}\n{}\n", head.store, head.records, head.link, head.root, head.time)
+        .into_bytes()
+}
+
+fn check_signature(store: &Store, head: &SignedHead) -> Result<(), String> {
+    if head.store != to_hex(&store.id) {
+        return Err(format!("the anchor is of store {}, this is {}", head.store, to_hex(&store.id)));
+    }
+    if head.public_key != to_hex(store.signing.public()) {
+        return Err("the anchor was signed by another key than this store's".into());
+    }
+    let signature = from_hex(&head.signature).unwrap_or_default();
+    UnparsedPublicKey::new(&ED25519, store.signing.public())
+        .verify(&message(head), &signature)
+        .map_err(|_| "the anchor's signature is not valid: it was changed".into())
+}

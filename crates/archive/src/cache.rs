@@ -1,0 +1,52 @@
+//! A bounded cache in two generations: what is used moves to the young one; when that is full, the old one goes.
+//!
+//! At most the limit's weight is held. A value in steady use is never lost; one used once goes after one generation.
+
+use std::collections::BTreeMap;
+
+pub(crate) struct Cache<K, V> {
+    young: BTreeMap<K, (V, usize)>,
+    old: BTreeMap<K, (V, usize)>,
+    weight: usize,
+    half: usize,
+}
+
+impl<K: Ord + Clone, V: Clone> Cache<K, V> {
+    /// Weights add up to at most `limit`; 0 keeps nothing.
+    pub fn new(limit: usize) -> Cache<K, V> {
+        Cache { young: BTreeMap::new(), old: BTreeMap::new(), weight: 0, half: limit / 2 }
+    }
+
+    pub fn get(&mut self, key: &K) -> Option<V> {
+        if let Some((value, _)) = self.young.get(key) {
+            return Some(value.clone());
+        }
+        let (value, weight) = self.old.remove(key)?;
+        self.insert(key.clone(), value.clone(), weight);
+        Some(value)
+    }
+
+    pub fn insert(&mut self, key: K, value: V, weight: usize) {
+        if weight > self.half {
+            self.remove(&key);
+            return;
+        }
+        self.remove(&key);
+        if self.weight + weight > self.half {
+            self.old = std::mem::take(&mut self.young);
+            self.weight = 0;
+        }
+        self.weight += weight;
+        self.young.insert(key, (value, weight));
+    }
+
+    pub fn remove(&mut self, key: &K) {
+        if let Some((_, weight)) = self.young.remove(key) {
+            self.weight -= weight;
+        }
+        self.old.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,20 @@
+use super::*;
+
+#[test]
+fn a_cache_keeps_what_is_used_and_stays_below_its_limit() {
+    let mut cache = Cache::new(10);
+    for n in 0..1000u32 {
+        cache.insert(n, n * 2, 1);
+        assert_eq!(cache.get(&0), Some(0), "in steady use, at {n}");
+        assert!(cache.young.len() + cache.old.len() <= 10);
+    }
+    assert_eq!(cache.get(&999), Some(1998));
+    assert_eq!(cache.get(&900), None);
+    cache.remove(&999);
+    assert_eq!(cache.get(&999), None);
+    cache.insert(5, 5, 6);
+    assert_eq!(cache.get(&5), None, "heavier than a generation");
+    let mut none = Cache::new(0);
+    none.insert(1, 1, 1);
+    assert_eq!(none.get(&1), None);
+}

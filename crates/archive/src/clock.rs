@@ -1,0 +1,115 @@
+//! The compliance clock: what retention ends by. It moves forward with real elapsed time, at most a bounded slew faster,
+//! never back, and never past the wall clock.
+//!
+//! Failure model: whoever sets the system clock moves retention by nothing but the slew. A jump between two readings,
+//! or an absence longer than is usual, freezes expiration and raises an alarm until a retention officer has looked.
+//! Time spent closed is made up at the slew, or at once if two officers agree.
+
+use crate::record::settings::ClockRow;
+use crate::time::{DAY, Reading, SECOND, Timestamp};
+
+/// How far the wall clock may be from where elapsed time puts it, and one part in how many it may drift on top.
+const TOLERANCE: u64 = 120 * SECOND;
+const DRIFT: u64 = 1_000;
+/// An absence up to this is usual.
+const ABSENCE: u64 = 2 * DAY;
+/// A week a year: what the clock may run fast while it is behind.
+const SLEW_DAYS: u64 = 7;
+const YEAR_DAYS: u64 = 365;
+
+#[derive(Clone, Debug)]
+pub(crate) struct ComplianceClock {
+    /// Nanoseconds since 1970.
+    shown: u64,
+    /// The reading at which it was last moved.
+    last: Reading,
+    /// The wall clock is compared with the elapsed time from here on, so that many small jumps count as one.
+    base: Reading,
+    frozen: Option<String>,
+    alarm: Option<String>,
+}
+
+const MILLISECOND: u64 = 1_000_000;
+
+impl ComplianceClock {
+    /// A new store's: the operator confirmed the wall clock.
+    pub fn start(now: Reading) -> ComplianceClock {
+        ComplianceClock { shown: nanos(now.wall), last: now, base: now, frozen: None, alarm: None }
+    }
+
+    /// Goes on from what was stored.
+    pub fn resume(row: &ClockRow, now: Reading) -> ComplianceClock {
+        let mut clock =
+            ComplianceClock { shown: nanos(row.shown), last: now, base: now, frozen: row.frozen.clone(), alarm: None };
+        let (was, is) = (row.wall.0, now.wall.0);
+        if is.saturating_add(TOLERANCE) < was {
+            clock.freeze(format!(
+                "the system clock went back from {} to {} while the store was closed",
+                row.wall, now.wall
+            ));
+        } else if is > was.saturating_add(ABSENCE) {
+            clock.freeze(format!(
+                "the store was closed from {} to {}, or the system clock was set ahead; compliance time stays at {}",
+                row.wall, now.wall, row.shown
+            ));
+        }
+        clock
+    }
+
+    pub fn row(&self) -> ClockRow {
+        ClockRow { shown: self.shown(), wall: self.last.wall, frozen: self.frozen.clone() }
+    }
+
+    fn freeze(&mut self, reason: String) {
+        if self.frozen.is_none() {
+            self.alarm = Some(reason.clone());
+            self.frozen = Some(reason);
+        }
+    }
+
+    /// Takes in a reading and moves.
+    pub fn advance(&mut self, now: Reading) {
+        let elapsed = now.monotonic.since(self.last.monotonic).0;
+        let span = now.monotonic.since(self.base.monotonic).0 / MILLISECOND;
+        let expected = self.base.wall.0.saturating_add(span);
+        if now.wall.0.abs_diff(expected) > TOLERANCE + span / DRIFT {
+            self.freeze(format!("the system clock jumped from {} to {}", Timestamp(expected), now.wall));
+            self.base = now;
+        }
+        let slew = u64::try_from(u128::from(elapsed) * u128::from(SLEW_DAYS) / u128::from(YEAR_DAYS)).unwrap_or(0);
+        let most = self.shown.saturating_add(elapsed).saturating_add(slew);
+        self.shown = most.min(nanos(now.wall).max(self.shown));
+        self.last = now;
+    }
+
+    pub fn shown(&self) -> Timestamp {
+        Timestamp(self.shown / MILLISECOND)
+    }
+
+    pub fn frozen(&self) -> Option<&str> {
+        self.frozen.as_deref()
+    }
+
+    /// A freeze that nobody was told of yet.
+    pub fn take_alarm(&mut self) -> Option<String> {
+        self.alarm.take()
+    }
+
+    /// A retention officer has looked: expiration goes on. The clock itself does not step.
+    pub fn accept(&mut self) {
+        self.frozen = None;
+    }
+
+    /// Two officers agree that the wall clock is right: the time spent closed counts.
+    pub fn credit(&mut self) {
+        self.shown = self.shown.max(nanos(self.last.wall));
+        self.frozen = None;
+    }
+}
+
+fn nanos(time: Timestamp) -> u64 {
+    time.0.saturating_mul(MILLISECOND)
+}
+
+#[cfg(test)]
+mod tests;

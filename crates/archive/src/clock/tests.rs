@@ -1,0 +1,72 @@
+use stele_ground::Instant;
+
+use super::*;
+
+const START: u64 = 1_800_000_000_000;
+const HOUR: u64 = 3_600_000;
+
+fn at(elapsed: u64, wall: u64) -> Reading {
+    Reading { monotonic: Instant(elapsed * MILLISECOND), wall: Timestamp(wall) }
+}
+
+#[test]
+fn it_follows_real_time_and_freezes_on_jumps() {
+    // (what happened, readings, what it shows above START, frozen)
+    type Case = (&'static str, Vec<Reading>, u64, bool);
+    let year = 365 * 24 * HOUR;
+    let cases: Vec<Case> = vec![
+        ("an hour passes", vec![at(HOUR, START + HOUR)], HOUR, false),
+        ("the clock is set a year ahead", vec![at(1000, START + year)], 1000 + 1000 * 7 / 365, true),
+        ("the clock is set back an hour", vec![at(1000, START - HOUR)], 0, true),
+        ("back, and an hour later it is where it was", vec![at(1000, START - HOUR), at(HOUR, START)], 0, true),
+        ("it drifts by a minute", vec![at(HOUR, START + HOUR - 60_000)], HOUR - 60_000, false),
+        ("small steps ahead add up", (1..=10).map(|n| at(n * 1000, START + n * 61_000)).collect(), 10_191, true),
+    ];
+    for (what, readings, shows, frozen) in cases {
+        let mut clock = ComplianceClock::start(at(0, START));
+        readings.into_iter().for_each(|reading| clock.advance(reading));
+        assert_eq!(clock.shown().0 - START, shows, "{what}");
+        assert_eq!(clock.frozen().is_some(), frozen, "{what}");
+        assert_eq!(clock.take_alarm().is_some(), frozen, "{what}");
+    }
+}
+
+#[test]
+fn time_spent_closed_is_made_up_slowly_or_by_agreement() {
+    let row = ClockRow { shown: Timestamp(START), wall: Timestamp(START), frozen: None };
+    let mut clock = ComplianceClock::resume(&row, at(0, START + HOUR));
+    assert_eq!((clock.shown().0, clock.frozen()), (START, None));
+    clock.advance(at(52 * HOUR, START + 53 * HOUR));
+    assert!(clock.shown().0 < START + 53 * HOUR, "a week a year is an hour in 52");
+    clock.advance(at(54 * HOUR, START + 55 * HOUR));
+    assert_eq!(clock.shown().0, START + 55 * HOUR);
+
+    let mut clock = ComplianceClock::resume(&row, at(0, START + 400 * 24 * HOUR));
+    assert!(clock.frozen().is_some() && clock.take_alarm().is_some());
+    clock.accept();
+    assert_eq!((clock.shown().0, clock.frozen()), (START, None));
+    clock.credit();
+    assert_eq!(clock.shown().0, START + 400 * 24 * HOUR);
+
+    let clock = ComplianceClock::resume(&row, at(0, START - HOUR));
+    assert!(clock.frozen().is_some(), "set back while closed");
+    assert_eq!(clock.shown().0, START, "never back");
+}
+
+#[test]
+fn it_never_goes_back_and_never_outruns_the_slew() {
+    let mut dice = stele_ground::Dice::new(7);
+    for _ in 0..200 {
+        let mut clock = ComplianceClock::start(at(0, START));
+        let (mut elapsed, mut wall) = (0, START);
+        for _ in 0..100 {
+            let step = dice.below(10 * HOUR);
+            elapsed += step;
+            wall = if dice.one_in(5) { START - HOUR + dice.below(9000 * HOUR) } else { wall + step };
+            let before = clock.shown();
+            clock.advance(at(elapsed, wall));
+            assert!(clock.shown() >= before);
+            assert!(clock.shown().0 - START <= elapsed + elapsed * 7 / 365 + 1);
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Putting a version in place: note and key entry durable, then the catalog's commit, then the answer.
+//!
+//! Whoever installs holds the key's lock, so what was judged still holds at the commit; the transaction requires it too.
+
+use std::sync::Arc;
+
+use stele_catalog::Transaction;
+
+use crate::CustomerKey;
+use crate::audit::{Action, Event};
+use crate::body::Body;
+use crate::buckets::Bucket;
+use crate::deletion::{Cause, Removed};
+use crate::error::{ArchiveError, Result};
+use crate::lookup;
+use crate::principal::Caller;
+use crate::put::WriteCondition;
+use crate::record::content::{CHUNK_EXTENTS, Content, Extent, ExtentList, INLINE_EXTENTS, Layout, Place};
+use crate::record::version::{Owner, VersionNote, VersionRef, VersionRow};
+use crate::record::{BUCKETS, EXTENTS, FREE_SLOTS, HOLDS, LAYOUTS, OBJECTS, RETAINED, VERSIONS, encode, keys};
+use crate::seal::{SealingKey, Secret, WRAPPED, derive, random_secret, seal_note};
+use crate::space::appender::Record;
+use crate::space::frames::sealed_length;
+use crate::space::header::{Kind, RecordHeader, record_length};
+use crate::space::keytable::{Entry, Slot};
+use crate::store::{Store, locked};
+use crate::version::ObjectInfo;
+
+/// A new object's number, key and slot. Dropped without being kept, the slot is destroyed and free again.
+pub(crate) struct Lease {
+    store: Arc<Store>,
+    pub object: u64,
+    pub slot: Slot,
+    pub key: Secret,
+    wrapped: [u8; WRAPPED],
+    written: bool,
+    kept: bool,
+}
+
+impl Lease {
+    pub async fn new(store: &Arc<Store>, bucket: &Bucket, customer: Option<&CustomerKey>) -> Result<Lease> {
+        let object = store.numbers.next().await?;
+        let slot = store.keys.take(false).await?;
+        let key = random_secret(&*store.surroundings);
+        let bound = key_bound(object, slot.number);
+        let wrapped = match customer {
+            None => bucket.wrap.wrap(&*store.surroundings, &bound, &key),
+            Some(customer) => customer_wrap(bucket, customer).wrap(&*store.surroundings, &bound, &key),
+        };
+        Ok(Lease { store: Arc::clone(store), object, slot, key, wrapped, written: false, kept: false })
+    }
+
+    /// For a delete marker: a slot without a key. It may use the reserve.
+    pub async fn marker(store: &Arc<Store>) -> Result<Lease> {
+        let object = store.numbers.next().await?;
+        let slot = store.keys.take(true).await?;
+        let key = Secret::default();
+        Ok(Lease { store: Arc::clone(store), object, slot, key, wrapped: [0; WRAPPED], written: false, kept: false })
+    }
+
+    /// The slot of an upload, whose entry is in use already and stays whatever becomes of the completion.
+    pub fn settled(store: &Arc<Store>, object: u64, slot: u64) -> Lease {
+        let slot = Slot { number: slot, used: false };
+        let (key, wrapped) = (Secret::default(), [0; WRAPPED]);
+        Lease { store: Arc::clone(store), object, slot, key, wrapped, written: true, kept: true }
+    }
+
+    /// Starts writing the entry.
+    pub fn write(&mut self, bucket: &Bucket) -> Result<crate::space::keytable::Changed> {
+        self.written = true;
+        let entry = Entry { object: self.object, bucket: bucket.number, wrapped: self.wrapped };
+        self.store.keys.write(self.slot.number, &entry)
+    }
+
+    /// The catalog refers to it now.
+    pub fn keep(mut self) {
+        self.kept = true;
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        if self.written {
+            // Entries change in the order asked for, so the slot may be given out at once.
+            drop(self.store.keys.destroy(self.slot.number));
+        }
+        self.store.keys.offer([self.slot.number]);
+    }
+}
+
+/// What a wrapped object key is bound to.
+pub(crate) fn key_bound(object: u64, slot: u64) -> [u8; 16] {
+    let mut bound = [0; 16];
+    bound[..8].copy_from_slice(&object.to_be_bytes());
+    bound[8..].copy_from_slice(&slot.to_be_bytes());
+    bound
+}
+
+/// Wraps the key of an object whose customer keeps half of what opens it.
+pub(crate) fn customer_wrap(bucket: &Bucket, customer: &CustomerKey) -> SealingKey {
+    SealingKey::new(&derive(&bucket.key, "customer", customer.0.as_ref()))
+}
+
+/// What is about to be installed, and for whom.
+pub(crate) struct Install<'a> {
+    pub caller: &'a Caller,
+    pub action: Action,
+    pub bucket: &'a Arc<Bucket>,
+    pub key: &'a str,
+    pub condition: &'a WriteCondition,
+    pub detail: Option<String>,
+}
+
+impl Install<'_> {
+    /// Installs a version with the content of a body.
+    pub async fn stream(
+        self,
+        store: &Arc<Store>,
+        mut row: VersionRow,
+        mut lease: Lease,
+        body: Body,
+    ) -> Result<ObjectInfo> {
+        self.judge(store)?;
+        let number = store.numbers.next().await?;
+        let entry = lease.write(self.bucket)?;
+        let (sealed, sequence) = self.sealed_note(store, number, &row, None).await?;
+        let (stream, salt) = (body.stream, body.salt);
+        let (extents, place) = if body.is_short() {
+            body.finish(store, Some((&sealed, self.bucket.number, sequence))).await?
+        } else {
+            let header = self.note_header(row.object, sealed.len(), sequence);
+            let note = store.appender.append(Record::note(header, &sealed), false).await?;
+            let (extents, _) = body.finish(store, None).await?;
+            (extents, Some(note.await?))
+        };
+        row.note = place.unwrap_or_default();
+        let mut transaction = Transaction::new();
+        if let Content::Stream(content) = &mut row.content {
+            assert!(content.number == stream && content.salt == salt, "a row names another stream than it stores");
+            transaction = place_extents(transaction, row.object, content, &extents);
+            if extents.len() > 1 {
+                let at = VersionRef { bucket: self.bucket.number, key: self.key.into(), number };
+                transaction = transaction.put(OBJECTS, keys::number(row.object), encode(&Owner::Version(at)));
+            }
+        }
+        // Content and note are durable: every piece and the note were written with `fua`. So must be the key.
+        entry.await?;
+        let live = places(&row.note, &extents);
+        self.commit(store, transaction, number, row, lease, live).await
+    }
+
+    /// Installs a version whose content is in place already: a completed upload, or a delete marker.
+    pub async fn plain(
+        self,
+        store: &Arc<Store>,
+        mut row: VersionRow,
+        layout: Option<&Layout>,
+        mut lease: Lease,
+        transaction: Transaction,
+    ) -> Result<ObjectInfo> {
+        self.judge(store)?;
+        let number = store.numbers.next().await?;
+        let marker = row.marker;
+        // An upload's entry was written when it began.
+        let entry = if marker { Some(lease.write(self.bucket)?) } else { None };
+        let (sealed, sequence) = self.sealed_note(store, number, &row, layout).await?;
+        let header = self.note_header(row.object, sealed.len(), sequence);
+        row.note = store.appender.append(Record::note(header, &sealed), marker).await?.await?;
+        if let Some(entry) = entry {
+            entry.await?;
+        }
+        let mut transaction = transaction;
+        if let Some(layout) = layout {
+            let at = VersionRef { bucket: self.bucket.number, key: self.key.into(), number };
+            transaction = transaction.put(LAYOUTS, keys::number(row.object), encode(layout)).put(
+                OBJECTS,
+                keys::number(row.object),
+                encode(&Owner::Version(at)),
+            );
+        }
+        if marker {
+            transaction = transaction.with_reserve();
+        }
+        let live = vec![row.note];
+        self.commit(store, transaction, number, row, lease, live).await
+    }
+
+    fn judge(&self, store: &Store) -> Result<()> {
+        if !self.condition.is_any() {
+            return Ok(());
+        }
+        let snapshot = store.snapshot()?;
+        self.condition.judge(lookup::newest(&*snapshot, self.bucket, self.key)?.as_ref())
+    }
+
+    async fn sealed_note(
+        &self,
+        store: &Store,
+        number: u64,
+        row: &VersionRow,
+        layout: Option<&Layout>,
+    ) -> Result<(Vec<u8>, u64)> {
+        let sequence = store.numbers.next().await?;
+        let at = VersionRef { bucket: self.bucket.number, key: self.key.into(), number };
+        let note = encode(&VersionNote { at, row: row.clone(), layout: layout.cloned() });
+        let sealed = seal_note(&*store.surroundings, &self.bucket.note_key, &sequence.to_be_bytes(), &note);
+        Ok((sealed, sequence))
+    }
+
+    fn note_header(&self, object: u64, length: usize, sequence: u64) -> RecordHeader {
+        RecordHeader {
+            kind: Kind::Version,
+            payload: 0,
+            note: length as u32,
+            scope: self.bucket.number,
+            first_frame: 0,
+            object,
+            stream: 0,
+            salt: [0; 16],
+            incarnation: 0,
+            sequence,
+            check: 0,
+        }
+    }
+
+    async fn commit(
+        self,
+        store: &Arc<Store>,
+        mut transaction: Transaction,
+        number: u64,
+        row: VersionRow,
+        lease: Lease,
+        live: Vec<Place>,
+    ) -> Result<ObjectInfo> {
+        let bucket = self.bucket;
+        let record_key = keys::version(bucket.number, self.key, number);
+        let (mut versions, mut bytes) = (1, row.size as i64);
+        let mut removed: Option<Removed> = None;
+        if row.null {
+            let snapshot = store.snapshot()?;
+            if let Some(replaced) = lookup::null_version(&*snapshot, bucket, self.key)? {
+                let (with_removal, what) =
+                    store.remove(transaction, self.caller, bucket, self.key, &replaced, Cause::Replaced).await?;
+                transaction = with_removal;
+                versions -= 1;
+                bytes -= replaced.row.size as i64;
+                removed = Some(what);
+            }
+        }
+        transaction = transaction.equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone()).put(
+            VERSIONS,
+            record_key,
+            encode(&row),
+        );
+        let at = VersionRef { bucket: bucket.number, key: self.key.into(), number };
+        if let Some(retention) = row.retention {
+            transaction = transaction.put(RETAINED, keys::numbers(retention.until.0, row.object), encode(&at));
+        }
+        if row.hold {
+            transaction = transaction.put(HOLDS, keys::number(row.object), encode(&at));
+        }
+        if row.retention.is_some() || row.hold {
+            store.ensure_protected().await?;
+        }
+        if lease.slot.used {
+            transaction = transaction.delete(FREE_SLOTS, keys::number(lease.slot.number));
+        }
+        let before = transaction.preconditions.len();
+        let transaction = bucket.count(transaction, versions, bytes);
+        let mut event = Event::new(self.caller, self.action).object(bucket.name(), self.key).version(row.id(number));
+        event = match self.detail {
+            Some(detail) => event.detail(detail),
+            None if row.marker => event,
+            None => event.detail(format!("{} bytes, blake3 {}", row.size, row.fingerprint())),
+        };
+        let transaction = store.with_record(transaction, event);
+        // The commit is the flush behind the acknowledgement: it answers when the transaction is durable.
+        match store.catalog.commit(transaction).await {
+            Err(stele_catalog::CatalogError::Failed(failure)) if failure.precondition >= before => {
+                let quota = bucket.row.quota;
+                return Err(ArchiveError::QuotaExceeded {
+                    bucket: bucket.name().into(),
+                    limit: quota.bytes.or(quota.versions).unwrap_or_default(),
+                });
+            }
+            Err(stele_catalog::CatalogError::Stopped(message)) => {
+                // It may have taken place: the slot must stay until the next opening tells.
+                lease.keep();
+                return Err(ArchiveError::Stopped(format!("the catalog has stopped: {message}")));
+            }
+            other => other?,
+        };
+        lease.keep();
+        live.into_iter().for_each(|place| store.segments.add_live(place));
+        if let Some(removed) = removed {
+            store.removed(removed).await?;
+        }
+        Ok(row.info(bucket.name(), self.key, number, true))
+    }
+}
+
+/// Puts extents in the row if they are few, else in rows of their own.
+pub(crate) fn place_extents(
+    mut transaction: Transaction,
+    object: u64,
+    stream: &mut crate::record::content::Stream,
+    extents: &[Extent],
+) -> Transaction {
+    if extents.len() <= INLINE_EXTENTS {
+        stream.extents = Some(extents.to_vec());
+        return transaction;
+    }
+    stream.extents = None;
+    for (chunk, extents) in extents.chunks(CHUNK_EXTENTS).enumerate() {
+        let list = ExtentList { extents: extents.to_vec(), object };
+        transaction = transaction.put(EXTENTS, keys::pair(stream.number, chunk as u32), encode(&list));
+    }
+    transaction
+}
+
+/// The records that hold these pieces and this note; one that holds both counts once.
+pub(crate) fn places(note: &Place, extents: &[Extent]) -> Vec<Place> {
+    let mut places: Vec<Place> = extents
+        .iter()
+        .map(|extent| Place { segment: extent.segment, at: extent.at, length: piece_length(extent) })
+        .filter(|place| (place.segment, place.at) != (note.segment, note.at))
+        .collect();
+    if note.length > 0 {
+        places.push(*note);
+    }
+    places
+}
+
+/// Bytes of a piece's record, without a note.
+pub(crate) fn piece_length(extent: &Extent) -> u32 {
+    record_length(sealed_length(extent.bytes as usize) as u32)
+}
+
+impl Store {
+    /// The key of an object, from memory or unwrapped from its entry. The customer's key was recognised before.
+    pub async fn object_key(
+        &self,
+        bucket: &Bucket,
+        object: u64,
+        slot: u64,
+        customer: Option<&CustomerKey>,
+    ) -> Result<Arc<Secret>> {
+        if let Some(key) = locked(&self.object_keys).get(&object) {
+            return Ok(key);
+        }
+        let place = || format!("the key of object {object} in bucket `{}`", bucket.name());
+        let entry = self.keys.read(slot).await?;
+        let entry = entry
+            .filter(|entry| entry.object == object && entry.bucket == bucket.number)
+            .ok_or_else(|| ArchiveError::damaged(place(), format!("key slot {slot} does not hold it")))?;
+        let bound = key_bound(object, slot);
+        let key = match customer {
+            None => bucket.wrap.unwrap(&bound, &entry.wrapped),
+            Some(customer) => customer_wrap(bucket, customer).unwrap(&bound, &entry.wrapped),
+        };
+        let key = Arc::new(key.map_err(|_| ArchiveError::damaged(place(), "it does not unwrap"))?);
+        locked(&self.object_keys).insert(object, Arc::clone(&key), 1);
+        Ok(key)
+    }
+}

@@ -1,0 +1,309 @@
+//! Making a store, opening it, closing it.
+//!
+//! Opening reads what is small: settings, buckets, segments, and the disposals left undone; never all versions. Where the
+//! store was not closed in order, the open segment is walked to find its end.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
+
+use futures_util::lock::Mutex as AsyncMutex;
+use stele_catalog::{Catalog, Direction, KeyRange, Transaction};
+use tokio::sync::Semaphore;
+
+use crate::audit::{Action, Event, Signing};
+use crate::background::Work;
+use crate::buckets::Buckets;
+use crate::cache::Cache;
+use crate::clock::ComplianceClock;
+use crate::error::{ArchiveError, Result};
+use crate::numbers::Numbers;
+use crate::principal::Caller;
+use crate::record::segment::{SegmentRow, SegmentUse};
+use crate::record::settings::{CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS};
+use crate::record::{BUCKETS, FREE_SLOTS, HOLDS, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch, keys};
+use crate::space::appender::Appender;
+use crate::space::frames::FRAME;
+use crate::space::header::Kind;
+use crate::space::keytable::KeyTable;
+use crate::space::segments::Segments;
+use crate::space::superblock::{FORMAT, Superblock};
+use crate::space::walk::Walk;
+use crate::store::{Archive, Foundation, Options, Store, locked};
+
+/// Numbers and key slots that a crash may skip.
+const NUMBERS_STEP: u64 = 1 << 20;
+const SLOTS_STEP: u64 = 4096;
+/// Free key slots taken up at an opening; more wait for the next one.
+pub(crate) const FREE_SLOTS_PAGE: usize = 65_536;
+const PAGE: usize = 1000;
+
+impl Archive {
+    /// Makes a new store on an empty catalog and volume. Refuses where one is already. The wall clock becomes the
+    /// compliance clock: the caller has had the operator confirm it.
+    pub async fn create(foundation: Foundation, options: Options) -> Result<Archive> {
+        let size = options.segment.0;
+        if !size.is_power_of_two() || !(256 << 10..=1 << 30).contains(&size) {
+            return Err(ArchiveError::InvalidRequest("a segment is a power of two from 256 KiB to 1 GiB".into()));
+        }
+        let count = foundation.data.geometry().size.0 / size;
+        if count < 4 {
+            return Err(ArchiveError::InvalidRequest(format!(
+                "the data volume has room for {count} segments of {}, at least 4 are needed; make it larger",
+                options.segment
+            )));
+        }
+        if Superblock::read(&foundation.data).await?.is_some() {
+            return Err(ArchiveError::InvalidState("the data volume holds a store already; open it".into()));
+        }
+        let snapshot = foundation.catalog.snapshot()?;
+        if snapshot.get(SETTINGS, IDENTITY)?.is_some() {
+            return Err(ArchiveError::InvalidState("the catalog belongs to a store already; open it".into()));
+        }
+        drop(snapshot);
+        let now = foundation.surroundings.now();
+        let mut id = [0; 16];
+        foundation.surroundings.entropy(&mut id);
+        // The key table's first part may hold anything a former use left there.
+        let table = u64::from(size as u32);
+        foundation.data.zero(0, table).await?;
+        foundation.data.flush().await?;
+        let superblock = Superblock {
+            store: id,
+            segment: size as u32,
+            created: now.wall,
+            fingerprint: Superblock::fingerprint(&foundation.master, &id),
+        };
+        let identity = IdentityRow {
+            store: id,
+            created: now.wall,
+            format: FORMAT,
+            signing: Signing::generate(&foundation, &id),
+            clean: true,
+            rebuilt: None,
+        };
+        let clock = ComplianceClock::start(now).row();
+        // The catalog first: a superblock without its catalog could not be told from a lost one.
+        let transaction = Transaction::new().absent(SETTINGS, IDENTITY).put(SETTINGS, IDENTITY, encode(&identity)).put(
+            SETTINGS,
+            CLOCK,
+            encode(&clock),
+        );
+        foundation.catalog.commit(transaction).await?;
+        superblock.write(&foundation.data).await?;
+        let archive = Archive::open(foundation, options).await?;
+        let store = &archive.store;
+        store.note(Kind::Identity, None, 0, &identity).await?;
+        let event = Event::new(&Caller::system("store"), Action::CreateStore)
+            .detail(format!("compliance time starts at {}", now.wall));
+        store.record(Transaction::new().with_reserve(), event).await?;
+        Ok(archive)
+    }
+
+    pub async fn open(foundation: Foundation, options: Options) -> Result<Archive> {
+        let Some(superblock) = Superblock::read(&foundation.data).await? else {
+            return Err(ArchiveError::InvalidState("the data volume holds no store; create one".into()));
+        };
+        let id = superblock.store;
+        if Superblock::fingerprint(&foundation.master, &id) != superblock.fingerprint {
+            return Err(crate::seal::wrong_key("the store"));
+        }
+        let catalog = Arc::clone(&foundation.catalog);
+        let snapshot = catalog.snapshot()?;
+        let Some(mut identity) = fetch::<IdentityRow>(&*snapshot, SETTINGS, IDENTITY)? else {
+            return Err(ArchiveError::damaged(
+                "the catalog",
+                "it holds no store, but the data volume does; `stele catalog rebuild` recovers it",
+            ));
+        };
+        if identity.store != id {
+            return Err(ArchiveError::InvalidState("the catalog belongs to another store than the data volume".into()));
+        }
+        let reserved = |name: &[u8]| -> Result<u64> {
+            Ok(fetch::<ReservedRow>(&*snapshot, SETTINGS, name)?.map_or(0, |row| row.below))
+        };
+        let (numbered, slotted) = (reserved(NUMBERS)?, reserved(SLOTS)?);
+        let now = foundation.surroundings.now();
+        let clock = match fetch::<ClockRow>(&*snapshot, SETTINGS, CLOCK)? {
+            Some(row) => ComplianceClock::resume(&row, now),
+            None => return Err(ArchiveError::damaged("the catalog", "the compliance clock's record is missing")),
+        };
+
+        let mut rows = BTreeMap::new();
+        let mut parts = BTreeMap::from([(0, 0)]);
+        scan(&*catalog, SEGMENTS, |key, value| {
+            let row: SegmentRow = decode(SEGMENTS, key, value)?;
+            let number = key.try_into().map(u32::from_be_bytes).unwrap_or(u32::MAX);
+            if let SegmentUse::Keys(ordinal) = row.usage {
+                parts.insert(ordinal, number);
+            }
+            rows.insert(number, row);
+            Ok(())
+        })?;
+        if parts.keys().copied().ne(0..parts.len() as u32) {
+            return Err(ArchiveError::damaged("the catalog", "parts of the key table are missing from it"));
+        }
+        let count =
+            u32::try_from(foundation.data.geometry().size.0 / u64::from(superblock.segment)).unwrap_or(u32::MAX);
+        let segments = Arc::new(Segments::new(superblock.segment, count, rows));
+        let numbers = Arc::new(Numbers::new(Arc::clone(&catalog), NUMBERS, NUMBERS_STEP, numbered, 1));
+        let fresh = Numbers::new(Arc::clone(&catalog), SLOTS, SLOTS_STEP, slotted, 0);
+        let volume = foundation.data.clone();
+        let appender =
+            Appender::new(volume.clone(), Arc::clone(&catalog), Arc::clone(&segments), Arc::clone(&numbers), id);
+        let table = KeyTable::new(
+            volume.clone(),
+            Arc::clone(&catalog),
+            Arc::clone(&segments),
+            Arc::clone(&numbers),
+            fresh,
+            id,
+            parts.into_values().collect(),
+        );
+        let signing = Signing::open(&foundation, &id, &identity.signing)?;
+        let buckets = Buckets::default();
+        scan(&*catalog, BUCKETS, |key, value| buckets.load(&foundation.master, key, value))?;
+        let retained = !snapshot.range(RETAINED, &KeyRange::all(), 1, Direction::Forward)?.is_empty()
+            || !snapshot.range(HOLDS, &KeyRange::all(), 1, Direction::Forward)?.is_empty();
+        drop(snapshot);
+
+        let clean = std::mem::replace(&mut identity.clean, false);
+        let store = Store {
+            catalog,
+            volume,
+            surroundings: foundation.surroundings,
+            guard: foundation.guard,
+            master: foundation.master,
+            id,
+            created: superblock.created,
+            segments,
+            numbers,
+            appender,
+            keys: table,
+            buckets,
+            access: Mutex::new(Cache::new(1024)),
+            clock: Mutex::new(clock),
+            signing,
+            budget: Arc::new(Semaphore::new((options.in_flight.0 / 1024).clamp(4096, 1 << 28) as usize)),
+            object_keys: Mutex::new(Cache::new(options.key_cache)),
+            frames: Mutex::new(Cache::new(usize::try_from(options.frame_cache.0).unwrap_or(0))),
+            protected: AtomicBool::new(false),
+            protecting: AsyncMutex::new(()),
+            locks: Store::locks(),
+            piece_frames: (superblock.segment as usize / (8 * FRAME)).clamp(1, 16),
+            identity: Mutex::new(identity.clone()),
+            work: Work::default(),
+            read_only: options.read_only,
+        };
+        let archive = Archive { store: Arc::new(store) };
+        if options.read_only {
+            return Ok(archive);
+        }
+        archive.resume_segments(clean).await?;
+        archive.store.load_free_slots()?;
+        archive.store.finish_left_disposals().await?;
+        if retained {
+            archive.store.ensure_protected().await?;
+        }
+        let event = Event::new(&Caller::system("store"), Action::OpenStore)
+            .detail(if clean { "closed in order before" } else { "not closed in order before" }.into());
+        let transaction = Transaction::new().put(SETTINGS, IDENTITY, encode(&identity)).with_reserve();
+        archive.store.record(transaction, event).await?;
+        archive.store.alarm_clock().await?;
+        Ok(archive)
+    }
+
+    /// Goes on in the open segment with the most in it; seals any other.
+    async fn resume_segments(&self, clean: bool) -> Result<()> {
+        let store = &self.store;
+        let mut open = Vec::new();
+        for (number, row) in store.segments.rows() {
+            if row.usage != SegmentUse::Open {
+                continue;
+            }
+            let (used, records) = if clean {
+                (row.used, 0)
+            } else {
+                let mut walk =
+                    Walk::new(store.volume.clone(), store.segments.start(number), store.segments.size, row.incarnation);
+                let (mut used, mut records) = (crate::space::BLOCK, 0);
+                while let Some((at, header)) = walk.next().await? {
+                    used = at + header.length();
+                    records += 1;
+                }
+                // What cannot be read may hold records: nothing is appended before it.
+                (used.max(walk.unreadable.last().map_or(0, |at| at + crate::space::BLOCK)), records)
+            };
+            open.push((used, number, row.incarnation, records));
+        }
+        open.sort_unstable();
+        let resumed = open.pop();
+        for (used, number, ..) in open {
+            store.segments.change(number, |row| {
+                row.usage = SegmentUse::Sealed;
+                row.used = used;
+            });
+        }
+        if let Some((used, number, incarnation, records)) = resumed {
+            store.appender.resume(number, incarnation, used, records);
+        }
+        Ok(())
+    }
+
+    /// Writes what is kept in memory for the next opening. Without it the next opening takes a little longer. No request
+    /// may be under way or follow.
+    pub async fn close(&self) -> Result<()> {
+        let store = &self.store;
+        if store.read_only {
+            return Ok(());
+        }
+        store.compliance_now();
+        if let Some((number, tail)) = store.appender.tail() {
+            store.segments.change(number, |row| row.used = tail);
+        }
+        let mut identity = locked(&store.identity).clone();
+        identity.clean = true;
+        let clock = locked(&store.clock).row();
+        let mut transaction = Transaction::new().with_reserve().put(SETTINGS, IDENTITY, encode(&identity)).put(
+            SETTINGS,
+            CLOCK,
+            encode(&clock),
+        );
+        transaction = store.keys.settle(store.numbers.settle(transaction));
+        for (number, row) in store.segments.take_dirty() {
+            transaction = transaction.put(SEGMENTS, keys::short(number), encode(&row));
+        }
+        store.catalog.commit(transaction).await?;
+        Ok(())
+    }
+}
+
+impl Store {
+    /// Slots that were used and destroyed, for use again.
+    pub(crate) fn load_free_slots(&self) -> Result<()> {
+        let rows = self.snapshot()?.range(FREE_SLOTS, &KeyRange::all(), FREE_SLOTS_PAGE, Direction::Forward)?;
+        let slots = rows.iter().filter_map(|(key, _)| Some(u64::from_be_bytes(key.as_ref().try_into().ok()?)));
+        self.keys.offer(slots);
+        Ok(())
+    }
+}
+
+/// Every record of a table, in order.
+pub(crate) fn scan(
+    catalog: &dyn Catalog,
+    table: stele_catalog::Table,
+    mut each: impl FnMut(&[u8], &[u8]) -> Result<()>,
+) -> Result<()> {
+    let snapshot = catalog.snapshot()?;
+    let mut range = KeyRange::all();
+    loop {
+        let records = snapshot.range(table, &range, PAGE, Direction::Forward)?;
+        for (key, value) in &records {
+            each(key, value)?;
+        }
+        match records.last() {
+            Some((key, _)) if records.len() == PAGE => range = KeyRange::all().after(key.clone()),
+            _ => return Ok(()),
+        }
+    }
+}

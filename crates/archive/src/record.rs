@@ -1,0 +1,82 @@
+//! What the catalog holds: one file per record type, each a CBOR array of numbered fields.
+//!
+//! Fields are only ever added at the end, optional; readers skip what they do not know. A record that does not
+//! decode is damage, named by table and key, never a guess. FORMAT/archive.md lists them.
+
+use bytes::Bytes;
+use minicbor::{Decode, Encode};
+use stele_catalog::{Snapshot, Table};
+
+use crate::checksum::to_hex;
+use crate::error::{ArchiveError, Result};
+
+pub(crate) mod access_key;
+pub(crate) mod audit;
+pub(crate) mod bucket;
+pub(crate) mod content;
+pub(crate) mod disposal;
+pub(crate) mod keys;
+pub(crate) mod part;
+pub(crate) mod segment;
+pub(crate) mod settings;
+pub(crate) mod tombstone;
+pub(crate) mod upload;
+pub(crate) mod version;
+
+/// Store-wide records by name: see [`settings`].
+pub(crate) const SETTINGS: Table = Table(1);
+/// Bucket number: [`bucket::BucketRow`].
+pub(crate) const BUCKETS: Table = Table(2);
+/// Bucket, key, falling version number: [`version::VersionRow`].
+pub(crate) const VERSIONS: Table = Table(3);
+/// Object, part number: [`part::PartRow`].
+pub(crate) const PARTS: Table = Table(4);
+/// Object: [`content::Layout`].
+pub(crate) const LAYOUTS: Table = Table(5);
+/// Stream, chunk: [`content::ExtentList`].
+pub(crate) const EXTENTS: Table = Table(6);
+/// Bucket, key, upload number: [`upload::UploadRow`].
+pub(crate) const UPLOADS: Table = Table(7);
+/// Segment: [`segment::SegmentRow`].
+pub(crate) const SEGMENTS: Table = Table(8);
+/// Access key id: [`access_key::AccessKeyRow`].
+pub(crate) const ACCESS_KEYS: Table = Table(9);
+/// Number: [`audit::AuditRow`].
+pub(crate) const AUDIT: Table = Table(10);
+/// First record covered: [`audit::CheckpointRow`].
+pub(crate) const CHECKPOINTS: Table = Table(11);
+/// Bucket, key, falling version number: [`tombstone::TombstoneRow`].
+pub(crate) const TOMBSTONES: Table = Table(12);
+/// Bucket, kind: a counter.
+pub(crate) const USAGE: Table = Table(13);
+/// End of retention, object: where the version is, a [`version::VersionRef`].
+pub(crate) const RETAINED: Table = Table(14);
+/// Object: a version under legal hold, a [`version::VersionRef`].
+pub(crate) const HOLDS: Table = Table(15);
+/// Key slot whose entry is destroyed and may be used again: empty.
+pub(crate) const FREE_SLOTS: Table = Table(16);
+/// Key slot whose entry is to be destroyed, and what else is to be cleared away: [`disposal::DisposalRow`].
+pub(crate) const DISPOSALS: Table = Table(17);
+/// Object with content of more than one piece: its version or upload, a [`version::Owner`].
+pub(crate) const OBJECTS: Table = Table(18);
+
+pub(crate) fn encode<T: Encode<()>>(record: &T) -> Bytes {
+    minicbor::to_vec(record).expect("encoding into memory cannot fail, and no record type refuses a value").into()
+}
+
+pub(crate) fn decode<'b, T: Decode<'b, ()>>(table: Table, key: &[u8], bytes: &'b [u8]) -> Result<T> {
+    minicbor::decode(bytes).map_err(|error| {
+        ArchiveError::damaged(
+            format!("record {} of table {}", to_hex(key), table.0),
+            format!("{error}; `stele catalog rebuild` recovers the catalog from the data volume"),
+        )
+    })
+}
+
+/// The record at a key, decoded.
+pub(crate) fn fetch<T: for<'b> Decode<'b, ()>>(snapshot: &dyn Snapshot, table: Table, key: &[u8]) -> Result<Option<T>> {
+    match snapshot.get(table, key)? {
+        Some(bytes) => decode(table, key, &bytes).map(Some),
+        None => Ok(None),
+    }
+}

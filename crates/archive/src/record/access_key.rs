@@ -1,0 +1,38 @@
+//! An access key, revoked ones included.
+
+use minicbor::{Decode, Encode};
+
+use crate::principal::{AccessKeyInfo, Rights};
+use crate::record::content::Place;
+use crate::time::Timestamp;
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct AccessKeyRow {
+    #[n(0)]
+    pub description: String,
+    #[n(1)]
+    pub rights: Rights,
+    #[n(2)]
+    pub created: Timestamp,
+    #[n(3)]
+    pub revoked: Option<Timestamp>,
+    /// Sealed under a key derived from the master key, bound to the id.
+    #[cbor(n(4), with = "minicbor::bytes")]
+    pub secret: Vec<u8>,
+    #[n(5)]
+    pub change: u64,
+    #[n(6)]
+    pub note: Place,
+}
+
+impl AccessKeyRow {
+    pub fn info(&self, id: &str) -> AccessKeyInfo {
+        AccessKeyInfo {
+            id: id.into(),
+            description: self.description.clone(),
+            rights: self.rights.clone(),
+            created: self.created,
+            revoked: self.revoked,
+        }
+    }
+}

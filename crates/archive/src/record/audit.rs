@@ -1,0 +1,47 @@
+//! A record of the audit log, and the Merkle checkpoint over a run of them. The chain itself is the catalog's
+//! append mutation; number and links are outside the record.
+
+use minicbor::{Decode, Encode};
+
+use crate::audit::Action;
+use crate::principal::Actor;
+use crate::time::Timestamp;
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct AuditRow {
+    /// On the wall clock.
+    #[n(0)]
+    pub time: Timestamp,
+    #[n(1)]
+    pub actor: Actor,
+    #[n(2)]
+    pub action: Action,
+    #[n(3)]
+    pub bucket: Option<String>,
+    #[n(4)]
+    pub key: Option<String>,
+    #[n(5)]
+    pub version: Option<String>,
+    /// Why it was refused; none: it was done.
+    #[n(6)]
+    pub refused: Option<String>,
+    #[n(7)]
+    pub detail: Option<String>,
+    #[n(8)]
+    pub origin: Option<String>,
+}
+
+/// Covers the records from its key to `last`.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct CheckpointRow {
+    #[n(0)]
+    pub last: u64,
+    /// The chain's end after `last`.
+    #[cbor(n(1), with = "minicbor::bytes")]
+    pub link: [u8; 32],
+    /// Merkle root over the links of the run.
+    #[cbor(n(2), with = "minicbor::bytes")]
+    pub root: [u8; 32],
+    #[cbor(n(3), with = "minicbor::bytes")]
+    pub signature: Vec<u8>,
+}

@@ -1,0 +1,63 @@
+//! A bucket, deleted ones included: their numbers are never used again, and audit records refer to them.
+
+use minicbor::{Decode, Encode};
+
+use crate::bucket::{AnonymousAccess, BucketInfo, ExpiryAction, ObjectLock, Protection, Quota, Versioning};
+use crate::principal::Actor;
+use crate::record::content::Place;
+use crate::time::Timestamp;
+use crate::version::Tags;
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct BucketRow {
+    #[n(0)]
+    pub name: String,
+    #[n(1)]
+    pub created: Timestamp,
+    #[n(2)]
+    pub owner: Actor,
+    #[n(3)]
+    pub region: String,
+    #[n(4)]
+    pub versioning: Versioning,
+    #[n(5)]
+    pub lock: Option<ObjectLock>,
+    #[n(6)]
+    pub protection: Protection,
+    #[n(7)]
+    pub expiry: ExpiryAction,
+    #[n(8)]
+    pub quota: Quota,
+    #[n(9)]
+    pub anonymous: AnonymousAccess,
+    #[n(10)]
+    pub tags: Tags,
+    /// The bucket key under the master key, bound to the bucket's number.
+    #[cbor(n(11), with = "minicbor::bytes")]
+    pub wrapped: Vec<u8>,
+    #[n(12)]
+    pub deleted: Option<Timestamp>,
+    /// Rises with every change: of two notes the higher counts.
+    #[n(13)]
+    pub change: u64,
+    #[n(14)]
+    pub note: Place,
+}
+
+impl BucketRow {
+    pub fn info(&self) -> BucketInfo {
+        BucketInfo {
+            name: self.name.clone(),
+            created: self.created,
+            owner: self.owner.to_string(),
+            region: self.region.clone(),
+            versioning: self.versioning,
+            object_lock: self.lock,
+            protection: self.protection,
+            expiry: self.expiry,
+            quota: self.quota,
+            anonymous: self.anonymous,
+            tags: self.tags.clone(),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Keys of records: numbers big-endian, so that they sort; S3 keys escaped, so that what follows them can be told apart.
+//!
+//! In an S3 key, byte 0 becomes 00 FF; 00 01 ends it. So keys sort as their bytes do, and 00 02 behind a key is
+//! above all its versions. Version numbers are stored inverted: the newest comes first.
+
+use bytes::Bytes;
+
+use crate::error::{ArchiveError, Result};
+
+pub(crate) fn number(value: u64) -> Bytes {
+    Bytes::copy_from_slice(&value.to_be_bytes())
+}
+
+pub(crate) fn short(value: u32) -> Bytes {
+    Bytes::copy_from_slice(&value.to_be_bytes())
+}
+
+pub(crate) fn pair(first: u64, second: u32) -> Bytes {
+    let mut bytes = Vec::with_capacity(12);
+    bytes.extend_from_slice(&first.to_be_bytes());
+    bytes.extend_from_slice(&second.to_be_bytes());
+    bytes.into()
+}
+
+pub(crate) fn numbers(first: u64, second: u64) -> Bytes {
+    let mut bytes = Vec::with_capacity(16);
+    bytes.extend_from_slice(&first.to_be_bytes());
+    bytes.extend_from_slice(&second.to_be_bytes());
+    bytes.into()
+}
+
+/// What all keys of a bucket that start with `prefix` start with.
+pub(crate) fn prefix(bucket: u32, prefix: &str) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(4 + prefix.len() + 16);
+    bytes.extend_from_slice(&bucket.to_be_bytes());
+    for byte in prefix.bytes() {
+        bytes.push(byte);
+        if byte == 0 {
+            bytes.push(0xFF);
+        }
+    }
+    bytes
+}
+
+/// What all versions (or uploads) of one key start with.
+pub(crate) fn all_of(bucket: u32, key: &str) -> Vec<u8> {
+    let mut bytes = prefix(bucket, key);
+    bytes.extend_from_slice(&[0, 1]);
+    bytes
+}
+
+/// Above all versions of the key, below every other key.
+pub(crate) fn behind(bucket: u32, key: &str) -> Bytes {
+    let mut bytes = prefix(bucket, key);
+    bytes.extend_from_slice(&[0, 2]);
+    bytes.into()
+}
+
+pub(crate) fn version(bucket: u32, key: &str, number: u64) -> Bytes {
+    let mut bytes = all_of(bucket, key);
+    bytes.extend_from_slice(&(!number).to_be_bytes());
+    bytes.into()
+}
+
+pub(crate) fn upload(bucket: u32, key: &str, number: u64) -> Bytes {
+    let mut bytes = all_of(bucket, key);
+    bytes.extend_from_slice(&number.to_be_bytes());
+    bytes.into()
+}
+
+/// Bucket, S3 key and the number behind it, as stored (a version's is inverted back by the caller).
+pub(crate) fn split(record_key: &[u8]) -> Result<(u32, String, u64)> {
+    let damaged =
+        || ArchiveError::damaged("the catalog", format!("a record key of {} bytes has no sense", record_key.len()));
+    let (bucket, rest) = record_key.split_first_chunk::<4>().ok_or_else(damaged)?;
+    let (body, number) = rest.split_last_chunk::<8>().ok_or_else(damaged)?;
+    let body = body.strip_suffix(&[0, 1]).ok_or_else(damaged)?;
+    let mut key = Vec::with_capacity(body.len());
+    let mut bytes = body.iter();
+    while let Some(byte) = bytes.next() {
+        key.push(*byte);
+        if *byte == 0 && bytes.next() != Some(&0xFF) {
+            return Err(damaged());
+        }
+    }
+    let key = String::from_utf8(key).map_err(|_| damaged())?;
+    Ok((u32::from_be_bytes(*bucket), key, u64::from_be_bytes(*number)))
+}
+
+#[cfg(test)]
+mod tests;

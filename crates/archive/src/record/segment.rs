@@ -1,0 +1,30 @@
+//! A segment of the data volume that is in use. Those without a record are free.
+
+use minicbor::{Decode, Encode};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) enum SegmentUse {
+    /// Records are being appended, or were when the store was last open.
+    #[n(0)]
+    Open,
+    #[n(1)]
+    Sealed,
+    /// Part of the key table, by its place in it.
+    #[n(2)]
+    Keys(#[n(0)] u32),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct SegmentRow {
+    #[n(0)]
+    pub usage: SegmentUse,
+    /// Unique to this use of the segment; every record in it repeats it.
+    #[n(1)]
+    pub incarnation: u64,
+    /// Bytes from the segment's start to the end of its last record, as of the last writing of this record.
+    #[n(2)]
+    pub used: u32,
+    /// Bytes of records that are still needed. Advice for reclamation, which checks each record; scrub corrects it.
+    #[n(3)]
+    pub live: i64,
+}

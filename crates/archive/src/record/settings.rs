@@ -1,0 +1,53 @@
+//! Store-wide records, each at a name.
+
+use minicbor::{Decode, Encode};
+
+use crate::time::Timestamp;
+
+pub(crate) const IDENTITY: &[u8] = b"identity";
+pub(crate) const NUMBERS: &[u8] = b"numbers";
+pub(crate) const SLOTS: &[u8] = b"slots";
+pub(crate) const CLOCK: &[u8] = b"clock";
+/// The head of the audit chain; its format is the catalog's.
+pub(crate) const AUDIT_HEAD: &[u8] = b"audit";
+
+/// Which store this catalog belongs to.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct IdentityRow {
+    #[cbor(n(0), with = "minicbor::bytes")]
+    pub store: [u8; 16],
+    #[n(1)]
+    pub created: Timestamp,
+    #[n(2)]
+    pub format: u32,
+    /// The seed of the key that signs heads, sealed under a key derived from the master key.
+    #[cbor(n(3), with = "minicbor::bytes")]
+    pub signing: Vec<u8>,
+    /// Closed in order; cleared at opening.
+    #[n(4)]
+    pub clean: bool,
+    /// Rebuilt from the data volume at this time, last.
+    #[n(5)]
+    pub rebuilt: Option<Timestamp>,
+}
+
+/// A number up to which (exclusive) numbers may have been given out.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct ReservedRow {
+    #[n(0)]
+    pub below: u64,
+}
+
+/// The compliance clock.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct ClockRow {
+    /// The high-water mark: the clock never shows less.
+    #[n(0)]
+    pub shown: Timestamp,
+    /// The wall clock when this was written.
+    #[n(1)]
+    pub wall: Timestamp,
+    /// Why expiry is frozen.
+    #[n(2)]
+    pub frozen: Option<String>,
+}

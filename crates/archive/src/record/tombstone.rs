@@ -1,0 +1,36 @@
+//! The certificate that stays when a version that was under retention is disposed of.
+
+use minicbor::{Decode, Encode};
+
+use crate::principal::Actor;
+use crate::time::Timestamp;
+use crate::version::Retention;
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct TombstoneRow {
+    #[n(0)]
+    pub object: u64,
+    #[n(1)]
+    pub size: u64,
+    #[cbor(n(2), with = "minicbor::bytes")]
+    pub blake3: [u8; 32],
+    /// When it was stored.
+    #[n(3)]
+    pub stored: Timestamp,
+    /// Under which rule it had been kept.
+    #[n(4)]
+    pub retention: Option<Retention>,
+    /// When it was disposed of, on the compliance clock.
+    #[n(5)]
+    pub disposed: Timestamp,
+    #[n(6)]
+    pub actor: Actor,
+    /// "expired", "requested", "governance bypassed", "replaced".
+    #[n(7)]
+    pub cause: String,
+    #[n(8)]
+    pub version: String,
+    /// The key slot whose entry was overwritten with zeros: without it the content is noise.
+    #[n(9)]
+    pub slot: u64,
+}

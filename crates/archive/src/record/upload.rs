@@ -1,0 +1,39 @@
+//! A multipart upload that is neither completed nor aborted.
+
+use minicbor::{Decode, Encode};
+
+use crate::checksum::{Algorithm, ChecksumKind};
+use crate::principal::Actor;
+use crate::record::version::CustomerMark;
+use crate::time::Timestamp;
+use crate::version::{Metadata, Retention, Tags};
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct UploadRow {
+    /// The object it becomes.
+    #[n(0)]
+    pub object: u64,
+    #[n(1)]
+    pub slot: u64,
+    #[n(2)]
+    pub owner: Actor,
+    #[n(3)]
+    pub initiated: Timestamp,
+    #[n(4)]
+    pub metadata: Metadata,
+    #[n(5)]
+    pub tags: Tags,
+    #[n(6)]
+    pub retention: Option<Retention>,
+    #[n(7)]
+    pub hold: bool,
+    #[n(8)]
+    pub algorithm: Option<Algorithm>,
+    #[n(9)]
+    pub kind: Option<ChecksumKind>,
+    #[n(10)]
+    pub customer: Option<CustomerMark>,
+    /// The random half of the upload id.
+    #[n(11)]
+    pub salt: u64,
+}

@@ -1,0 +1,156 @@
+//! A version: everything about it but its bucket, key and number, which are its record key.
+
+use minicbor::{Decode, Encode};
+
+use crate::checksum::{Checksum, to_base64};
+use crate::principal::Actor;
+use crate::record::content::{Content, Place};
+use crate::store::CustomerKey;
+use crate::time::Timestamp;
+use crate::version::{ETag, Metadata, ObjectInfo, Retention, Tags, VersionId};
+
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct VersionRow {
+    /// What its frames and its key are bound to.
+    #[n(0)]
+    pub object: u64,
+    /// The random half of the version id.
+    #[n(1)]
+    pub salt: u64,
+    /// The null version: written while the bucket was not versioned.
+    #[n(2)]
+    pub null: bool,
+    #[n(3)]
+    pub marker: bool,
+    #[n(4)]
+    pub size: u64,
+    #[n(5)]
+    pub etag: ETag,
+    #[n(6)]
+    pub modified: Timestamp,
+    #[n(7)]
+    pub owner: Actor,
+    /// Where its wrapped key lies in the key table. A delete marker has an entry too: its existence is its entry.
+    #[n(8)]
+    pub slot: u64,
+    #[n(9)]
+    pub metadata: Metadata,
+    #[n(10)]
+    pub tags: Tags,
+    #[n(11)]
+    pub retention: Option<Retention>,
+    #[n(12)]
+    pub hold: bool,
+    #[n(13)]
+    pub checksums: Vec<Checksum>,
+    #[cbor(n(14), with = "minicbor::bytes")]
+    pub blake3: [u8; 32],
+    #[n(15)]
+    pub customer: Option<CustomerMark>,
+    #[n(16)]
+    pub content: Content,
+    /// Where the newest note of this row lies.
+    #[n(17)]
+    pub note: Place,
+    /// Expiration has told of it (action `notify`).
+    #[n(18)]
+    pub notified: Option<bool>,
+    /// The upload it was completed from.
+    #[n(19)]
+    pub upload: Option<u64>,
+}
+
+/// Recognises the customer's key without keeping it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct CustomerMark {
+    #[cbor(n(0), with = "minicbor::bytes")]
+    pub salt: [u8; 16],
+    /// Keyed BLAKE3 of the salt under the customer's key.
+    #[cbor(n(1), with = "minicbor::bytes")]
+    pub hash: [u8; 32],
+}
+
+impl CustomerMark {
+    pub fn of(key: &CustomerKey, salt: [u8; 16]) -> CustomerMark {
+        CustomerMark { salt, hash: *crate::seal::derive(&key.0, "customer mark", &salt) }
+    }
+
+    pub fn recognises(&self, key: &CustomerKey) -> bool {
+        aws_lc_rs::constant_time::verify_slices_are_equal(&CustomerMark::of(key, self.salt).hash, &self.hash).is_ok()
+    }
+}
+
+/// Points to a version from an index.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
+pub(crate) struct VersionRef {
+    #[n(0)]
+    pub bucket: u32,
+    #[n(1)]
+    pub key: String,
+    #[n(2)]
+    pub number: u64,
+}
+
+/// What an object with content of more than one piece belongs to.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) enum Owner {
+    #[n(0)]
+    Version(#[n(0)] VersionRef),
+    /// An upload under way; its number instead of a version's.
+    #[n(1)]
+    Upload(#[n(0)] VersionRef),
+}
+
+impl VersionRef {
+    pub fn record_key(&self) -> bytes::Bytes {
+        crate::record::keys::version(self.bucket, &self.key, self.number)
+    }
+}
+
+/// What a segment keeps of a version, so that the catalog can be rebuilt: the row without what only the catalog knows
+/// (where things lie), and its record key.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct VersionNote {
+    #[n(0)]
+    pub at: VersionRef,
+    /// Places inside are as of writing; a rebuild replaces them by what it finds.
+    #[n(1)]
+    pub row: VersionRow,
+    /// The parts of a multipart object.
+    #[n(2)]
+    pub layout: Option<crate::record::content::Layout>,
+}
+
+impl VersionRow {
+    pub fn id(&self, number: u64) -> VersionId {
+        if self.null { VersionId::Null } else { VersionId::Number(number, self.salt) }
+    }
+
+    pub fn info(&self, bucket: &str, key: &str, number: u64, latest: bool) -> ObjectInfo {
+        ObjectInfo {
+            bucket: bucket.into(),
+            key: key.into(),
+            version: self.id(number),
+            versioned: !self.null,
+            latest,
+            delete_marker: self.marker,
+            size: self.size,
+            etag: self.etag,
+            modified: self.modified,
+            metadata: self.metadata.clone(),
+            tags: self.tags.clone(),
+            retention: self.retention,
+            legal_hold: self.hold,
+            parts: self.etag.parts,
+            checksums: self.checksums.clone(),
+            blake3: self.blake3,
+            customer_key_md5: None,
+            owner: self.owner.to_string(),
+        }
+    }
+
+    /// For messages: the BLAKE3 in base64.
+    pub fn fingerprint(&self) -> String {
+        to_base64(&self.blake3)
+    }
+}

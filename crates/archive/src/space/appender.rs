@@ -1,0 +1,391 @@
+//! Appends records of all writers to the open segment, in groups, several on their way at once.
+//!
+//! There is no task: whoever submits a record or finishes a group starts the next one. A group is one
+//! contiguous write of whole blocks, durable when it completes (`fua`). Small records are packed densely: when
+//! nothing is on its way, the next group begins in the last, partly filled block and writes it again with what
+//! it held. While the block is on its way, the next group begins at the next block instead, so that no block is
+//! written twice at once. Long records are placed on block boundaries and go out uncopied.
+//!
+//! Failure model: a group that fails fails all its records and leaves a gap; later groups begin behind it.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::lock::Mutex as AsyncMutex;
+use stele_catalog::{Catalog, Transaction};
+use stele_ground::digest::crc32c;
+use stele_media::{Buffer, Handle, MediaError, Op, Priority, Shared};
+use tokio::sync::oneshot;
+
+use crate::error::{ArchiveError, Result};
+use crate::numbers::Numbers;
+use crate::record::content::Place;
+use crate::record::segment::{SegmentRow, SegmentUse};
+use crate::record::{SEGMENTS, encode, keys};
+use crate::space::header::{RECORD_HEADER, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, record_length};
+use crate::space::segments::Segments;
+use crate::space::{BLOCK, align_up};
+
+/// Groups on their way at most: for small groups, and for those at least `LARGE`.
+const SMALL_DEPTH: usize = 2;
+const LARGE_DEPTH: usize = 6;
+const LARGE: u32 = 1 << 20;
+/// A group takes no further record beyond this.
+const GROUP_MAX: u32 = 8 << 20;
+/// Records at least this long go out uncopied, on block boundaries.
+const UNCOPIED: u32 = 128 << 10;
+
+/// A record to be appended: the buffer holds room for the header, then the payload.
+pub(crate) struct Record {
+    pub header: RecordHeader,
+    pub buffer: Buffer,
+}
+
+/// Resolves when the record is durable, with its place.
+pub(crate) struct Appended(oneshot::Receiver<Result<Place>>);
+
+pub(crate) struct Appender {
+    volume: Handle,
+    catalog: Arc<dyn Catalog>,
+    segments: Arc<Segments>,
+    numbers: Arc<Numbers>,
+    store: [u8; 16],
+    state: Mutex<State>,
+    /// Held by the one who prepares the next segment.
+    preparing: AsyncMutex<()>,
+}
+
+#[derive(Default)]
+struct State {
+    open: Option<Open>,
+    spare: Option<Open>,
+    waiting: VecDeque<Group>,
+    on_their_way: usize,
+    /// Segments that were filled; their rows and footers are still to be written.
+    filled: Vec<(u32, u64, u32, u32)>,
+}
+
+/// The segment being appended to.
+struct Open {
+    number: u32,
+    incarnation: u64,
+    /// Where the next record may begin, at the earliest.
+    tail: u32,
+    records: u32,
+    /// What the partly filled last block holds, if that is durable and may be written again.
+    last_block: Vec<u8>,
+    /// Taken from the reserve: only for deletes, holds and reclamation.
+    reserve: bool,
+}
+
+struct Group {
+    segment: u32,
+    /// Block-aligned, from the segment's start.
+    start: u32,
+    end: u32,
+    /// What the first block holds before the first record.
+    before: Vec<u8>,
+    records: Vec<(u32, Buffer, oneshot::Sender<Result<Place>>)>,
+}
+
+enum Placement {
+    Done(Appended),
+    /// No segment has room; the record comes back.
+    NoRoom(Record),
+}
+
+impl Record {
+    /// A record of a note alone.
+    pub fn note(header: RecordHeader, sealed: &[u8]) -> Record {
+        let mut buffer = Buffer::zeroed(RECORD_HEADER as usize + sealed.len());
+        buffer[RECORD_HEADER as usize..].copy_from_slice(sealed);
+        Record { header, buffer }
+    }
+}
+
+impl std::future::Future for Appended {
+    type Output = Result<Place>;
+
+    fn poll(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<Place>> {
+        std::pin::Pin::new(&mut self.0).poll(context).map(|answer| {
+            answer.unwrap_or_else(|_| Err(ArchiveError::Stopped("the data volume's server has stopped".into())))
+        })
+    }
+}
+
+impl Appender {
+    pub fn new(
+        volume: Handle,
+        catalog: Arc<dyn Catalog>,
+        segments: Arc<Segments>,
+        numbers: Arc<Numbers>,
+        store: [u8; 16],
+    ) -> Arc<Appender> {
+        let state = Mutex::default();
+        Arc::new(Appender { volume, catalog, segments, numbers, store, state, preparing: AsyncMutex::new(()) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Goes on in a segment found open. Nothing at or behind `tail` is needed.
+    pub fn resume(&self, number: u32, incarnation: u64, tail: u32, records: u32) {
+        let tail = align_up(tail, BLOCK);
+        self.state().open = Some(Open { number, incarnation, tail, records, last_block: Vec::new(), reserve: false });
+    }
+
+    /// The open segment and its end, for an orderly close; everything submitted before must have been answered.
+    pub fn tail(&self) -> Option<(u32, u32)> {
+        self.state().open.as_ref().map(|open| (open.number, open.tail))
+    }
+
+    pub fn is_current(&self, segment: u32) -> bool {
+        let state = self.state();
+        state.open.iter().chain(&state.spare).any(|open| open.number == segment)
+    }
+
+    /// Queues the record. `reserve`: deletes, holds and reclamation may use the last segments.
+    pub async fn append(self: &Arc<Self>, mut record: Record, reserve: bool) -> Result<Appended> {
+        record.header.payload = record.buffer.len() as u32 - RECORD_HEADER;
+        record.header.check = crc32c(&record.buffer[RECORD_HEADER as usize..]);
+        let longest = self.segments.size - 2 * BLOCK;
+        assert!(record_length(record.header.payload) <= longest, "a record longer than a segment was built");
+        loop {
+            match self.place(record, reserve)? {
+                Placement::Done(appended) => {
+                    self.start_groups();
+                    return Ok(appended);
+                }
+                Placement::NoRoom(back) => {
+                    record = back;
+                    self.prepare(reserve).await?;
+                }
+            }
+        }
+    }
+
+    /// Gives the record its place in the last waiting group, or in a new one.
+    fn place(&self, mut record: Record, reserve: bool) -> Result<Placement> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let length = record_length(record.header.payload);
+        let uncopied = length >= UNCOPIED;
+        loop {
+            let Some(open) = &mut state.open else {
+                match state.spare.take() {
+                    Some(spare) => state.open = Some(spare),
+                    None => return Ok(Placement::NoRoom(record)),
+                }
+                continue;
+            };
+            if open.reserve && !reserve {
+                if !self.segments.roomy() {
+                    return Err(full());
+                }
+                open.reserve = false;
+            }
+            let idle = state.on_their_way == 0 && state.waiting.is_empty();
+            let joins = state
+                .waiting
+                .back()
+                .is_some_and(|group| group.segment == open.number && group.end - group.start < GROUP_MAX);
+            let at = if uncopied || !(joins || idle) || (idle && open.last_block.is_empty()) {
+                align_up(open.tail, BLOCK)
+            } else {
+                open.tail
+            };
+            if at + length > self.segments.size - BLOCK {
+                state.filled.push((open.number, open.incarnation, open.tail, open.records));
+                state.open = None;
+                continue;
+            }
+            record.header.incarnation = open.incarnation;
+            record.header.encode(&mut record.buffer[..RECORD_HEADER as usize]);
+            let end = if uncopied { align_up(at + length, BLOCK) } else { at + length };
+            let (sender, receiver) = oneshot::channel();
+            if !joins {
+                let start = at / BLOCK * BLOCK;
+                let before = std::mem::take(&mut open.last_block);
+                assert!(at == start || before.len() as u32 == at - start, "a block would lose what it holds");
+                let before = if at == start { Vec::new() } else { before };
+                state.waiting.push_back(Group { segment: open.number, start, end, before, records: Vec::new() });
+            }
+            open.tail = end;
+            open.records += 1;
+            open.last_block.clear();
+            if let Some(group) = state.waiting.back_mut() {
+                group.end = end;
+                group.records.push((at, record.buffer, sender));
+            }
+            return Ok(Placement::Done(Appended(receiver)));
+        }
+    }
+
+    /// Starts as many waiting groups as may be on their way.
+    fn start_groups(self: &Arc<Self>) {
+        loop {
+            let group = {
+                let mut state = self.state();
+                let depth = match state.waiting.front() {
+                    Some(group) if group.end - group.start >= LARGE => LARGE_DEPTH,
+                    Some(_) => SMALL_DEPTH,
+                    None => return,
+                };
+                if state.on_their_way >= depth {
+                    return;
+                }
+                state.on_their_way += 1;
+                state.waiting.pop_front()
+            };
+            let Some(group) = group else { return };
+            self.start_group(group);
+        }
+    }
+
+    fn start_group(self: &Arc<Self>, mut group: Group) {
+        let records = std::mem::take(&mut group.records);
+        let mut data: Vec<Shared> = Vec::new();
+        let mut waiters = Vec::with_capacity(records.len());
+        // Bytes gathered since the last uncopied record, from a block boundary on.
+        let mut gathered: Vec<u8> = std::mem::take(&mut group.before);
+        let mut from = group.start;
+        for (at, mut buffer, waiter) in records {
+            let length = record_length(buffer.len() as u32 - RECORD_HEADER);
+            waiters.push((Place { segment: group.segment, at, length }, waiter));
+            gathered.resize((at - from) as usize, 0);
+            if length >= UNCOPIED {
+                if !gathered.is_empty() {
+                    data.push(Buffer::copy_of(&gathered).freeze());
+                    gathered.clear();
+                }
+                let padded = align_up(length, BLOCK);
+                buffer.set_length(padded as usize);
+                data.push(buffer.freeze());
+                from = at + padded;
+            } else {
+                gathered.extend_from_slice(&buffer);
+            }
+        }
+        gathered.resize((group.end - from) as usize, 0);
+        let last_block = gathered[gathered.len() / BLOCK as usize * BLOCK as usize..].to_vec();
+        if !gathered.is_empty() {
+            let mut padded = Buffer::zeroed(align_up(gathered.len() as u32, BLOCK) as usize);
+            padded[..gathered.len()].copy_from_slice(&gathered);
+            data.push(padded.freeze());
+        }
+        let at = self.segments.start(group.segment) + u64::from(group.start);
+        let appender = Arc::clone(self);
+        // The write is the flush behind every acknowledgement of these records: `fua` completes when they are durable.
+        let op = Op::Write { at, data, fua: true };
+        self.volume.submit(
+            op,
+            Priority::Host,
+            Box::new(move |_, result| appender.finished(&group, last_block, waiters, result)),
+        );
+    }
+
+    fn finished(
+        self: &Arc<Self>,
+        group: &Group,
+        last_block: Vec<u8>,
+        waiters: Vec<(Place, oneshot::Sender<Result<Place>>)>,
+        result: Result<(), MediaError>,
+    ) {
+        {
+            let mut state = self.state();
+            state.on_their_way -= 1;
+            if let Some(open) = &mut state.open
+                && open.number == group.segment
+                && open.tail == group.end
+                && result.is_ok()
+            {
+                open.last_block = last_block;
+            }
+        }
+        self.start_groups();
+        for (place, waiter) in waiters {
+            // A writer that has gone away leaves an orphan, which reclamation does not keep.
+            drop(waiter.send(match &result {
+                Ok(()) => Ok(place),
+                Err(error) => Err(ArchiveError::from(error.clone())),
+            }));
+        }
+    }
+
+    /// Makes the next segment ready, unless somebody just did.
+    async fn prepare(&self, reserve: bool) -> Result<()> {
+        let _preparing = self.preparing.lock().await;
+        {
+            let state = self.state();
+            if state.open.is_some() || state.spare.is_some() {
+                return Ok(());
+            }
+        }
+        let number = match self.segments.take(false) {
+            Some(number) => (number, false),
+            None if reserve => (self.segments.take(true).ok_or_else(full)?, true),
+            None => return Err(full()),
+        };
+        let prepared = self.prepare_segment(number.0).await;
+        match prepared {
+            Ok(incarnation) => {
+                self.state().spare = Some(Open {
+                    number: number.0,
+                    incarnation,
+                    tail: BLOCK,
+                    records: 0,
+                    last_block: Vec::new(),
+                    reserve: number.1,
+                });
+                Ok(())
+            }
+            Err(error) => {
+                self.segments.give_back(number.0);
+                Err(error)
+            }
+        }
+    }
+
+    async fn prepare_segment(&self, number: u32) -> Result<u64> {
+        let incarnation = self.numbers.next().await?;
+        let header = SegmentHeader { store: self.store, number, kind: SegmentKind::Data, ordinal: 0, incarnation };
+        let block = Buffer::copy_of(&header.encode()).freeze();
+        self.volume.write(self.segments.start(number), vec![block], true).await?;
+        let row = SegmentRow { usage: SegmentUse::Open, incarnation, used: BLOCK, live: 0 };
+        let transaction = Transaction::new().put(SEGMENTS, keys::short(number), encode(&row)).with_reserve();
+        // Durable before the first record goes in: an opening looks for records only in segments it knows.
+        self.catalog.commit(self.seal_filled(transaction)).await?;
+        self.segments.put(number, row);
+        Ok(incarnation)
+    }
+
+    /// Adds the rows of segments that have become full, and writes their footers. Footers are for people and rebuilds
+    /// that hurry; nothing depends on them.
+    fn seal_filled(&self, mut transaction: Transaction) -> Transaction {
+        let filled = std::mem::take(&mut self.state().filled);
+        for (number, incarnation, used, records) in filled {
+            self.segments.change(number, |row| {
+                row.usage = SegmentUse::Sealed;
+                row.used = used;
+            });
+            if let Some(row) = self.segments.row(number) {
+                transaction = transaction.put(SEGMENTS, keys::short(number), encode(&row));
+            }
+            let footer = Buffer::copy_of(&SegmentFooter { incarnation, used, records }.encode()).freeze();
+            let at = self.segments.start(number) + u64::from(self.segments.size - BLOCK);
+            self.volume.submit(Op::Write { at, data: vec![footer], fua: false }, Priority::Host, Box::new(|_, _| ()));
+        }
+        transaction
+    }
+}
+
+fn full() -> ArchiveError {
+    ArchiveError::NoSpace(
+        "the data volume has no free segment; delete what may be deleted and run reclamation, or grow the volume"
+            .into(),
+    )
+}

@@ -1,0 +1,191 @@
+//! Which segments are in use and for what, how much of each is still needed, and which readers must be waited for
+//! before one is used again.
+//!
+//! Readers register in an epoch. A segment emptied by reclamation is freed only when every reader that began
+//! before has gone: until then it stays as it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::record::content::Place;
+use crate::record::segment::{SegmentRow, SegmentUse};
+
+/// Free segments that only deletes, holds and reclamation may take: without them a full store could not shrink.
+pub(crate) const RESERVE: usize = 2;
+
+pub(crate) struct Segments {
+    /// Bytes of a segment.
+    pub size: u32,
+    /// Segments on the volume.
+    pub count: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    rows: BTreeMap<u32, SegmentRow>,
+    /// Rows whose counts changed since they were last written.
+    dirty: BTreeSet<u32>,
+    /// Being prepared for use.
+    taken: BTreeSet<u32>,
+    epoch: u64,
+    readers: BTreeMap<u64, u64>,
+    /// Emptied segments, and the epoch that must be over before they are freed.
+    retired: BTreeMap<u32, u64>,
+    /// Where the search for a free segment goes on: use is spread, so that none wears first.
+    next: u32,
+}
+
+/// A reader's registration.
+pub(crate) struct Reading {
+    segments: Arc<Segments>,
+    epoch: u64,
+}
+
+impl Segments {
+    pub fn new(size: u32, count: u32, rows: BTreeMap<u32, SegmentRow>) -> Segments {
+        Segments { size, count, state: Mutex::new(State { rows, next: 1, ..State::default() }) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn start(&self, segment: u32) -> u64 {
+        u64::from(segment) * u64::from(self.size)
+    }
+
+    /// Takes a free segment; it stays taken until `put` or `give_back`.
+    pub fn take(&self, reserve: bool) -> Option<u32> {
+        let mut state = self.state();
+        let in_use = state.rows.len() + state.taken.iter().filter(|number| !state.rows.contains_key(number)).count();
+        // Segment 0 is never free and has no row.
+        let free = (self.count as usize - 1).saturating_sub(in_use);
+        if free <= if reserve { 0 } else { RESERVE } {
+            return None;
+        }
+        let (from, count) = (state.next, self.count);
+        let found = (from..count)
+            .chain(1..from)
+            .find(|number| !state.rows.contains_key(number) && !state.taken.contains(number))?;
+        state.next = if found + 1 < count { found + 1 } else { 1 };
+        state.taken.insert(found);
+        Some(found)
+    }
+
+    pub fn give_back(&self, segment: u32) {
+        self.state().taken.remove(&segment);
+    }
+
+    /// Whether an ordinary writer could take a segment.
+    pub fn roomy(&self) -> bool {
+        self.free() > RESERVE
+    }
+
+    pub fn free(&self) -> usize {
+        let state = self.state();
+        let in_use = state.rows.len() + state.taken.iter().filter(|number| !state.rows.contains_key(number)).count();
+        (self.count as usize - 1).saturating_sub(in_use)
+    }
+
+    pub fn put(&self, segment: u32, row: SegmentRow) {
+        let mut state = self.state();
+        state.taken.remove(&segment);
+        state.rows.insert(segment, row);
+    }
+
+    pub fn row(&self, segment: u32) -> Option<SegmentRow> {
+        self.state().rows.get(&segment).copied()
+    }
+
+    pub fn rows(&self) -> BTreeMap<u32, SegmentRow> {
+        self.state().rows.clone()
+    }
+
+    pub fn change(&self, segment: u32, change: impl FnOnce(&mut SegmentRow)) {
+        let mut state = self.state();
+        if let Some(row) = state.rows.get_mut(&segment) {
+            change(row);
+            state.dirty.insert(segment);
+        }
+    }
+
+    pub fn add_live(&self, place: Place) {
+        self.change(place.segment, |row| row.live += i64::from(place.length));
+    }
+
+    pub fn drop_live(&self, place: Place) {
+        self.change(place.segment, |row| row.live -= i64::from(place.length));
+    }
+
+    /// The rows to write because their counts changed.
+    pub fn take_dirty(&self) -> Vec<(u32, SegmentRow)> {
+        let mut state = self.state();
+        let dirty = std::mem::take(&mut state.dirty);
+        dirty.into_iter().filter_map(|number| Some((number, *state.rows.get(&number)?))).collect()
+    }
+
+    pub fn dirty(&self) -> usize {
+        self.state().dirty.len()
+    }
+
+    /// The sealed segment with the least share still needed, if that is at most `percent`; retired ones apart.
+    pub fn poorest(&self, percent: u32) -> Option<u32> {
+        let state = self.state();
+        let share = |row: &SegmentRow| row.live.max(0) as u64 * 100 / u64::from(self.size);
+        state
+            .rows
+            .iter()
+            .filter(|(number, row)| row.usage == SegmentUse::Sealed && !state.retired.contains_key(number))
+            .map(|(number, row)| (share(row), *number))
+            .min()
+            .filter(|(share, _)| *share <= u64::from(percent))
+            .map(|(_, number)| number)
+    }
+
+    /// Nothing in the segment is needed by anyone who begins to read now.
+    pub fn retire(&self, segment: u32) {
+        let mut state = self.state();
+        let epoch = state.epoch;
+        state.retired.insert(segment, epoch);
+        state.epoch += 1;
+    }
+
+    /// Retired segments that no reader can be reading.
+    pub fn freeable(&self) -> Vec<u32> {
+        let state = self.state();
+        let oldest = state.readers.keys().next().copied().unwrap_or(u64::MAX);
+        state.retired.iter().filter(|(_, epoch)| **epoch < oldest).map(|(number, _)| *number).collect()
+    }
+
+    /// The catalog no longer knows it: it may be taken.
+    pub fn freed(&self, segment: u32) {
+        let mut state = self.state();
+        state.retired.remove(&segment);
+        state.rows.remove(&segment);
+        state.dirty.remove(&segment);
+    }
+
+    /// To be called before looking up where something lies.
+    pub fn reading(self: &Arc<Segments>) -> Reading {
+        let mut state = self.state();
+        let epoch = state.epoch;
+        *state.readers.entry(epoch).or_insert(0) += 1;
+        Reading { segments: Arc::clone(self), epoch }
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut state = self.segments.state();
+        if let Some(count) = state.readers.get_mut(&self.epoch) {
+            *count -= 1;
+            if *count == 0 {
+                state.readers.remove(&self.epoch);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

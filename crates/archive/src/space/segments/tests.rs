@@ -1,0 +1,49 @@
+use super::*;
+
+fn row(usage: SegmentUse, live: i64) -> SegmentRow {
+    SegmentRow { usage, incarnation: 1, used: 0, live }
+}
+
+#[test]
+fn ordinary_writers_leave_the_reserve() {
+    let segments = Segments::new(1 << 20, 6, BTreeMap::new());
+    let taken: Vec<u32> = std::iter::from_fn(|| segments.take(false)).collect();
+    assert_eq!(taken, [1, 2, 3]);
+    let reserve: Vec<u32> = std::iter::from_fn(|| segments.take(true)).collect();
+    assert_eq!(reserve, [4, 5]);
+    segments.give_back(2);
+    assert_eq!(segments.take(false), None);
+    assert_eq!(segments.take(true), Some(2));
+}
+
+#[test]
+fn a_segment_is_not_freed_under_a_reader() {
+    let segments = Arc::new(Segments::new(1 << 20, 6, BTreeMap::from([(1, row(SegmentUse::Sealed, 0))])));
+    let before = segments.reading();
+    segments.retire(1);
+    let after = segments.reading();
+    assert!(segments.freeable().is_empty());
+    drop(before);
+    assert_eq!(segments.freeable(), [1], "the later reader cannot have seen it");
+    drop(after);
+    segments.freed(1);
+    assert_eq!(segments.row(1), None);
+}
+
+#[test]
+fn the_poorest_sealed_segment_is_found() {
+    let size = 1 << 20;
+    let rows = BTreeMap::from([
+        (1, row(SegmentUse::Sealed, size / 2)),
+        (2, row(SegmentUse::Open, 0)),
+        (3, row(SegmentUse::Sealed, size / 4)),
+        (4, row(SegmentUse::Keys(1), 0)),
+    ]);
+    let segments = Segments::new(size as u32, 6, rows);
+    assert_eq!(segments.poorest(30), Some(3));
+    assert_eq!(segments.poorest(20), None);
+    segments.drop_live(Place { segment: 1, at: 0, length: size as u32 / 2 });
+    assert_eq!(segments.poorest(20), Some(1));
+    assert_eq!(segments.take_dirty().len(), 1);
+    assert_eq!(segments.dirty(), 0);
+}

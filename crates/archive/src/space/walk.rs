@@ -1,0 +1,103 @@
+//! Walks a segment record by record, over gaps and damage: for opening, reclamation, scrub and rebuild.
+
+use stele_media::{Buffer, Handle};
+
+use crate::error::Result;
+use crate::space::header::{RECORD_HEADER, RecordHeader};
+use crate::space::{BLOCK, align_up};
+
+/// Bytes read at once.
+const WINDOW: u32 = 1 << 20;
+
+/// A walk through one segment.
+pub(crate) struct Walk {
+    volume: Handle,
+    start: u64,
+    size: u32,
+    incarnation: u64,
+    at: u32,
+    window: Option<(u32, Buffer)>,
+    /// Blocks that could not be read, from the segment's start.
+    pub unreadable: Vec<u32>,
+}
+
+impl Walk {
+    pub fn new(volume: Handle, start: u64, size: u32, incarnation: u64) -> Walk {
+        Walk { volume, start, size, incarnation, at: BLOCK, window: None, unreadable: Vec::new() }
+    }
+
+    /// The next record's place from the segment's start, and its header. Where none begins, looks at the next block:
+    /// every group starts on one.
+    pub async fn next(&mut self) -> Result<Option<(u32, RecordHeader)>> {
+        while self.at + RECORD_HEADER <= self.size {
+            let at = self.at;
+            let incarnation = self.incarnation;
+            let Some(bytes) = self.bytes(at, RECORD_HEADER).await? else {
+                self.at = align_up(at + 1, BLOCK);
+                continue;
+            };
+            match RecordHeader::decode(bytes, incarnation) {
+                Some(header) if at + header.length() <= self.size => {
+                    self.at = at + header.length();
+                    return Ok(Some((at, header)));
+                }
+                _ => self.at = align_up(at + 1, BLOCK),
+            }
+        }
+        Ok(None)
+    }
+
+    /// A record's payload. None: it cannot be read.
+    pub async fn payload(&mut self, at: u32, header: &RecordHeader) -> Result<Option<Buffer>> {
+        read_exact(&self.volume, self.start + u64::from(at + RECORD_HEADER), header.payload as usize).await
+    }
+
+    /// Bytes of the segment through the window. None: unreadable.
+    async fn bytes(&mut self, at: u32, length: u32) -> Result<Option<&[u8]>> {
+        let inside = |window: &Option<(u32, Buffer)>| {
+            window.as_ref().is_some_and(|(from, bytes)| *from <= at && at + length <= from + bytes.len() as u32)
+        };
+        if !inside(&self.window) {
+            let from = at / BLOCK * BLOCK;
+            let long = WINDOW.min(self.size - from);
+            let short = align_up(at + length, BLOCK) - from;
+            let mut read = self.volume.read(self.start + u64::from(from), long as usize).await;
+            if read.as_ref().is_err_and(is_damage) {
+                // One bad place must not hide its neighbours.
+                read = self.volume.read(self.start + u64::from(from), short as usize).await;
+            }
+            match read {
+                Ok(bytes) => self.window = Some((from, bytes)),
+                Err(error) if is_damage(&error) => {
+                    self.window = None;
+                    self.unreadable.push(from);
+                    return Ok(None);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(self
+            .window
+            .as_ref()
+            .and_then(|(from, bytes)| bytes.get((at - from) as usize..(at - from + length) as usize)))
+    }
+}
+
+fn is_damage(error: &stele_media::MediaError) -> bool {
+    error.fault == stele_media::MediaFault::Damaged
+}
+
+/// Reads bytes at any offset. None: damaged there.
+pub(crate) async fn read_exact(volume: &Handle, at: u64, length: usize) -> Result<Option<Buffer>> {
+    let block = u64::from(BLOCK);
+    let from = at / block * block;
+    let span = (at + length as u64).next_multiple_of(block) - from;
+    match volume.read(from, span as usize).await {
+        Ok(bytes) => {
+            let skip = (at - from) as usize;
+            Ok(Some(Buffer::copy_of(&bytes[skip..skip + length])))
+        }
+        Err(error) if is_damage(&error) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}

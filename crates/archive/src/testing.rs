@@ -1,0 +1,273 @@
+//! What tests stand on: a stage with a clock that moves when told, dice for entropy, and volumes of memory.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use stele_ground::{Bytes, Dice, Instant};
+use stele_media::memory::MemoryDrive;
+use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, Op, Port, Priority, Request};
+
+use crate::time::{Reading, Surroundings, Timestamp};
+
+/// Surroundings that repeat.
+pub(crate) struct Stage {
+    state: Mutex<(Dice, Reading)>,
+}
+
+impl Stage {
+    pub fn new(seed: u64) -> Arc<Stage> {
+        let reading = Reading { monotonic: Instant(0), wall: Timestamp::from_secs(1_800_000_000) };
+        Arc::new(Stage { state: Mutex::new((Dice::new(seed), reading)) })
+    }
+
+    fn state(&self) -> MutexGuard<'_, (Dice, Reading)> {
+        self.state.lock().expect("no test panics while it holds the stage")
+    }
+
+    /// Time passes on both clocks.
+    pub fn pass(&self, milliseconds: u64) {
+        let mut state = self.state();
+        state.1.monotonic = Instant(state.1.monotonic.0 + milliseconds * 1_000_000);
+        state.1.wall = Timestamp(state.1.wall.0 + milliseconds);
+    }
+
+    /// Somebody sets the wall clock.
+    pub fn set_wall(&self, wall: Timestamp) {
+        self.state().1.wall = wall;
+    }
+}
+
+impl Surroundings for Stage {
+    fn now(&self) -> Reading {
+        self.state().1
+    }
+
+    fn entropy(&self, into: &mut [u8]) {
+        self.state().0.fill(into);
+    }
+}
+
+/// A volume of memory that answers on the caller's thread, can lose power, be damaged and run full.
+#[derive(Clone)]
+pub(crate) struct Bench {
+    inner: Arc<Mutex<BenchState>>,
+}
+
+struct BenchState {
+    drive: MemoryDrive,
+    /// After this many more writes everything fails, as if power were gone.
+    writes_left: Option<u64>,
+    dead: bool,
+    full: bool,
+    pub writes: u64,
+    pub reads: u64,
+}
+
+impl Bench {
+    pub fn new(size: Bytes) -> Bench {
+        let state = BenchState {
+            drive: MemoryDrive::volatile(size),
+            writes_left: None,
+            dead: false,
+            full: false,
+            writes: 0,
+            reads: 0,
+        };
+        Bench { inner: Arc::new(Mutex::new(state)) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, BenchState> {
+        self.inner.lock().expect("no test panics while it holds the bench")
+    }
+
+    pub fn handle(&self) -> Handle {
+        Handle::new(self.clone())
+    }
+
+    /// Power fails after `writes` more writes.
+    pub fn cut_after(&self, writes: u64) {
+        self.state().writes_left = Some(writes);
+    }
+
+    pub fn is_dead(&self) -> bool {
+        self.state().dead
+    }
+
+    /// Power comes back; what was not promised is gone.
+    pub fn power_on(&self) {
+        let mut state = self.state();
+        state.drive.cut_power();
+        state.dead = false;
+        state.writes_left = None;
+    }
+
+    pub fn set_full(&self, full: bool) {
+        self.state().full = full;
+    }
+
+    /// Changes a byte behind everybody's back.
+    pub fn flip(&self, at: u64) {
+        let mut state = self.state();
+        let block = at / 4096 * 4096;
+        let mut bytes = state.run(Op::Read { at: block, buffer: stele_media::Buffer::zeroed(4096) }).0;
+        if let Op::Read { buffer, .. } = &mut bytes {
+            buffer[(at - block) as usize] ^= 0x40;
+        }
+        if let Op::Read { buffer, .. } = bytes {
+            let written = state.run(Op::Write { at: block, data: vec![buffer.freeze()], fua: true });
+            assert_eq!(written.1, Ok(()));
+        }
+    }
+}
+
+impl BenchState {
+    fn run(&mut self, op: Op) -> (Op, Result<(), MediaError>) {
+        self.drive.submit(Request { tag: 0, op, priority: Priority::Host, deadline: None });
+        let mut finished = Vec::new();
+        self.drive.reap(Instant(0), &mut finished);
+        let done = finished.pop().expect("a memory drive finishes at once");
+        (done.op, done.result)
+    }
+}
+
+impl Port for Bench {
+    fn geometry(&self) -> Geometry {
+        self.state().drive.geometry()
+    }
+
+    fn submit(&self, op: Op, _priority: Priority, done: Done) {
+        let (op, result) = {
+            let mut state = self.state();
+            let write = matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. });
+            if write {
+                state.writes += 1;
+                if let Some(left) = &mut state.writes_left {
+                    if *left == 0 {
+                        state.dead = true;
+                    } else {
+                        *left -= 1;
+                    }
+                }
+            } else {
+                state.reads += 1;
+            }
+            if state.dead {
+                (op, Err(MediaError::new(MediaFault::Gone, "power is gone")))
+            } else if write && state.full {
+                (op, Err(MediaError::new(MediaFault::Full, "no room")))
+            } else {
+                state.run(op)
+            }
+        };
+        done(op, result);
+    }
+}
+
+/// A store on a bench, with everything around it, that can be closed and opened again.
+pub(crate) struct World {
+    pub stage: Arc<Stage>,
+    pub bench: Bench,
+    pub catalog: Arc<dyn stele_catalog::Catalog>,
+    pub master: crate::MasterKey,
+    pub guard: Arc<Watched>,
+    pub options: crate::Options,
+}
+
+/// A guard that remembers what it was told.
+#[derive(Default)]
+pub(crate) struct Watched {
+    pub told: Mutex<Vec<bool>>,
+}
+
+impl crate::Guard for Watched {
+    fn protect(&self, retained: bool) -> std::pin::Pin<Box<dyn Future<Output = Result<(), String>> + Send>> {
+        self.told.lock().expect("no test panics while it holds the guard").push(retained);
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+pub(crate) const MIB: u64 = 1 << 20;
+
+impl World {
+    pub fn new(seed: u64) -> World {
+        World::sized(seed, 64 * MIB, MIB)
+    }
+
+    pub fn sized(seed: u64, volume: u64, segment: u64) -> World {
+        let stage = Stage::new(seed);
+        World {
+            master: crate::MasterKey::generate(&*stage),
+            stage,
+            bench: Bench::new(Bytes(volume)),
+            catalog: Arc::new(stele_catalog::MemoryCatalog::new()),
+            guard: Arc::default(),
+            options: crate::Options { segment: Bytes(segment), ..crate::Options::default() },
+        }
+    }
+
+    pub fn foundation(&self) -> crate::Foundation {
+        crate::Foundation {
+            catalog: Arc::clone(&self.catalog),
+            data: self.bench.handle(),
+            surroundings: Arc::clone(&self.stage) as Arc<dyn Surroundings>,
+            guard: Arc::clone(&self.guard) as Arc<dyn crate::Guard>,
+            master: self.master.clone(),
+        }
+    }
+
+    pub async fn create(&self) -> crate::Archive {
+        crate::Archive::create(self.foundation(), self.options.clone()).await.expect("a new store")
+    }
+
+    pub async fn open(&self) -> crate::Archive {
+        crate::Archive::open(self.foundation(), self.options.clone()).await.expect("the store opens")
+    }
+}
+
+pub(crate) fn admin() -> crate::Caller {
+    crate::Caller::local(0)
+}
+
+/// Content that repeats for a seed.
+pub(crate) fn content(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    Dice::new(seed).fill(&mut bytes);
+    bytes
+}
+
+pub(crate) async fn put(
+    archive: &crate::Archive,
+    bucket: &str,
+    key: &str,
+    data: &[u8],
+) -> crate::Result<crate::ObjectInfo> {
+    let request = crate::PutRequest { bucket: bucket.into(), key: key.into(), ..crate::PutRequest::default() };
+    put_as(archive, &admin(), request, data).await
+}
+
+pub(crate) async fn put_as(
+    archive: &crate::Archive,
+    caller: &crate::Caller,
+    request: crate::PutRequest,
+    data: &[u8],
+) -> crate::Result<crate::ObjectInfo> {
+    let mut writer = archive.put(caller, request).await?;
+    for chunk in data.chunks(100_000) {
+        writer.write(bytes::Bytes::copy_from_slice(chunk)).await?;
+    }
+    writer.finish(crate::Expected::default()).await
+}
+
+pub(crate) async fn get(archive: &crate::Archive, bucket: &str, key: &str) -> crate::Result<Vec<u8>> {
+    get_with(archive, crate::GetRequest { bucket: bucket.into(), key: key.into(), ..crate::GetRequest::default() })
+        .await
+}
+
+pub(crate) async fn get_with(archive: &crate::Archive, request: crate::GetRequest) -> crate::Result<Vec<u8>> {
+    let mut reader = archive.get(&admin(), request).await?;
+    let mut all = Vec::new();
+    while let Some(bytes) = reader.next().await {
+        all.extend_from_slice(&bytes?);
+    }
+    assert_eq!(all.len() as u64, reader.range.end - reader.range.start);
+    Ok(all)
+}

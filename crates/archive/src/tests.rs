@@ -1,0 +1,6 @@
+//! The store as faces see it.
+
+use crate::testing::{World, admin, content, get, get_with, put};
+use crate::*;
+
+mod basics;
