@@ -84,3 +84,6 @@ pub fn check(name: &str, seed: u64, make: &mut dyn FnMut(u64) -> Box<dyn Subject
         probe.finish();
     }
 }
+
+#[cfg(test)]
+mod tests;
