@@ -94,9 +94,17 @@ fn root() -> PathBuf {
     manifest.and_then(|xtask| xtask.parent().map(PathBuf::from)).unwrap_or_else(|| PathBuf::from("."))
 }
 
-/// Builds a crate's binary and becomes it.
+/// Builds a crate's binary, and `stele` beside it for those that start it, and becomes the former. Cargo tells of its
+/// progress on standard error, so that a first build of minutes does not look like a hang.
 fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
-    hand_over(cargo().args(["run", "--quiet", "--release", "--package", package, "--"]).args(rest))
+    let starts_servers = package == "stele-demo" || rest.first().is_some_and(|bench| bench == "s3");
+    if starts_servers {
+        let built = cargo().args(["build", "--release", "--package", "stele", "--package", package]).status();
+        if !built.is_ok_and(|status| status.success()) {
+            return ExitCode::FAILURE;
+        }
+    }
+    hand_over(cargo().args(["run", "--release", "--package", package, "--"]).args(rest))
 }
 
 fn hand_over(command: &mut Command) -> ExitCode {
