@@ -124,6 +124,8 @@ struct Inner {
     committing: Mutex,
     /// An operator accepted to write without a majority.
     override_quorum: bool,
+    /// Drives that held the newest configuration when the pool was found.
+    current: Vec<DriveNumber>,
 }
 
 impl DriveState {
@@ -182,7 +184,8 @@ impl Labels {
         assert_eq!(configuration.drives.len(), indexes.len(), "one index for each drive of the table");
         let sequences = vec![0; indexes.len()];
         let present = indexes.into_iter().map(Some).collect();
-        Labels::assemble(io, configuration, present, sequences, false)
+        let current = (0..sequences.len()).map(|at| DriveNumber(at as u16)).collect();
+        Labels::assemble(io, configuration, present, sequences, false, current)
     }
 
     /// For a pool found on its drives.
@@ -194,7 +197,12 @@ impl Labels {
             present[usize::from(number.0)] = Some(*index);
             sequences[usize::from(number.0)] = discovery.found.get(*index).map_or(0, |found| found.sequence);
         }
-        Labels::assemble(io, discovery.configuration.clone(), present, sequences, override_quorum)
+        let member = |found: &Found| match found.verdict {
+            Verdict::Member { number } => Some(number),
+            _ => None,
+        };
+        let current = discovery.found.iter().filter_map(member).collect();
+        Labels::assemble(io, discovery.configuration.clone(), present, sequences, override_quorum, current)
     }
 
     fn assemble(
@@ -203,6 +211,7 @@ impl Labels {
         present: Vec<Option<usize>>,
         sequences: Vec<u64>,
         override_quorum: bool,
+        current: Vec<DriveNumber>,
     ) -> Labels {
         Labels(Rc::new(Inner {
             io: io.clone(),
@@ -211,6 +220,7 @@ impl Labels {
             sequences: RefCell::new(sequences),
             committing: Mutex::default(),
             override_quorum,
+            current,
         }))
     }
 
@@ -254,6 +264,11 @@ impl Labels {
     pub fn set_returned(&self, drive: DriveNumber, index: usize, sequence: u64) {
         self.set_index(drive, Some(index));
         self.0.sequences.borrow_mut()[usize::from(drive.0)] = sequence;
+    }
+
+    /// True when the drive was here and held the newest configuration when the pool was found or made.
+    pub fn was_current(&self, drive: DriveNumber) -> bool {
+        self.0.current.contains(&drive)
     }
 
     /// True when an operator accepted to write with fewer drives than the rules ask for.

@@ -7,176 +7,367 @@
 //! How the engine calls it:
 //! - find: `cached(id)` or `page(id).await`; keep the [`PageRef`] over the synchronous step that reads or changes it.
 //! - change: in one synchronous step append the record and `change` every page it touches; never await between.
-//! - checkpoint: `begin_checkpoint(&log, oldest, root)` is synchronous and is the cut: it catches every change so
+//! - checkpoint: `begin_checkpoint(&log, oldest, root, ..)` is synchronous and is the cut: it catches every change so
 //!   far and appends `Record::Checkpoint`. `oldest` is the LSN of the oldest record still needed besides (the oldest
 //!   write not destaged), `root` up to 64 KiB of the engine's own. Then `Checkpoint::write().await` does the rest while changes
 //!   go on: dirty pages, touched directory, flush, log durable up to the cut, anchor on all drives, flush, trim.
 //!   One checkpoint at a time.
-//! - `wants_checkpoint` is true when the dirty pages fill half of the cache.
+//! - replay: pages hold exactly the changes of records below the cut. A record below the cut must not be applied to pages
+//!   (or layout) again; only host writes below it matter, which are not on their strips yet.
+//! - `wants_checkpoint` is true when the dirty pages fill half of the cache, or a row of the table has moved.
+//! - table numbers from `u32::MAX - 1` on are the directory's own.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use stele_ground::Bytes;
+use stele_media::{Buffer, Shared};
 
 use crate::ArrayError;
 use crate::io::Io;
 use crate::label::Labels;
 use crate::layout::Layout;
-use crate::log::{Log, LogPosition, Reservation};
-use crate::place::{Lsn, PageId};
+use crate::mutation::Mutation;
+use crate::place::PageId;
+use crate::sync::{Mutex, Notify};
+
+pub mod checkpoint;
+pub mod directory;
+pub mod open;
+pub mod replica;
+pub mod space;
+
+pub use checkpoint::{Checkpoint, checkpoint_cost};
+use directory::Directory;
+pub use open::Opened;
+use space::{Place, Space};
 
 /// Bytes of a page.
 pub const PAGE: usize = 16 << 10;
 /// Bytes the engine may keep in the anchor.
 pub const ROOT_MAX: usize = 64 << 10;
+/// Pages kept at least, whatever the limit.
+const CACHE_MIN: usize = 64;
 
 /// The page store of a pool. Cheap to clone.
 #[derive(Clone)]
-pub struct Table(Rc<()>);
+pub struct Table(Rc<Inner>);
+
+struct Inner {
+    io: Io,
+    labels: Labels,
+    layout: Rc<RefCell<Layout>>,
+    read_only: bool,
+    /// Pages kept in memory.
+    limit: usize,
+    cache: RefCell<Cache>,
+    store: RefCell<Store>,
+    /// Held while places are written, moved or given back.
+    writing: Mutex,
+    /// A checkpoint ended, well or not.
+    settled: Notify,
+    counters: Cell<TableCounters>,
+}
+
+#[derive(Default)]
+struct Cache {
+    pages: BTreeMap<PageId, Rc<Page>>,
+    /// Candidates for eviction; CLOCK goes round.
+    ring: VecDeque<PageId>,
+    dirty: BTreeSet<PageId>,
+    /// One more than the highest page ever changed.
+    lengths: BTreeMap<u32, u32>,
+    loading: BTreeMap<PageId, Rc<Notify>>,
+}
+
+/// What is on the drives.
+#[derive(Default)]
+struct Store {
+    directory: Directory,
+    space: Space,
+    /// Of the last checkpoint.
+    sequence: u64,
+    checkpointing: bool,
+    /// Tables to drop when the checkpoint under way is done.
+    forgetting: Vec<u32>,
+    /// Places that the next durable anchor gives back.
+    released: Vec<Place>,
+    /// A row has moved since the last anchor.
+    moved: bool,
+}
+
+struct Page {
+    id: PageId,
+    data: RefCell<Data>,
+    dirty: Cell<bool>,
+    touched: Cell<bool>,
+    forgotten: Cell<bool>,
+}
+
+enum Data {
+    Own(Buffer),
+    /// Caught by a cut: shared with the drives, to be copied before a change.
+    Frozen(Shared),
+}
 
 /// A page in memory. While it is held the page stays in memory.
 #[derive(Clone)]
-pub struct PageRef(Rc<()>);
-
-/// What the newest anchor says.
-#[derive(Clone, Debug)]
-pub struct Opened {
-    pub sequence: u64,
-    /// Pages hold every change below this record.
-    pub cut: Lsn,
-    /// Replay from here.
-    pub replay: LogPosition,
-    /// What the engine handed to `begin_checkpoint`.
-    pub root: Vec<u8>,
-    /// Anchor copies found damaged or outdated.
-    pub outdated: u32,
-}
-
-/// A checkpoint between cut and durable anchor. Dropped unfinished, it changes nothing: its pages are dirty again.
-pub struct Checkpoint {
-    _table: Table,
+pub struct PageRef {
+    page: Rc<Page>,
+    table: Table,
 }
 
 #[derive(Clone, Copy, Default, Debug)]
 pub struct TableCounters {
     pub page_reads: u64,
+    /// Pages, chunks and index pages, once, however many drives they went to.
     pub page_writes: u64,
     pub hits: u64,
     pub misses: u64,
     pub checkpoints: u64,
     pub repaired: u64,
+    /// Pages stored.
     pub pages: u64,
 }
 
 impl Table {
-    /// An empty table of a new pool. The first checkpoint writes the first anchor.
-    pub fn create(_io: &Io, _labels: &Labels, _layout: &Rc<RefCell<Layout>>, _cache: Bytes) -> Table {
-        todo!()
+    fn assemble(
+        io: &Io,
+        labels: &Labels,
+        layout: &Rc<RefCell<Layout>>,
+        cache: Bytes,
+        read_only: bool,
+        store: Store,
+    ) -> Table {
+        Table(Rc::new(Inner {
+            io: io.clone(),
+            labels: labels.clone(),
+            layout: Rc::clone(layout),
+            read_only,
+            limit: (cache.0 as usize / PAGE).max(CACHE_MIN),
+            cache: RefCell::default(),
+            store: RefCell::new(store),
+            writing: Mutex::default(),
+            settled: Notify::default(),
+            counters: Cell::default(),
+        }))
     }
 
-    /// Finds the newest valid anchor on the usable drives, reads the directory, and inserts the table's own rows into the layout.
-    /// `Damaged` when no drive holds a valid anchor, or a directory page is nowhere whole.
-    pub async fn open(
-        _io: &Io,
-        _labels: &Labels,
-        _layout: &Rc<RefCell<Layout>>,
-        _cache: Bytes,
-        _read_only: bool,
-    ) -> Result<(Table, Opened), ArrayError> {
-        todo!()
+    /// An empty table of a new pool. The first checkpoint writes the first anchor.
+    pub fn create(io: &Io, labels: &Labels, layout: &Rc<RefCell<Layout>>, cache: Bytes) -> Table {
+        Table::assemble(io, labels, layout, cache, false, Store::default())
     }
 
     /// The page, if it needs no reading.
-    pub fn cached(&self, _id: PageId) -> Option<PageRef> {
-        todo!()
+    pub fn cached(&self, id: PageId) -> Option<PageRef> {
+        let mut cache = self.0.cache.borrow_mut();
+        if let Some(page) = cache.pages.get(&id) {
+            page.touched.set(true);
+            self.count(|counters| counters.hits += 1);
+            return Some(PageRef { page: Rc::clone(page), table: self.clone() });
+        }
+        if self.0.store.borrow().directory.entry(id).place().is_some() || cache.loading.contains_key(&id) {
+            return None;
+        }
+        Some(self.admit(&mut cache, id, Data::Own(Buffer::zeroed(PAGE))))
     }
 
     /// The page; read from any replica that verifies, the others repaired. `Damaged` when none does.
-    pub async fn page(&self, _id: PageId) -> Result<PageRef, ArrayError> {
-        todo!()
+    pub async fn page(&self, id: PageId) -> Result<PageRef, ArrayError> {
+        loop {
+            if let Some(page) = self.cached(id) {
+                return Ok(page);
+            }
+            let other = self.0.cache.borrow().loading.get(&id).map(Rc::clone);
+            let Some(other) = other else { break };
+            other.changed().await;
+        }
+        self.count(|counters| counters.misses += 1);
+        self.0.cache.borrow_mut().loading.insert(id, Rc::default());
+        let mut loading = Loading { table: self, id };
+        let entry = self.0.store.borrow().directory.entry(id);
+        let bytes = self.read_verified(id, entry).await;
+        loading.finish();
+        let mut cache = self.0.cache.borrow_mut();
+        Ok(self.admit(&mut cache, id, Data::Own(bytes?)))
     }
 
-    /// One more than the highest page index that was ever written in the table (and not forgotten).
-    pub fn pages(&self, _table: u32) -> u32 {
-        todo!()
+    fn admit(&self, cache: &mut Cache, id: PageId, data: Data) -> PageRef {
+        let page = Rc::new(Page {
+            id,
+            data: RefCell::new(data),
+            dirty: Cell::new(false),
+            touched: Cell::new(true),
+            forgotten: Cell::new(false),
+        });
+        cache.pages.insert(id, Rc::clone(&page));
+        cache.ring.push_back(id);
+        cache.shrink(self.0.limit);
+        PageRef { page, table: self.clone() }
     }
 
-    /// Drops all pages of a table; its space is free after the next checkpoint.
-    pub fn forget(&self, _table: u32) {
-        todo!()
+    /// One more than the highest page index that was ever changed in the table (and not forgotten).
+    pub fn pages(&self, table: u32) -> u32 {
+        let changed = self.0.cache.borrow().lengths.get(&table).copied().unwrap_or(0);
+        changed.max(self.0.store.borrow().directory.pages(table))
+    }
+
+    /// Drops all pages of a table; its space is free after the next checkpoint. The number must not be used again.
+    pub fn forget(&self, table: u32) {
+        let mut cache = self.0.cache.borrow_mut();
+        let all = PageId { table, index: 0 }..=PageId { table, index: u32::MAX };
+        let ids: Vec<PageId> = cache.pages.range(all).map(|(id, _)| *id).collect();
+        for id in ids {
+            if let Some(page) = cache.pages.remove(&id) {
+                page.forgotten.set(true);
+            }
+            cache.dirty.remove(&id);
+        }
+        cache.lengths.remove(&table);
+        let mut store = self.0.store.borrow_mut();
+        store.forgetting.push(table);
+        if !store.checkpointing {
+            store.drop_forgotten();
+        }
     }
 
     /// Dirty pages.
     pub fn dirty(&self) -> usize {
-        todo!()
+        self.0.cache.borrow().dirty.len()
+    }
+
+    /// Pages in memory.
+    pub fn in_memory(&self) -> usize {
+        self.0.cache.borrow().pages.len()
     }
 
     pub fn wants_checkpoint(&self) -> bool {
-        todo!()
-    }
-
-    /// The cut. Pays its records from `paid_from` (`checkpoint_cost` bytes of `Purpose::Checkpoint`).
-    pub fn begin_checkpoint(
-        &self,
-        _log: &Log,
-        _oldest: Lsn,
-        _root: Vec<u8>,
-        _paid_from: &mut Reservation,
-    ) -> Checkpoint {
-        todo!()
+        self.dirty() > self.0.limit / 2 || self.0.store.borrow().moved
     }
 
     /// True while a checkpoint is between cut and anchor.
     pub fn checkpointing(&self) -> bool {
-        todo!()
+        self.0.store.borrow().checkpointing
     }
 
-    /// Moves the table's own strips off a drive that is lost, or leaves: for every table row with a member there, a
-    /// spare is chosen, filled from a verified replica and put in its place; durable with the next checkpoint. Returns rows moved.
-    pub async fn evacuate(&self, _drive: crate::place::DriveNumber) -> Result<u64, ArrayError> {
-        todo!()
-    }
-
-    /// Reads every replica of every page and of the directory and repairs what does not verify; for scrub. Calls `progress` with pages done
-    /// and in all, and stops early when it answers false.
-    pub async fn scrub(&self, _progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64, ArrayError> {
-        todo!()
+    /// Sequence of the last checkpoint.
+    pub fn sequence(&self) -> u64 {
+        self.0.store.borrow().sequence
     }
 
     pub fn counters(&self) -> TableCounters {
-        todo!()
+        TableCounters { pages: self.0.store.borrow().directory.count(), ..self.0.counters.get() }
+    }
+
+    fn count(&self, add: impl FnOnce(&mut TableCounters)) {
+        let mut counters = self.0.counters.get();
+        add(&mut counters);
+        self.0.counters.set(counters);
+    }
+}
+
+/// A page being read; whoever else wants it waits.
+struct Loading<'a> {
+    table: &'a Table,
+    id: PageId,
+}
+
+impl Loading<'_> {
+    fn finish(&mut self) {
+        let waiting = self.table.0.cache.borrow_mut().loading.remove(&self.id);
+        if let Some(waiting) = waiting {
+            waiting.wake_all();
+        }
+    }
+}
+
+impl Drop for Loading<'_> {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+impl Cache {
+    /// Lets go of clean pages that nobody holds, until the limit is kept or none is left.
+    fn shrink(&mut self, limit: usize) {
+        let mut looks = self.ring.len() * 2;
+        while self.pages.len() > limit && looks > 0 {
+            looks -= 1;
+            let Some(id) = self.ring.pop_front() else { return };
+            let Some(page) = self.pages.get(&id) else { continue };
+            // Held by the engine, or by a checkpoint that has not stored it yet.
+            let held = page.dirty.get() || Rc::strong_count(page) > 1;
+            if held || page.touched.replace(false) {
+                self.ring.push_back(id);
+            } else {
+                self.pages.remove(&id);
+            }
+        }
+    }
+}
+
+impl Store {
+    fn drop_forgotten(&mut self) {
+        for table in std::mem::take(&mut self.forgetting) {
+            let places = self.directory.forget(table);
+            self.released.extend(places);
+        }
     }
 }
 
 impl PageRef {
     pub fn id(&self) -> PageId {
-        todo!()
+        self.page.id
     }
 
-    pub fn read<R>(&self, _with: impl FnOnce(&[u8]) -> R) -> R {
-        todo!()
+    pub fn read<R>(&self, with: impl FnOnce(&[u8]) -> R) -> R {
+        match &*self.page.data.borrow() {
+            Data::Own(buffer) => with(buffer),
+            Data::Frozen(bytes) => with(bytes),
+        }
     }
 
     /// Marks the page dirty. A page caught by a checkpoint under way is copied first.
-    pub fn change<R>(&self, _with: impl FnOnce(&mut [u8]) -> R) -> R {
-        todo!()
+    pub fn change<R>(&self, with: impl FnOnce(&mut [u8]) -> R) -> R {
+        let id = self.page.id;
+        if !self.page.dirty.get() && !self.page.forgotten.get() {
+            assert!(!self.table.0.read_only, "a table opened for reading does not change");
+            self.page.dirty.set(true);
+            let mut cache = self.table.0.cache.borrow_mut();
+            cache.dirty.insert(id);
+            let length = cache.lengths.entry(id.table).or_default();
+            *length = (*length).max(id.index + 1);
+        }
+        let mut data = self.page.data.borrow_mut();
+        if let Data::Frozen(bytes) = &*data {
+            let copy = Buffer::copy_of(bytes);
+            *data = Data::Own(copy);
+        }
+        match &mut *data {
+            Data::Own(buffer) => with(buffer),
+            Data::Frozen(_) => unreachable!("it was copied above"),
+        }
     }
 }
 
-impl Checkpoint {
-    /// The cut.
-    pub fn lsn(&self) -> Lsn {
-        todo!()
+impl Page {
+    /// The content, unchangeable from here on.
+    fn freeze(&self) -> Shared {
+        let mut data = self.data.borrow_mut();
+        let bytes = match std::mem::replace(&mut *data, Data::Frozen(Shared::new())) {
+            Data::Own(buffer) => buffer.freeze(),
+            Data::Frozen(bytes) => bytes,
+        };
+        *data = Data::Frozen(bytes.clone());
+        bytes
     }
 
-    /// Makes it durable and trims the log. On an error the pages are dirty again and the former checkpoint holds.
-    pub async fn write(self) -> Result<(), ArrayError> {
-        todo!()
+    /// What a checkpoint stores for it: the content at the cut, unless a test took that protection away.
+    fn at_cut(&self, io: &Io, cut: &Shared) -> Shared {
+        if io.lacks(Mutation::CutCopy) { self.freeze() } else { cut.clone() }
     }
 }
 
-/// Log bytes a checkpoint may need.
-pub fn checkpoint_cost(_log: &Log) -> u64 {
-    todo!()
-}
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,149 @@
+//! Opening the table: the newest anchor whose directory is whole.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use stele_ground::Bytes;
+
+use super::directory::{CHUNK_TABLE, Entry, INDEX, INDEX_TABLE, decode_chunk, decode_index};
+use super::{PAGE, Store, Table};
+use crate::ArrayError;
+use crate::anchor::{self, Anchor};
+use crate::io::Io;
+use crate::label::Labels;
+use crate::layout::Layout;
+use crate::log::LogPosition;
+use crate::place::{Lsn, PageId};
+use crate::sync::join_all;
+
+/// Directory pages read at once.
+const AT_ONCE: usize = 64;
+
+/// What the anchor that was opened says.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    pub sequence: u64,
+    /// Pages hold every change below this record, and none of it or later.
+    pub cut: Lsn,
+    /// Replay from here.
+    pub replay: LogPosition,
+    /// What the engine handed to `begin_checkpoint`.
+    pub root: Vec<u8>,
+    /// Usable drives on which this anchor is missing or damaged.
+    pub outdated: u32,
+}
+
+impl Table {
+    /// Finds the newest valid anchor on the usable drives that are not stale (or on any, when there is none), reads the
+    /// directory, and inserts the table's own rows into the layout. `Damaged` when no drive holds a valid anchor, or a
+    /// directory page is nowhere whole.
+    pub async fn open(
+        io: &Io,
+        labels: &Labels,
+        layout: &Rc<RefCell<Layout>>,
+        cache: Bytes,
+        read_only: bool,
+    ) -> Result<(Table, Opened), ArrayError> {
+        let usable = labels.usable();
+        let pool = labels.configuration().pool;
+        let reads = usable.iter().filter_map(|drive| labels.index(*drive)).map(|index| anchor::read(io, index));
+        let reads = join_all(reads).await;
+        let mut found: Vec<(bool, Anchor)> = Vec::new();
+        for (drive, anchors) in usable.iter().zip(&reads) {
+            for anchor in anchors.iter().filter(|anchor| anchor.pool == pool) {
+                found.push((labels.was_current(*drive), anchor.clone()));
+            }
+        }
+        found.sort_by_key(|(current, anchor)| std::cmp::Reverse((*current, anchor.epoch, anchor.sequence)));
+        found.dedup_by(|one, other| one.1 == other.1);
+        let mut problem = ArrayError::Damaged(format!(
+            "none of the {} drives holds a whole anchor; return missing drives and open the pool again",
+            usable.len()
+        ));
+        for (_, anchor) in found {
+            match Table::load(io, labels, layout, cache, read_only, &anchor).await {
+                Ok(table) => {
+                    let lacking = reads.iter().filter(|anchors| !anchors.contains(&anchor)).count();
+                    let opened = Opened {
+                        sequence: anchor.sequence,
+                        cut: anchor.cut,
+                        replay: anchor.replay,
+                        root: anchor.root,
+                        outdated: lacking as u32,
+                    };
+                    return Ok((table, opened));
+                }
+                // An older anchor is as good, if the log still reaches back to it, which its recovery decides.
+                Err(error) => problem = error,
+            }
+        }
+        Err(problem)
+    }
+
+    async fn load(
+        io: &Io,
+        labels: &Labels,
+        layout: &Rc<RefCell<Layout>>,
+        cache: Bytes,
+        read_only: bool,
+        anchor: &Anchor,
+    ) -> Result<Table, ArrayError> {
+        let mut store = Store { sequence: anchor.sequence, ..Store::default() };
+        for row in &anchor.rows {
+            let mut layout = layout.borrow_mut();
+            let places = layout.slots_per_row(row.class);
+            layout.insert_row(row.clone());
+            store.space.add_row(row.id, places);
+        }
+        store.directory.index = anchor.index.clone();
+        let table = Table::assemble(io, labels, layout, cache, read_only, store);
+        table.settle_rows(&anchor.rows.iter().map(|row| row.id).collect::<Vec<_>>());
+        let result = table.load_directory(anchor).await;
+        if let Err(error) = result {
+            anchor.rows.iter().for_each(|row| layout.borrow_mut().remove_row(row.id));
+            return Err(error);
+        }
+        Ok(table)
+    }
+
+    async fn load_directory(&self, anchor: &Anchor) -> Result<(), ArrayError> {
+        let mut chunks: Vec<(u32, (u32, u32), Entry)> = Vec::new();
+        for (page, entry) in anchor.index.iter().enumerate() {
+            let Some(_) = entry.place() else { continue };
+            let id = PageId { table: INDEX_TABLE, index: page as u32 };
+            self.claim(id, *entry)?;
+            let bytes = self.read_verified(id, *entry).await?.freeze();
+            let listed = decode_index(bytes).ok_or_else(|| damaged(id))?;
+            chunks.extend(listed.into_iter().map(|(at, key, entry)| (page as u32 * INDEX as u32 + at, key, entry)));
+        }
+        for batch in chunks.chunks(AT_ONCE) {
+            let reads = join_all(
+                batch
+                    .iter()
+                    .map(|(slot, _, entry)| self.read_verified(PageId { table: CHUNK_TABLE, index: *slot }, *entry)),
+            )
+            .await;
+            for ((slot, key, entry), bytes) in batch.iter().zip(reads) {
+                let id = PageId { table: CHUNK_TABLE, index: *slot };
+                let entries = decode_chunk(bytes?.freeze()).ok_or_else(|| damaged(id))?;
+                self.claim(id, *entry)?;
+                for (at, page) in entries.iter().enumerate().filter(|(_, page)| page.place().is_some()) {
+                    let index = key.1 as usize * (PAGE / Entry::SIZE) + at;
+                    self.claim(PageId { table: key.0, index: index as u32 }, *page)?;
+                }
+                self.0.store.borrow_mut().directory.restore(*slot, *key, *entry, entries);
+            }
+        }
+        Ok(())
+    }
+
+    fn claim(&self, id: PageId, entry: Entry) -> Result<(), ArrayError> {
+        let Some(place) = entry.place() else { return Ok(()) };
+        let mut store = self.0.store.borrow_mut();
+        if store.space.claim(place) { Ok(()) } else { Err(damaged(id)) }
+    }
+}
+
+fn damaged(id: PageId) -> ArrayError {
+    ArrayError::Damaged(format!("{id} of the pool's directory contradicts itself; return missing drives"))
+}
