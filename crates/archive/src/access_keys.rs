@@ -10,6 +10,7 @@ use zeroize::Zeroizing;
 use crate::Archive;
 use crate::audit::{Action, Event};
 use crate::error::{ArchiveError, Result};
+use crate::install::Committing;
 use crate::principal::{AccessKeyInfo, Actor, Caller, Credentials, NewAccessKey, Rights, Role};
 use crate::record::access_key::AccessKeyRow;
 use crate::record::content::Place;
@@ -111,10 +112,14 @@ impl Archive {
     ) -> Result<()> {
         let store = &self.store;
         row.change += 1;
+        let writing = store.segments.begin();
         let before = row.note;
         let mut note = AccessKeyNote { id: id.into(), row };
         note.row.note = store.note(Kind::AccessKey, None, 0, &note).await?;
-        store.record(transaction.put(ACCESS_KEYS, id.to_string(), encode(&note.row)), event).await?;
+        let committing = Committing::new(store, &writing);
+        let answer = store.record(transaction.put(ACCESS_KEYS, id.to_string(), encode(&note.row)), event).await;
+        committing.done();
+        answer?;
         store.segments.add_live(note.row.note);
         store.segments.drop_live(before);
         locked(&store.access).remove(&id.to_string());

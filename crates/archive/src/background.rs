@@ -1,12 +1,45 @@
 //! Work that nobody waits for, done in steps when the caller says so: nothing here spawns or sleeps.
 //!
 //! The caller calls [`Archive::step`] every second or so; a step does a bounded amount of what is due and says whether more
-//! is. Dropping its future between awaits is safe: each piece of work is a transaction of its own.
+//! is. Dropping its future between awaits is safe: each piece of work is a transaction of its own, and what was begun is
+//! found again. Expiration goes by the compliance clock, and not at all while that is frozen.
 
-use std::collections::VecDeque;
-use std::sync::Mutex;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
 
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use stele_catalog::{Direction, KeyRange, Transaction};
+
+use crate::Archive;
+use crate::audit::{Action, Event};
+use crate::bucket::ExpiryAction;
+use crate::deletion::Cause;
+use crate::error::{ArchiveError, Result};
+use crate::install::Abandoned;
+use crate::lookup;
+use crate::principal::{Caller, Role};
 use crate::record::disposal::DisposalRow;
+use crate::record::settings::{CLOCK, IdentityNote};
+use crate::record::version::{VersionRef, VersionRow};
+use crate::record::{RETAINED, SEGMENTS, SETTINGS, VERSIONS, decode, encode, fetch, keys};
+use crate::space::header::Kind;
+use crate::store::{Store, locked};
+use crate::time::Timestamp;
+
+/// Versions that one step of expiration looks at.
+const EXPIRY_PAGE: usize = 200;
+/// Disposals of one step.
+const DISPOSALS: usize = 256;
+/// Milliseconds of elapsed time between writings of clock and counts, between identity notes, and between passes of
+/// expiration.
+const WRITE_EVERY: u64 = 30_000;
+const NOTE_EVERY: u64 = 6 * 3_600_000;
+const EXPIRE_EVERY: u64 = 60_000;
+/// Sealed segments with at most this share still needed are reclaimed; all of them while free ones are few.
+const POOR: u32 = 40;
+const POOR_WHEN_SHORT: u32 = 80;
+const SHORT: usize = 8;
 
 /// What background work remembers between steps.
 #[derive(Default)]
@@ -15,24 +48,314 @@ pub(crate) struct Work {
     pub settled: Mutex<Vec<u64>>,
     /// Disposals of long content.
     pub long: Mutex<VecDeque<(u64, DisposalRow)>>,
+    /// Commits whose requests went away before they answered.
+    pub abandoned: Mutex<Vec<Abandoned>>,
+    /// Segments that reclamation could not empty in this session.
+    pub unmovable: Mutex<BTreeSet<u32>>,
+    /// Where expiration goes on, and when its next pass may begin.
+    expiry: Mutex<(Option<Bytes>, u64)>,
+    written: Mutex<u64>,
+    noted: Mutex<u64>,
+    /// Steps do not overlap.
+    stepping: futures_util::lock::Mutex<()>,
 }
 
-impl crate::store::Store {
+/// What one step did.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StepReport {
+    /// Something an operator should know, once.
+    pub alarms: Vec<String>,
+    pub expired: u64,
+    pub notified: u64,
+    /// Keys destroyed and content cleared away after deletions.
+    pub disposed: u64,
+    /// Records moved out of segments, and segments freed.
+    pub moved: u64,
+    pub freed: u64,
+    pub checkpoints: u64,
+    /// The volumes' protection was lifted: nothing is retained any more.
+    pub unprotected: bool,
+    /// More is due: step again without waiting.
+    pub more: bool,
+}
+
+/// The compliance clock, for people.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ClockStatus {
+    pub compliance_time: String,
+    pub wall_time: String,
+    /// Why expiration is frozen.
+    pub frozen: Option<String>,
+}
+
+/// Space, for people.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SpaceStatus {
+    pub segment_bytes: u64,
+    pub segments: u32,
+    pub free: u32,
+    pub sealed: u32,
+    pub key_segments: u32,
+    /// Bytes in segments that are still needed, approximately.
+    pub live: u64,
+    /// Segments that hold something unreadable, and therefore stay.
+    pub unmovable: Vec<u32>,
+}
+
+impl Archive {
+    /// Does a bounded amount of background work.
+    pub async fn step(&self) -> Result<StepReport> {
+        let store = &self.store;
+        store.writable()?;
+        let _stepping = store.work.stepping.lock().await;
+        let mut report = StepReport::default();
+        store.compliance_now();
+        report.alarms.extend(store.alarm_clock().await?);
+        store.settle_abandoned().await?;
+        report.disposed = store.finish_disposals(DISPOSALS).await? as u64;
+        report.more |= report.disposed as usize >= DISPOSALS;
+        store.expire(&mut report).await?;
+        report.checkpoints = store.checkpoint_audit().await? as u64;
+        store.reclaim_step(&mut report).await?;
+        report.unprotected = store.unprotect_if_free().await?;
+        store.write_down().await?;
+        Ok(report)
+    }
+
+    pub fn clock(&self) -> ClockStatus {
+        let compliance_time = self.store.compliance_now().to_string();
+        let frozen = locked(&self.store.clock).frozen().map(str::to_string);
+        ClockStatus { compliance_time, wall_time: self.store.wall().to_string(), frozen }
+    }
+
+    /// A retention officer has looked at the alarm: expiration goes on. The clock does not step.
+    pub async fn accept_clock(&self, caller: &Caller) -> Result<()> {
+        self.store.writable()?;
+        let allowed = caller.require_role(&[Role::RetentionOfficer], Action::ClockAccept);
+        self.store.audited(allowed, || Event::new(caller, Action::ClockAccept)).await?;
+        let event = Event::new(caller, Action::ClockAccept).detail("expiration goes on".into());
+        self.store.change_clock(event, |clock| clock.accept()).await
+    }
+
+    /// Two retention officers agree that the wall clock is right: the time spent closed counts.
+    pub async fn credit_clock(&self, first: &Caller, second: &Caller) -> Result<()> {
+        self.store.writable()?;
+        let allowed = first
+            .require_role(&[Role::RetentionOfficer], Action::ClockAccept)
+            .and(second.require_role(&[Role::RetentionOfficer], Action::ClockAccept))
+            .and(match first.actor == second.actor {
+                true => Err(ArchiveError::Denied("crediting time takes two different retention officers".into())),
+                false => Ok(()),
+            });
+        self.store.audited(allowed, || Event::new(first, Action::ClockAccept)).await?;
+        let event = Event::new(first, Action::ClockAccept).detail(format!(
+            "compliance time set to the wall clock {} with the consent of {}",
+            self.store.wall(),
+            second.actor
+        ));
+        self.store.compliance_now();
+        self.store.change_clock(event, |clock| clock.credit()).await
+    }
+
+    pub fn space(&self) -> SpaceStatus {
+        use crate::record::segment::SegmentUse;
+        let segments = &self.store.segments;
+        let rows = segments.rows();
+        let count = |wanted: fn(&SegmentUse) -> bool| rows.values().filter(|row| wanted(&row.usage)).count() as u32;
+        SpaceStatus {
+            segment_bytes: segments.size.into(),
+            segments: segments.count,
+            free: segments.free() as u32,
+            sealed: count(|usage| *usage == SegmentUse::Sealed),
+            key_segments: count(|usage| matches!(usage, SegmentUse::Keys(_))) + 1,
+            live: rows.values().map(|row| u64::try_from(row.live).unwrap_or(0)).sum(),
+            unmovable: locked(&self.store.work.unmovable).iter().copied().collect(),
+        }
+    }
+}
+
+impl Store {
+    /// Milliseconds of elapsed time.
+    fn elapsed(&self) -> u64 {
+        self.surroundings.now().monotonic.0 / 1_000_000
+    }
+
+    /// Whether it is time again for something done every so often.
+    fn due(&self, last: &Mutex<u64>, every: u64) -> bool {
+        let now = self.elapsed();
+        let mut last = locked(last);
+        let due = now >= *last + every;
+        if due {
+            *last = now;
+        }
+        due
+    }
+
+    async fn change_clock(&self, event: Event, change: impl FnOnce(&mut crate::clock::ComplianceClock)) -> Result<()> {
+        let row = {
+            let mut clock = locked(&self.clock);
+            change(&mut clock);
+            clock.row()
+        };
+        let transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&row));
+        self.record(transaction, event).await.map(drop)
+    }
+
     /// Records a clock alarm that nobody was told of yet, and passes it on.
-    pub(crate) async fn alarm_clock(&self) -> crate::Result<Option<String>> {
-        let alarm = crate::store::locked(&self.clock).take_alarm();
+    pub(crate) async fn alarm_clock(&self) -> Result<Option<String>> {
+        let alarm = locked(&self.clock).take_alarm();
         if let Some(alarm) = &alarm {
             tracing::warn!("compliance clock: {alarm}; expiration is frozen until a retention officer accepts it");
-            let event = crate::audit::Event::new(&crate::Caller::system("clock"), crate::Action::ClockAlarm)
-                .detail(alarm.clone());
-            let row = crate::store::locked(&self.clock).row();
-            let transaction = stele_catalog::Transaction::new().with_reserve().put(
-                crate::record::SETTINGS,
-                crate::record::settings::CLOCK,
-                crate::record::encode(&row),
-            );
+            let event = Event::new(&Caller::system("clock"), Action::ClockAlarm).detail(alarm.clone());
+            let row = locked(&self.clock).row();
+            let transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&row));
             self.record(transaction, event).await?;
         }
         Ok(alarm)
+    }
+
+    /// Notes identity and clock on the data volume, for a rebuild.
+    pub(crate) async fn note_identity(&self) -> Result<()> {
+        let identity = locked(&self.identity).clone();
+        let clock = locked(&self.clock).row();
+        self.note(Kind::Identity, None, 0, &IdentityNote { identity, clock }).await.map(drop)
+    }
+
+    /// Writes the clock and the segments' counts now and then. Both may be behind after a crash: the clock then shows less,
+    /// and counts are advice.
+    async fn write_down(&self) -> Result<()> {
+        if self.due(&self.work.written, WRITE_EVERY) {
+            let clock = locked(&self.clock).row();
+            let mut transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&clock));
+            for (number, row) in self.segments.take_dirty() {
+                transaction = transaction.put(SEGMENTS, keys::short(number), encode(&row));
+            }
+            self.catalog.commit(transaction).await?;
+        }
+        if self.due(&self.work.noted, NOTE_EVERY) {
+            self.note_identity().await?;
+        }
+        Ok(())
+    }
+
+    /// Finds out what became of commits that nobody waited for.
+    async fn settle_abandoned(&self) -> Result<()> {
+        let abandoned = std::mem::take(&mut *locked(&self.work.abandoned));
+        if abandoned.is_empty() {
+            return Ok(());
+        }
+        // Transactions take effect in order: once this one has, so have those before it.
+        let clock = locked(&self.clock).row();
+        let barrier = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&clock));
+        if let Err(error) = self.catalog.commit(barrier).await {
+            locked(&self.work.abandoned).extend(abandoned);
+            return Err(error.into());
+        }
+        let snapshot = self.snapshot()?;
+        for left in abandoned {
+            let Some((lease, record_key)) = left.lease else { continue };
+            let row: Option<VersionRow> = fetch(&*snapshot, VERSIONS, &record_key)?;
+            if row.is_some_and(|row| row.object == lease.object) {
+                lease.keep();
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the next versions whose retention has passed, and does what their buckets say.
+    async fn expire(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
+        let now = self.compliance_now();
+        if locked(&self.clock).frozen().is_some() {
+            return Ok(());
+        }
+        let (cursor, next_pass) = locked(&self.work.expiry).clone();
+        if cursor.is_none() && self.elapsed() < next_pass {
+            return Ok(());
+        }
+        let past = KeyRange::all().below(keys::numbers(now.0.saturating_add(1), 0));
+        let range = match cursor {
+            Some(cursor) => past.after(cursor),
+            None => past,
+        };
+        let page = self.snapshot()?.range(RETAINED, &range, EXPIRY_PAGE, Direction::Forward)?;
+        let more = page.len() == EXPIRY_PAGE;
+        *locked(&self.work.expiry) =
+            (page.last().filter(|_| more).map(|(key, _)| key.clone()), self.elapsed() + EXPIRE_EVERY);
+        report.more |= more;
+        for (key, value) in &page {
+            let at: VersionRef = decode(RETAINED, key, value)?;
+            match self.expire_version(&at, now).await {
+                Ok(Some(ExpiryAction::Delete)) => report.expired += 1,
+                Ok(Some(ExpiryAction::Notify)) => report.notified += 1,
+                Ok(_) => {}
+                Err(error @ ArchiveError::Stopped(_)) => return Err(error),
+                Err(error) => report.alarms.push(format!("expiration of `{}`: {error}", at.key)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn expire_version(self: &Arc<Store>, at: &VersionRef, now: Timestamp) -> Result<Option<ExpiryAction>> {
+        let caller = Caller::system("expiration");
+        let Some(bucket) = self.buckets.by_number(at.bucket) else { return Ok(None) };
+        let action = bucket.row.expiry;
+        if action == ExpiryAction::Keep {
+            return Ok(None);
+        }
+        let _lock = self.lock(at.bucket, &at.key).await;
+        let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(None) };
+        let passed = found.row.retention.filter(|retention| retention.until <= now);
+        let (Some(retention), false) = (passed, found.row.hold) else { return Ok(None) };
+        let event = Event::new(&caller, Action::Expire).object(bucket.name(), &at.key).version(found.id());
+        match action {
+            ExpiryAction::Notify if found.row.notified == Some(true) => Ok(None),
+            ExpiryAction::Notify => {
+                let event = event.detail(format!("its {} retention ended {}", retention.mode, retention.until));
+                self.change_version(&bucket, &at.key, &found, event, |row| row.notified = Some(true)).await?;
+                Ok(Some(action))
+            }
+            _ => {
+                let (transaction, removed) =
+                    self.remove(Transaction::new(), &caller, &bucket, &at.key, &found, Cause::Expired).await?;
+                let transaction = bucket.count(transaction, -1, -(found.row.size as i64));
+                let event = event.detail(format!(
+                    "disposed of: {} bytes, blake3 {}, stored {}, {} until {}, compliance time {now}",
+                    found.row.size,
+                    found.row.fingerprint(),
+                    found.row.modified,
+                    retention.mode,
+                    retention.until
+                ));
+                self.record(transaction, event).await?;
+                self.removed(removed).await?;
+                Ok(Some(action))
+            }
+        }
+    }
+
+    /// Frees what can be freed and reclaims one segment, if one is poor enough.
+    async fn reclaim_step(&self, report: &mut StepReport) -> Result<()> {
+        report.freed += self.free_retired().await? as u64;
+        let short = self.segments.free() < SHORT;
+        let unmovable = locked(&self.work.unmovable).clone();
+        let Some(segment) = self.segments.poorest(if short { POOR_WHEN_SHORT } else { POOR }, &unmovable) else {
+            return Ok(());
+        };
+        let reclaimed = match self.reclaim(segment).await {
+            Err(ArchiveError::NoSpace(message)) => {
+                report.alarms.push(format!("reclamation: {message}"));
+                return Ok(());
+            }
+            other => other?,
+        };
+        report.moved += reclaimed.kept;
+        if !reclaimed.retired {
+            report.alarms.push(format!(
+                "segment {segment} holds something that cannot be read; it stays as it is, scrub the pool"
+            ));
+        }
+        report.freed += self.free_retired().await? as u64;
+        report.more = true;
+        Ok(())
     }
 }

@@ -16,6 +16,7 @@ use crate::bucket::{
     BucketChange, BucketInfo, NewBucket, ObjectLock, Protection, Usage, Versioning, check_bucket_name,
 };
 use crate::error::{ArchiveError, Result};
+use crate::install::Committing;
 use crate::principal::{Access, Caller, Role};
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
@@ -204,11 +205,15 @@ impl Archive {
     ) -> Result<Arc<Bucket>> {
         let store = &self.store;
         row.change += 1;
+        let writing = store.segments.begin();
         let before = row.note;
         row.note = store.note(Kind::Bucket, None, number.into(), &row).await?;
         let raw = encode(&row);
         let bucket = Bucket::open(&store.master, number, row, raw.clone())?;
-        store.record(transaction.put(BUCKETS, keys::short(number), raw), event).await?;
+        let committing = Committing::new(store, &writing);
+        let answer = store.record(transaction.put(BUCKETS, keys::short(number), raw), event).await;
+        committing.done();
+        answer?;
         store.segments.add_live(bucket.row.note);
         store.segments.drop_live(before);
         Ok(store.buckets.insert(bucket))

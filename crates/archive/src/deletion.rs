@@ -32,7 +32,7 @@ use crate::record::{
     encode, fetch, keys,
 };
 use crate::space::header::Kind;
-use crate::store::{Store, locked};
+use crate::store::{KeyLock, Store, locked};
 use crate::time::Timestamp;
 use crate::version::{ETag, Metadata, RetentionMode, Tags, VersionId};
 
@@ -143,7 +143,7 @@ impl Store {
             .equals(VERSIONS, record_key.clone(), found.raw.clone())
             .delete(VERSIONS, record_key.clone())
             .put(DISPOSALS, keys::number(row.slot), encode(&disposal));
-        if !is_short(&row.content) {
+        if row.content != Content::None {
             transaction = transaction.delete(OBJECTS, keys::number(row.object));
         }
         if let Some(retention) = row.retention {
@@ -343,11 +343,11 @@ impl Store {
     }
 }
 
-/// All of it is in the version's own row.
+/// Where all of it lies is said in the version's own row.
 fn is_short(content: &Content) -> bool {
     match content {
         Content::None => true,
-        Content::Stream(stream) => stream.extents.as_ref().is_some_and(|extents| extents.len() <= 1),
+        Content::Stream(stream) => stream.extents.is_some(),
         Content::Parts => false,
     }
 }
@@ -381,7 +381,7 @@ impl Archive {
         check_key(&request.key)?;
         store.writable()?;
         let bucket = store.authorized(caller, Access::Delete, &request.bucket, &request.key)?;
-        let _lock = store.lock(bucket.number, &request.key).await;
+        let lock = store.lock(bucket.number, &request.key).await;
         let snapshot = store.snapshot()?;
         let condition = WriteCondition { absent: false, etag: request.etag.clone() };
         let nothing = Deleted { key: request.key.clone(), version: request.version, delete_marker: false };
@@ -391,7 +391,7 @@ impl Archive {
                     condition.judge(lookup::newest(&*snapshot, &bucket, &request.key)?.as_ref())?;
                 }
                 drop(snapshot);
-                self.add_marker(caller, &bucket, &request.key).await
+                self.add_marker(caller, &bucket, &request.key, lock).await
             }
             (version, _) => {
                 let found = lookup::version(&*snapshot, &bucket, &request.key, version)?;
@@ -436,7 +436,7 @@ impl Archive {
 
     /// Always allowed: a marker removes nothing. Where versioning is suspended it takes the null version's place, and the
     /// deletion path judges that.
-    async fn add_marker(&self, caller: &Caller, bucket: &Arc<Bucket>, key: &str) -> Result<Deleted> {
+    async fn add_marker(&self, caller: &Caller, bucket: &Arc<Bucket>, key: &str, lock: KeyLock) -> Result<Deleted> {
         let store = &self.store;
         let lease = Lease::marker(store).await?;
         let row = VersionRow {
@@ -468,6 +468,7 @@ impl Archive {
             key,
             condition: &WriteCondition::default(),
             detail: None,
+            lock,
         };
         let info = install.plain(store, row, None, lease, Transaction::new()).await?;
         Ok(Deleted { key: key.into(), version: Some(info.version), delete_marker: true })

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use stele_catalog::Transaction;
+use bytes::Bytes;
+use stele_catalog::{CatalogError, Transaction};
 
 use crate::CustomerKey;
 use crate::audit::{Action, Event};
@@ -23,7 +24,8 @@ use crate::space::appender::Record;
 use crate::space::frames::sealed_length;
 use crate::space::header::{Kind, RecordHeader, record_length};
 use crate::space::keytable::{Entry, Slot};
-use crate::store::{Store, locked};
+use crate::space::segments::Reading;
+use crate::store::{KeyLock, Store, locked};
 use crate::version::ObjectInfo;
 
 /// A new object's number, key and slot. Dropped without being kept, the slot is destroyed and free again.
@@ -35,10 +37,53 @@ pub(crate) struct Lease {
     wrapped: [u8; WRAPPED],
     written: bool,
     kept: bool,
+    /// Keeps reclamation away from what is being written, until the commit has answered.
+    writing: Arc<Reading>,
+}
+
+/// A commit under way, with all that must outlive it. Commits go on when the request that waits for them goes away; what
+/// is dropped before `done` is therefore handed to background work, which asks the catalog what became of it.
+pub(crate) struct Committing {
+    store: Arc<Store>,
+    held: Option<Abandoned>,
+}
+
+/// What a request that went away in the middle of its commit leaves behind.
+pub(crate) struct Abandoned {
+    pub lease: Option<(Lease, Bytes)>,
+    _writing: Arc<Reading>,
+    _lock: Option<KeyLock>,
+}
+
+impl Committing {
+    pub fn new(store: &Arc<Store>, writing: &Arc<Reading>) -> Committing {
+        let held = Abandoned { lease: None, _writing: Arc::clone(writing), _lock: None };
+        Committing { store: Arc::clone(store), held: Some(held) }
+    }
+
+    fn install(store: &Arc<Store>, lease: Lease, record_key: Bytes, lock: KeyLock) -> Committing {
+        let writing = Arc::clone(&lease.writing);
+        let held = Abandoned { lease: Some((lease, record_key)), _writing: writing, _lock: Some(lock) };
+        Committing { store: Arc::clone(store), held: Some(held) }
+    }
+
+    /// The commit has answered.
+    pub fn done(mut self) -> Option<Lease> {
+        self.held.take().and_then(|held| held.lease).map(|(lease, _)| lease)
+    }
+}
+
+impl Drop for Committing {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            locked(&self.store.work.abandoned).push(held);
+        }
+    }
 }
 
 impl Lease {
     pub async fn new(store: &Arc<Store>, bucket: &Bucket, customer: Option<&CustomerKey>) -> Result<Lease> {
+        let writing = store.segments.begin();
         let object = store.numbers.next().await?;
         let slot = store.keys.take(false).await?;
         let key = random_secret(&*store.surroundings);
@@ -47,22 +92,24 @@ impl Lease {
             None => bucket.wrap.wrap(&*store.surroundings, &bound, &key),
             Some(customer) => customer_wrap(bucket, customer).wrap(&*store.surroundings, &bound, &key),
         };
-        Ok(Lease { store: Arc::clone(store), object, slot, key, wrapped, written: false, kept: false })
+        Ok(Lease { store: Arc::clone(store), object, slot, key, wrapped, written: false, kept: false, writing })
     }
 
     /// For a delete marker: a slot without a key. It may use the reserve.
     pub async fn marker(store: &Arc<Store>) -> Result<Lease> {
+        let writing = store.segments.begin();
         let object = store.numbers.next().await?;
         let slot = store.keys.take(true).await?;
-        let key = Secret::default();
-        Ok(Lease { store: Arc::clone(store), object, slot, key, wrapped: [0; WRAPPED], written: false, kept: false })
+        let (key, wrapped) = (Secret::default(), [0; WRAPPED]);
+        Ok(Lease { store: Arc::clone(store), object, slot, key, wrapped, written: false, kept: false, writing })
     }
 
     /// The slot of an upload, whose entry is in use already and stays whatever becomes of the completion.
     pub fn settled(store: &Arc<Store>, object: u64, slot: u64) -> Lease {
         let slot = Slot { number: slot, used: false };
         let (key, wrapped) = (Secret::default(), [0; WRAPPED]);
-        Lease { store: Arc::clone(store), object, slot, key, wrapped, written: true, kept: true }
+        let writing = store.segments.begin();
+        Lease { store: Arc::clone(store), object, slot, key, wrapped, written: true, kept: true, writing }
     }
 
     /// Starts writing the entry.
@@ -112,6 +159,8 @@ pub(crate) struct Install<'a> {
     pub key: &'a str,
     pub condition: &'a WriteCondition,
     pub detail: Option<String>,
+    /// The key's, taken before anything was judged.
+    pub lock: KeyLock,
 }
 
 impl Install<'_> {
@@ -128,7 +177,8 @@ impl Install<'_> {
         let entry = lease.write(self.bucket)?;
         let (sealed, sequence) = self.sealed_note(store, number, &row, None).await?;
         let (stream, salt) = (body.stream, body.salt);
-        let (extents, place) = if body.is_short() {
+        let whole = body.is_short();
+        let (extents, place) = if whole {
             body.finish(store, Some((&sealed, self.bucket.number, sequence))).await?
         } else {
             let header = self.note_header(row.object, sealed.len(), sequence);
@@ -141,7 +191,8 @@ impl Install<'_> {
         if let Content::Stream(content) = &mut row.content {
             assert!(content.number == stream && content.salt == salt, "a row names another stream than it stores");
             transaction = place_extents(transaction, row.object, content, &extents);
-            if extents.len() > 1 {
+            // A whole record names its version itself; loose pieces need an index to be found by.
+            if !whole {
                 let at = VersionRef { bucket: self.bucket.number, key: self.key.into(), number };
                 transaction = transaction.put(OBJECTS, keys::number(row.object), encode(&Owner::Version(at)));
             }
@@ -252,7 +303,7 @@ impl Install<'_> {
         }
         transaction = transaction.equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone()).put(
             VERSIONS,
-            record_key,
+            record_key.clone(),
             encode(&row),
         );
         let at = VersionRef { bucket: bucket.number, key: self.key.into(), number };
@@ -262,9 +313,7 @@ impl Install<'_> {
         if row.hold {
             transaction = transaction.put(HOLDS, keys::number(row.object), encode(&at));
         }
-        if row.retention.is_some() || row.hold {
-            store.ensure_protected().await?;
-        }
+        let _protected = if row.retention.is_some() || row.hold { Some(store.ensure_protected().await?) } else { None };
         if lease.slot.used {
             transaction = transaction.delete(FREE_SLOTS, keys::number(lease.slot.number));
         }
@@ -277,23 +326,26 @@ impl Install<'_> {
             None => event.detail(format!("{} bytes, blake3 {}", row.size, row.fingerprint())),
         };
         let transaction = store.with_record(transaction, event);
+        let committing = Committing::install(store, lease, record_key, self.lock);
         // The commit is the flush behind the acknowledgement: it answers when the transaction is durable.
-        match store.catalog.commit(transaction).await {
-            Err(stele_catalog::CatalogError::Failed(failure)) if failure.precondition >= before => {
+        let answer = store.catalog.commit(transaction).await;
+        let lease = committing.done();
+        match answer {
+            Err(CatalogError::Failed(failure)) if failure.precondition >= before => {
                 let quota = bucket.row.quota;
                 return Err(ArchiveError::QuotaExceeded {
                     bucket: bucket.name().into(),
                     limit: quota.bytes.or(quota.versions).unwrap_or_default(),
                 });
             }
-            Err(stele_catalog::CatalogError::Stopped(message)) => {
+            Err(error @ CatalogError::Stopped(_)) => {
                 // It may have taken place: the slot must stay until the next opening tells.
-                lease.keep();
-                return Err(ArchiveError::Stopped(format!("the catalog has stopped: {message}")));
+                lease.map(Lease::keep);
+                return Err(error.into());
             }
             other => other?,
         };
-        lease.keep();
+        lease.map(Lease::keep);
         live.into_iter().for_each(|place| store.segments.add_live(place));
         if let Some(removed) = removed {
             store.removed(removed).await?;

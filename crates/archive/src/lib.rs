@@ -24,6 +24,7 @@ mod numbers;
 mod opening;
 pub mod principal;
 pub mod put;
+mod reclaim;
 mod record;
 pub mod retention;
 mod seal;
@@ -38,6 +39,7 @@ pub mod time;
 pub mod version;
 
 pub use audit::{Action, AuditRecord, AuditVerdict, SignedHead};
+pub use background::{ClockStatus, SpaceStatus, StepReport};
 pub use bucket::{
     AnonymousAccess, BucketChange, BucketInfo, DefaultRetention, ExpiryAction, NewBucket, ObjectLock, Period,
     Protection, Quota, Usage, Versioning,

@@ -15,7 +15,7 @@ use crate::checksum::{
 };
 use crate::error::{ArchiveError, Result};
 use crate::get::PartInfo;
-use crate::install::{Install, Lease, place_extents, places};
+use crate::install::{Committing, Install, Lease, place_extents, places};
 use crate::list::{LIMIT_MAX, Scan, common_prefix, end_of_prefix};
 use crate::lookup;
 use crate::principal::{Access, Caller};
@@ -27,6 +27,7 @@ use crate::record::version::{CustomerMark, Owner, VersionRef, VersionRow};
 use crate::record::{BUCKETS, FREE_SLOTS, OBJECTS, PARTS, UPLOADS, decode, encode, keys};
 use crate::retention::initial_retention;
 use crate::space::header::Kind;
+use crate::space::segments::Reading;
 use crate::store::Store;
 use crate::time::Timestamp;
 use crate::version::{ETag, Metadata, ObjectInfo, Retention, Tags, VersionId};
@@ -128,6 +129,7 @@ pub(crate) struct PartTarget {
     upload: Upload,
     number: u32,
     algorithms: Vec<Algorithm>,
+    writing: Arc<Reading>,
 }
 
 impl Upload {
@@ -256,6 +258,7 @@ impl Archive {
         if request.length.is_some_and(|length| length > PART_SIZE_MAX) {
             return Err(ArchiveError::TooLarge { limit: PART_SIZE_MAX });
         }
+        let writing = store.segments.begin();
         let snapshot = store.snapshot()?;
         let upload = store.upload(&*snapshot, &bucket, &request.key, &request.upload)?;
         drop(snapshot);
@@ -281,7 +284,7 @@ impl Archive {
             length: request.length,
             expected: request.expected,
             body,
-            target: Target::Part(Box::new(PartTarget { upload, number: request.number, algorithms })),
+            target: Target::Part(Box::new(PartTarget { upload, number: request.number, algorithms, writing })),
         })
     }
 
@@ -297,7 +300,7 @@ impl Archive {
         expected: &Expected,
     ) -> Result<ObjectInfo> {
         let store = &self.store;
-        let PartTarget { upload, number, algorithms } = target;
+        let PartTarget { upload, number, algorithms, writing } = target;
         let object = upload.row.object;
         let mut row = PartRow {
             stream: Stream { number: body.stream, salt: body.salt, size: digests.length, extents: None },
@@ -331,8 +334,11 @@ impl Archive {
             upload.id(),
             row.stream.size
         ));
+        let committing = Committing::new(store, &writing);
         // The commit is the flush behind the acknowledgement; pieces and note were durable before it.
-        match store.record(transaction, event).await {
+        let answer = store.record(transaction, event).await;
+        committing.done();
+        match answer {
             Err(ArchiveError::Conflict(_)) => return Err(ArchiveError::NoSuchUpload(upload.id())),
             other => other?,
         };
@@ -376,7 +382,7 @@ impl Archive {
         check_key(&request.key)?;
         store.writable()?;
         let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;
-        let _lock = store.lock(bucket.number, &request.key).await;
+        let lock = store.lock(bucket.number, &request.key).await;
         let snapshot = store.snapshot()?;
         let upload = match store.upload(&*snapshot, &bucket, &request.key, &request.upload) {
             Ok(upload) => upload,
@@ -445,6 +451,7 @@ impl Archive {
             key: &request.key,
             condition: &request.condition,
             detail: Some(format!("upload {}, {} parts, {size} bytes", upload.id(), layout.parts.len())),
+            lock,
         };
         let info = install.plain(store, row, Some(&layout), lease, transaction).await?;
         for row in rows.into_values() {

@@ -4,12 +4,10 @@
 //! store was not closed in order, the open segment is walked to find its end.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use futures_util::lock::Mutex as AsyncMutex;
 use stele_catalog::{Catalog, Direction, KeyRange, Transaction};
-use tokio::sync::Semaphore;
+use tokio::sync::{RwLock, Semaphore};
 
 use crate::audit::{Action, Event, Signing};
 use crate::background::Work;
@@ -24,7 +22,6 @@ use crate::record::settings::{CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, R
 use crate::record::{BUCKETS, FREE_SLOTS, HOLDS, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch, keys};
 use crate::space::appender::Appender;
 use crate::space::frames::FRAME;
-use crate::space::header::Kind;
 use crate::space::keytable::KeyTable;
 use crate::space::segments::Segments;
 use crate::space::superblock::{FORMAT, Superblock};
@@ -93,7 +90,6 @@ impl Archive {
         superblock.write(&foundation.data).await?;
         let archive = Archive::open(foundation, options).await?;
         let store = &archive.store;
-        store.note(Kind::Identity, None, 0, &identity).await?;
         let event = Event::new(&Caller::system("store"), Action::CreateStore)
             .detail(format!("compliance time starts at {}", now.wall));
         store.record(Transaction::new().with_reserve(), event).await?;
@@ -187,8 +183,7 @@ impl Archive {
             budget: Arc::new(Semaphore::new((options.in_flight.0 / 1024).clamp(4096, 1 << 28) as usize)),
             object_keys: Mutex::new(Cache::new(options.key_cache)),
             frames: Mutex::new(Cache::new(usize::try_from(options.frame_cache.0).unwrap_or(0))),
-            protected: AtomicBool::new(false),
-            protecting: AsyncMutex::new(()),
+            protected: RwLock::new(false),
             locks: Store::locks(),
             piece_frames: (superblock.segment as usize / (8 * FRAME)).clamp(1, 16),
             identity: Mutex::new(identity.clone()),
@@ -203,13 +198,14 @@ impl Archive {
         archive.store.load_free_slots()?;
         archive.store.finish_left_disposals().await?;
         if retained {
-            archive.store.ensure_protected().await?;
+            drop(archive.store.ensure_protected().await?);
         }
         let event = Event::new(&Caller::system("store"), Action::OpenStore)
             .detail(if clean { "closed in order before" } else { "not closed in order before" }.into());
         let transaction = Transaction::new().put(SETTINGS, IDENTITY, encode(&identity)).with_reserve();
         archive.store.record(transaction, event).await?;
         archive.store.alarm_clock().await?;
+        archive.store.note_identity().await?;
         Ok(archive)
     }
 

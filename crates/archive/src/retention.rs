@@ -10,7 +10,7 @@ use crate::audit::{Action, Event};
 use crate::bucket::{Protection, check_key};
 use crate::buckets::Bucket;
 use crate::error::{ArchiveError, Result};
-use crate::install::places;
+use crate::install::{Committing, places};
 use crate::lookup::{self, Found};
 use crate::principal::{Access, Caller, Role};
 use crate::record::content::{Content, Extent};
@@ -260,7 +260,7 @@ impl Archive {
         bucket: &str,
         key: &str,
         version: Option<VersionId>,
-    ) -> Result<(Arc<Bucket>, futures_util::lock::MutexGuard<'_, ()>, Found)> {
+    ) -> Result<(Arc<Bucket>, crate::store::KeyLock, Found)> {
         check_key(key)?;
         let bucket = self.store.authorized(caller, access, bucket, key)?;
         self.store.writable()?;
@@ -274,30 +274,32 @@ impl Archive {
 impl Store {
     /// Changes a stored version's row: notes the new row, then commits it with its event, if it still stands as found.
     pub async fn change_version(
-        &self,
+        self: &Arc<Store>,
         bucket: &Bucket,
         key: &str,
         found: &Found,
         event: Event,
         change: impl FnOnce(&mut VersionRow),
     ) -> Result<()> {
+        let writing = self.segments.begin();
         let mut row = found.row.clone();
         change(&mut row);
         let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
         let layout = if row.content == Content::Parts { Some(self.layout(row.object)?) } else { None };
         let note = VersionNote { at: at.clone(), row: row.clone(), layout };
         row.note = self.note(Kind::Version, Some(bucket), row.object, &note).await?;
-        if row.retention.is_some() || row.hold {
-            self.ensure_protected().await?;
-        }
+        let _protected = if row.retention.is_some() || row.hold { Some(self.ensure_protected().await?) } else { None };
         let transaction = Transaction::new().with_reserve().equals(VERSIONS, at.record_key(), found.raw.clone()).put(
             VERSIONS,
             at.record_key(),
             encode(&row),
         );
         let transaction = self.reindex(transaction, &at, &found.row, &row);
+        let committing = Committing::new(self, &writing);
         // The commit is the flush behind the acknowledgement; the note was durable before it.
-        self.record(transaction, event).await?;
+        let answer = self.record(transaction, event).await;
+        committing.done();
+        answer?;
         let extents = inline(&row);
         places(&row.note, extents).into_iter().for_each(|place| self.segments.add_live(place));
         places(&found.row.note, extents).into_iter().for_each(|place| self.segments.drop_live(place));

@@ -3,15 +3,14 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::lock::Mutex as AsyncMutex;
-use stele_catalog::{Catalog, Snapshot, Transaction};
+use stele_catalog::{Catalog, Direction, KeyRange, Snapshot, Transaction};
 use stele_ground::Bytes as Size;
 use stele_media::Handle;
-use tokio::sync::Semaphore;
+use tokio::sync::{RwLock, RwLockReadGuard, Semaphore};
 use zeroize::Zeroizing;
 
 use crate::access_keys::KnownKey;
@@ -25,7 +24,8 @@ use crate::numbers::Numbers;
 use crate::principal::{Caller, Role};
 use crate::record;
 use crate::record::content::Place;
-use crate::record::settings::IdentityRow;
+use crate::record::settings::{CLOCK, IdentityRow};
+use crate::record::{HOLDS, RETAINED};
 use crate::seal::{Secret, derive, seal_note};
 use crate::space::appender::{Appender, Record};
 use crate::space::header::{Kind, RecordHeader};
@@ -161,6 +161,8 @@ pub struct Archive {
 /// Keys whose versions change at once are serialised by this many locks.
 const LOCKS: usize = 1024;
 
+pub(crate) type KeyLock = futures_util::lock::OwnedMutexGuard<()>;
+
 pub(crate) struct Store {
     pub catalog: Arc<dyn Catalog>,
     pub volume: Handle,
@@ -183,9 +185,8 @@ pub(crate) struct Store {
     /// By stream and frame.
     pub frames: Mutex<Cache<(u64, u32), Bytes>>,
     /// The guard knows that something is retained.
-    pub protected: AtomicBool,
-    pub protecting: AsyncMutex<()>,
-    pub locks: Vec<AsyncMutex<()>>,
+    pub protected: RwLock<bool>,
+    pub locks: Vec<Arc<AsyncMutex<()>>>,
     /// Frames in a full piece.
     pub piece_frames: usize,
     pub identity: Mutex<IdentityRow>,
@@ -194,8 +195,8 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub fn locks() -> Vec<AsyncMutex<()>> {
-        (0..LOCKS).map(|_| AsyncMutex::new(())).collect()
+    pub fn locks() -> Vec<Arc<AsyncMutex<()>>> {
+        (0..LOCKS).map(|_| Arc::default()).collect()
     }
 
     /// Refuses where the store was opened for reading only.
@@ -232,28 +233,62 @@ impl Store {
     }
 
     /// Serialises changes to the versions of a key. Held from judging until the commit is acknowledged.
-    pub async fn lock(&self, bucket: u32, key: &str) -> futures_util::lock::MutexGuard<'_, ()> {
+    pub async fn lock(&self, bucket: u32, key: &str) -> KeyLock {
         let hash = key.bytes().fold(0xCBF2_9CE4_8422_2325 ^ u64::from(bucket), |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
         });
-        self.locks[(hash >> 20) as usize % LOCKS].lock().await
+        Arc::clone(&self.locks[(hash >> 20) as usize % LOCKS]).lock_owned().await
     }
 
-    /// Tells the guard, once, before anything retained is committed.
-    pub async fn ensure_protected(&self) -> Result<()> {
-        if self.protected.load(Ordering::Acquire) {
-            return Ok(());
+    /// Has the guard told, once, before anything retained is committed. What comes back is held until the commit has
+    /// answered, so that the protection is not lifted in between.
+    pub async fn ensure_protected(&self) -> Result<RwLockReadGuard<'_, bool>> {
+        loop {
+            let protected = self.protected.read().await;
+            if *protected {
+                return Ok(protected);
+            }
+            drop(protected);
+            let mut protected = self.protected.write().await;
+            if !*protected {
+                self.guard.protect(true).await.map_err(|error| {
+                    ArchiveError::Stopped(format!(
+                        "the volumes could not be marked as retained: {error}; nothing was stored"
+                    ))
+                })?;
+                *protected = true;
+            }
         }
-        let _protecting = self.protecting.lock().await;
-        if !self.protected.load(Ordering::Acquire) {
-            self.guard.protect(true).await.map_err(|error| {
-                ArchiveError::Stopped(format!(
-                    "the volumes could not be marked as retained: {error}; nothing was stored"
-                ))
-            })?;
-            self.protected.store(true, Ordering::Release);
+    }
+
+    /// Lifts the protection if nothing is retained or held any more.
+    pub async fn unprotect_if_free(&self) -> Result<bool> {
+        let mut protected = self.protected.write().await;
+        if !*protected {
+            return Ok(false);
         }
-        Ok(())
+        let retained = || -> Result<bool> {
+            let now = self.compliance_now();
+            let snapshot = self.snapshot()?;
+            let later = KeyRange::all().from(record::keys::numbers(now.0.saturating_add(1), 0));
+            let retained = !snapshot.range(RETAINED, &later, 1, Direction::Forward)?.is_empty();
+            Ok(retained || !snapshot.range(HOLDS, &KeyRange::all(), 1, Direction::Forward)?.is_empty())
+        };
+        if retained()? {
+            return Ok(false);
+        }
+        // A commit may be under way whose request went away: once this one has taken effect, so has that.
+        let clock = locked(&self.clock).row();
+        let barrier = Transaction::new().with_reserve().put(record::SETTINGS, CLOCK, record::encode(&clock));
+        self.catalog.commit(barrier).await?;
+        if retained()? {
+            return Ok(false);
+        }
+        self.guard.protect(false).await.map_err(|error| {
+            ArchiveError::Stopped(format!("the volumes could not be marked as free of retention: {error}"))
+        })?;
+        *protected = false;
+        Ok(true)
     }
 
     /// The key that seals notes which belong to no bucket.

@@ -38,6 +38,16 @@ pub(crate) struct ReservedRow {
     pub below: u64,
 }
 
+/// What a segment keeps of the store itself.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct IdentityNote {
+    #[n(0)]
+    pub identity: IdentityRow,
+    /// As of writing: a rebuilt clock shows no less.
+    #[n(1)]
+    pub clock: ClockRow,
+}
+
 /// The compliance clock.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct ClockRow {

@@ -368,10 +368,7 @@ impl Appender {
     fn seal_filled(&self, mut transaction: Transaction) -> Transaction {
         let filled = std::mem::take(&mut self.state().filled);
         for (number, incarnation, used, records) in filled {
-            self.segments.change(number, |row| {
-                row.usage = SegmentUse::Sealed;
-                row.used = used;
-            });
+            self.segments.seal(number, used);
             if let Some(row) = self.segments.row(number) {
                 transaction = transaction.put(SEGMENTS, keys::short(number), encode(&row));
             }

@@ -32,14 +32,16 @@ pub(crate) enum Kind {
     AccessKey = 6,
     /// The note of a tombstone.
     Tombstone = 7,
-    /// The note of the store's identity.
+    /// The note of the store's identity and clock.
     Identity = 8,
+    /// A run of audit records.
+    Audit = 9,
 }
 
 impl Kind {
     fn parse(byte: u8) -> Option<Kind> {
         use Kind::*;
-        [Piece, Whole, Version, Part, Bucket, AccessKey, Tombstone, Identity]
+        [Piece, Whole, Version, Part, Bucket, AccessKey, Tombstone, Identity, Audit]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }
@@ -190,6 +192,11 @@ impl SegmentFooter {
         let check = crc32c(&bytes[..24]);
         bytes[24..28].copy_from_slice(&check.to_le_bytes());
         bytes
+    }
+
+    /// Whether a footer, of whatever incarnation, begins here.
+    pub fn begins(bytes: &[u8]) -> bool {
+        bytes.starts_with(&FOOTER_MAGIC)
     }
 
     pub fn decode(bytes: &[u8], incarnation: u64) -> Option<SegmentFooter> {

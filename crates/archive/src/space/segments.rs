@@ -1,8 +1,9 @@
 //! Which segments are in use and for what, how much of each is still needed, and which readers must be waited for
 //! before one is used again.
 //!
-//! Readers register in an epoch. A segment emptied by reclamation is freed only when every reader that began
-//! before has gone: until then it stays as it is.
+//! Readers and writers register in an epoch. A sealed segment is reclaimed only when every writer that began before
+//! it was sealed has committed or gone, since what it wrote there is not in the catalog yet; and it is freed only
+//! when every reader that began before it was emptied has gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,13 +31,16 @@ struct State {
     taken: BTreeSet<u32>,
     epoch: u64,
     readers: BTreeMap<u64, u64>,
+    /// Segments sealed in this session, and the epoch then: whoever began to write before may still commit what lies
+    /// in them.
+    sealed: BTreeMap<u32, u64>,
     /// Emptied segments, and the epoch that must be over before they are freed.
     retired: BTreeMap<u32, u64>,
     /// Where the search for a free segment goes on: use is spread, so that none wears first.
     next: u32,
 }
 
-/// A reader's registration.
+/// A reader's or writer's registration.
 pub(crate) struct Reading {
     segments: Arc<Segments>,
     epoch: u64,
@@ -110,6 +114,18 @@ impl Segments {
         }
     }
 
+    /// Nothing more is appended to the segment.
+    pub fn seal(&self, segment: u32, used: u32) {
+        self.change(segment, |row| {
+            row.usage = SegmentUse::Sealed;
+            row.used = used;
+        });
+        let mut state = self.state();
+        let epoch = state.epoch;
+        state.sealed.insert(segment, epoch);
+        state.epoch += 1;
+    }
+
     pub fn add_live(&self, place: Place) {
         self.change(place.segment, |row| row.live += i64::from(place.length));
     }
@@ -129,14 +145,19 @@ impl Segments {
         self.state().dirty.len()
     }
 
-    /// The sealed segment with the least share still needed, if that is at most `percent`; retired ones apart.
-    pub fn poorest(&self, percent: u32) -> Option<u32> {
+    /// The sealed segment with the least share still needed, if that is at most `percent`; retired ones and those in
+    /// `except` apart.
+    pub fn poorest(&self, percent: u32, except: &BTreeSet<u32>) -> Option<u32> {
         let state = self.state();
+        let oldest = state.readers.keys().next().copied().unwrap_or(u64::MAX);
         let share = |row: &SegmentRow| row.live.max(0) as u64 * 100 / u64::from(self.size);
         state
             .rows
             .iter()
-            .filter(|(number, row)| row.usage == SegmentUse::Sealed && !state.retired.contains_key(number))
+            .filter(|(number, _)| state.sealed.get(number).is_none_or(|epoch| *epoch < oldest))
+            .filter(|(number, row)| {
+                row.usage == SegmentUse::Sealed && !state.retired.contains_key(number) && !except.contains(number)
+            })
             .map(|(number, row)| (share(row), *number))
             .min()
             .filter(|(share, _)| *share <= u64::from(percent))
@@ -164,9 +185,15 @@ impl Segments {
         state.retired.remove(&segment);
         state.rows.remove(&segment);
         state.dirty.remove(&segment);
+        state.sealed.remove(&segment);
     }
 
-    /// To be called before looking up where something lies.
+    /// As `reading`, shared.
+    pub fn begin(self: &Arc<Segments>) -> Arc<Reading> {
+        Arc::new(self.reading())
+    }
+
+    /// To be called before looking up where something lies, or before writing what is to be committed.
     pub fn reading(self: &Arc<Segments>) -> Reading {
         let mut state = self.state();
         let epoch = state.epoch;

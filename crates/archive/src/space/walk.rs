@@ -3,7 +3,7 @@
 use stele_media::{Buffer, Handle};
 
 use crate::error::Result;
-use crate::space::header::{RECORD_HEADER, RecordHeader};
+use crate::space::header::{RECORD_HEADER, RecordHeader, SegmentFooter};
 use crate::space::{BLOCK, align_up};
 
 /// Bytes read at once.
@@ -19,11 +19,13 @@ pub(crate) struct Walk {
     window: Option<(u32, Buffer)>,
     /// Blocks that could not be read, from the segment's start.
     pub unreadable: Vec<u32>,
+    /// Something lies where a record could begin and is none: the rest of a write that a power cut tore, or damage.
+    pub doubtful: bool,
 }
 
 impl Walk {
     pub fn new(volume: Handle, start: u64, size: u32, incarnation: u64) -> Walk {
-        Walk { volume, start, size, incarnation, at: BLOCK, window: None, unreadable: Vec::new() }
+        Walk { volume, start, size, incarnation, at: BLOCK, window: None, unreadable: Vec::new(), doubtful: false }
     }
 
     /// The next record's place from the segment's start, and its header. Where none begins, looks at the next block:
@@ -31,17 +33,20 @@ impl Walk {
     pub async fn next(&mut self) -> Result<Option<(u32, RecordHeader)>> {
         while self.at + RECORD_HEADER <= self.size {
             let at = self.at;
-            let incarnation = self.incarnation;
+            let (incarnation, size) = (self.incarnation, self.size);
             let Some(bytes) = self.bytes(at, RECORD_HEADER).await? else {
                 self.at = align_up(at + 1, BLOCK);
                 continue;
             };
             match RecordHeader::decode(bytes, incarnation) {
-                Some(header) if at + header.length() <= self.size => {
+                Some(header) if at + header.length() <= size => {
                     self.at = at + header.length();
                     return Ok(Some((at, header)));
                 }
-                _ => self.at = align_up(at + 1, BLOCK),
+                _ => {
+                    self.doubtful |= bytes.iter().any(|byte| *byte != 0) && !SegmentFooter::begins(bytes);
+                    self.at = align_up(at + 1, BLOCK);
+                }
             }
         }
         Ok(None)

@@ -40,10 +40,10 @@ fn the_poorest_sealed_segment_is_found() {
         (4, row(SegmentUse::Keys(1), 0)),
     ]);
     let segments = Segments::new(size as u32, 6, rows);
-    assert_eq!(segments.poorest(30), Some(3));
-    assert_eq!(segments.poorest(20), None);
+    assert_eq!(segments.poorest(30, &BTreeSet::new()), Some(3));
+    assert_eq!(segments.poorest(20, &BTreeSet::new()), None);
     segments.drop_live(Place { segment: 1, at: 0, length: size as u32 / 2 });
-    assert_eq!(segments.poorest(20), Some(1));
+    assert_eq!(segments.poorest(20, &BTreeSet::new()), Some(1));
     assert_eq!(segments.take_dirty().len(), 1);
     assert_eq!(segments.dirty(), 0);
 }
