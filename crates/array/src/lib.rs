@@ -43,6 +43,8 @@ mod volumes;
 mod write;
 #[cfg(test)]
 mod yard;
+#[cfg(test)]
+mod testing;
 
 pub use admin::{
     Alarm, AlarmKind, Command, CreateOptions, DigestUnit, DriveHealth, DriveStatus, OpenOptions, PoolStatus, Progress,

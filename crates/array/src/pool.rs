@@ -246,3 +246,6 @@ impl Pool {
         &self.state
     }
 }
+
+#[cfg(test)]
+mod tests;

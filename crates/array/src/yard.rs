@@ -113,6 +113,56 @@ impl Yard {
         }
     }
 
+    /// Runs a pool until `enough`, until it has nothing to do for a minute, or the power goes. What it answers to hosts
+    /// and operators is appended to `answers`.
+    pub fn run_pool(
+        &mut self,
+        pool: &mut crate::Pool,
+        answers: &mut Vec<Action>,
+        mut enough: impl FnMut(&[Action], &crate::Pool) -> bool,
+    ) -> End {
+        let mut actions = Vec::new();
+        let quiet = self.now + Duration::from_secs(60);
+        loop {
+            pool.run(self.now);
+            pool.actions(&mut actions);
+            for action in actions.drain(..) {
+                match action {
+                    Action::Drive { drive, request } => {
+                        let covered = self.drives[drive].unflushed.len();
+                        self.queue.push((drive, request, covered));
+                    }
+                    answer => answers.push(answer),
+                }
+            }
+            if enough(answers, pool) {
+                return End::Idle;
+            }
+            if self.queue.is_empty() {
+                match pool.next_wake() {
+                    Some(at) if at <= quiet => {
+                        self.now = self.now.max(at);
+                        continue;
+                    }
+                    _ => return End::Idle,
+                }
+            }
+            if self.cut_at.is_some_and(|cut| self.operations >= cut) {
+                return End::PowerCut;
+            }
+            self.operations += 1;
+            self.now = self.now + Duration(1_000);
+            let next = self.dice.below(self.queue.len() as u64) as usize;
+            let (drive, request, covered) = self.queue.swap_remove(next);
+            let completion = self.drives[drive].execute(request, covered, self.size);
+            pool.event(crate::Event::Completed { drive, completion });
+        }
+    }
+
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
     /// Runs one future to its end on fresh or given tasks; none when the power went first.
     pub fn finish<T: 'static>(
         &mut self,

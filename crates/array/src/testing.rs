@@ -1,0 +1,226 @@
+//! A bed for tests of whole pools: a yard of drives, a pool on them, and verbs that wait for the answer.
+
+use stele_codes::Code;
+use stele_ground::{Bytes, DriveId, PoolId, VolumeId};
+use stele_media::{Buffer, MediaError, Op, Priority, Request};
+
+use crate::pool::Action;
+use crate::yard::{End, Yard};
+use crate::{
+    Alarm, ArrayError, Attached, Command, CreateOptions, DigestUnit, Event, OpenOptions, Pool, PoolStatus, Reply, State,
+    VolumeSpec, VolumeStatus, WriteMode,
+};
+
+pub struct Bed {
+    pub yard: Yard,
+    pub pool: Pool,
+    pub options: OpenOptions,
+    pub alarms: Vec<Alarm>,
+    enclosures: u32,
+    next: u64,
+}
+
+/// Why an answer did not come.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    PowerCut,
+    Media(MediaError),
+    Array(ArrayError),
+    Silence,
+}
+
+pub fn spec(name: &str, code: &str, size: u64) -> VolumeSpec {
+    VolumeSpec {
+        name: name.into(),
+        code: code.parse::<Code>().expect("a code"),
+        size: Bytes(size),
+        strip: Bytes(16 << 10),
+        block: Bytes(4096),
+        digest: DigestUnit::Block,
+        mode: WriteMode::WriteBack,
+        fully_allocated: false,
+        owner: None,
+    }
+}
+
+fn identities(count: usize) -> Vec<DriveId> {
+    (0..count).map(|at| DriveId([at as u8 + 1; 16])).collect()
+}
+
+impl Bed {
+    /// A new pool, ready.
+    pub fn new(drives: usize, enclosures: u32, seed: u64) -> Bed {
+        let options = OpenOptions { seed, ..OpenOptions::default() };
+        let mut bed = Bed::blank(drives, enclosures, seed, options);
+        assert_eq!(bed.settle(), Ok(()), "{:?}", bed.pool.state());
+        bed
+    }
+
+    /// A new pool whose creation has only begun.
+    pub fn blank(drives: usize, enclosures: u32, seed: u64, options: OpenOptions) -> Bed {
+        let yard = Yard::new(drives, Bytes(64 << 20), seed);
+        let attached = attached(&yard, enclosures);
+        let create = CreateOptions {
+            pool: PoolId([7; 16]),
+            name: "bed".into(),
+            drives: identities(drives),
+            seed,
+            log: Some(Bytes(8 << 20)),
+            spare_drives: None,
+            created: 1_700_000_000,
+        };
+        let pool = Pool::create(create, options.clone(), attached, yard.now());
+        Bed { yard, pool, options, alarms: Vec::new(), enclosures, next: 0 }
+    }
+
+    /// Runs until the pool is ready, failed or closed.
+    pub fn settle(&mut self) -> Result<(), Trouble> {
+        let mut answers = Vec::new();
+        let end = self.yard.run_pool(&mut self.pool, &mut answers, |_, pool| *pool.state() != State::Starting);
+        self.note(answers);
+        match (end, self.pool.state()) {
+            (_, State::Ready { .. } | State::Closed) => Ok(()),
+            (End::PowerCut, _) => Err(Trouble::PowerCut),
+            (_, State::Failed(error)) => Err(Trouble::Array(error.clone())),
+            (_, State::Starting) => Err(Trouble::Silence),
+        }
+    }
+
+    /// The power goes, and comes back: the pool is opened again.
+    pub fn crash(&mut self) -> Result<(), Trouble> {
+        self.yard.cut();
+        self.open()
+    }
+
+    pub fn open(&mut self) -> Result<(), Trouble> {
+        self.pool = Pool::open(self.options.clone(), attached(&self.yard, self.enclosures), self.yard.now());
+        self.settle()
+    }
+
+    fn note(&mut self, answers: Vec<Action>) -> Vec<Action> {
+        let mut rest = Vec::new();
+        for answer in answers {
+            match answer {
+                Action::Alarm(alarm) => self.alarms.push(alarm),
+                other => rest.push(other),
+            }
+        }
+        rest
+    }
+
+    /// Several operations at once; answers in the order given. The power may go before all have answered.
+    pub fn submit_all(&mut self, volume: VolumeId, ops: Vec<Op>) -> (End, Vec<Option<(Op, Result<(), MediaError>)>>) {
+        let first = self.next;
+        let count = ops.len();
+        for op in ops {
+            let request = Request { tag: self.next, op, priority: Priority::Host, deadline: None };
+            self.next += 1;
+            self.pool.event(Event::Submit { volume, request });
+        }
+        let mut answers = Vec::new();
+        let finished = |answers: &[Action], _: &Pool| {
+            answers.iter().filter(|answer| matches!(answer, Action::Finished { .. })).count() == count
+        };
+        let end = self.yard.run_pool(&mut self.pool, &mut answers, finished);
+        let mut results: Vec<Option<(Op, Result<(), MediaError>)>> = (0..count).map(|_| None).collect();
+        for answer in self.note(answers) {
+            if let Action::Finished { completion, .. } = answer
+                && completion.tag >= first
+            {
+                results[(completion.tag - first) as usize] = Some((completion.op, completion.result));
+            }
+        }
+        (end, results)
+    }
+
+    fn submit(&mut self, volume: VolumeId, op: Op) -> Result<Op, Trouble> {
+        let (end, mut results) = self.submit_all(volume, vec![op]);
+        match (results.pop().flatten(), end) {
+            (Some((op, Ok(()))), _) => Ok(op),
+            (Some((_, Err(error))), _) => Err(Trouble::Media(error)),
+            (None, End::PowerCut) => Err(Trouble::PowerCut),
+            (None, End::Idle) => Err(Trouble::Silence),
+        }
+    }
+
+    pub fn write(&mut self, volume: VolumeId, at: u64, data: &[u8]) -> Result<(), Trouble> {
+        let data = vec![Buffer::copy_of(data).freeze()];
+        self.submit(volume, Op::Write { at, data, fua: false }).map(drop)
+    }
+
+    pub fn read(&mut self, volume: VolumeId, at: u64, length: usize) -> Result<Vec<u8>, Trouble> {
+        match self.submit(volume, Op::Read { at, buffer: Buffer::zeroed(length) })? {
+            Op::Read { buffer, .. } => Ok(buffer.to_vec()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn discard(&mut self, volume: VolumeId, at: u64, length: u64) -> Result<(), Trouble> {
+        self.submit(volume, Op::Discard { at, length }).map(drop)
+    }
+
+    pub fn command(&mut self, command: Command) -> Result<Reply, Trouble> {
+        self.pool.event(Event::Command { id: self.next, command });
+        self.next += 1;
+        let mut answers = Vec::new();
+        let replied =
+            |answers: &[Action], _: &Pool| answers.iter().any(|answer| matches!(answer, Action::Reply { .. }));
+        let end = self.yard.run_pool(&mut self.pool, &mut answers, replied);
+        for answer in self.note(answers) {
+            if let Action::Reply { reply, .. } = answer {
+                return reply.map_err(Trouble::Array);
+            }
+        }
+        Err(if end == End::PowerCut { Trouble::PowerCut } else { Trouble::Silence })
+    }
+
+    pub fn create_volume(&mut self, spec: VolumeSpec) -> VolumeStatus {
+        match self.command(Command::CreateVolume(spec)) {
+            Ok(Reply::Volume(volume)) => volume,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn status(&mut self) -> PoolStatus {
+        match self.command(Command::Status) {
+            Ok(Reply::Status(status)) => *status,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Lets the pool do what it wants to do on its own.
+    pub fn idle(&mut self) {
+        let mut answers = Vec::new();
+        self.yard.run_pool(&mut self.pool, &mut answers, |_, _| false);
+        self.note(answers);
+    }
+
+    /// Takes drives away.
+    pub fn pull(&mut self, drives: &[usize]) {
+        for drive in drives {
+            self.yard.drives[*drive].gone = true;
+            self.pool.event(Event::Detach { drive: *drive });
+        }
+    }
+
+    /// Verifies everything, twice; answers damage found and repaired by the last pass.
+    pub fn scrub(&mut self) -> (u64, u64) {
+        let before = self.status().scrubs_finished;
+        self.command(Command::StartScrub).expect("a scrub begins");
+        self.idle();
+        let status = self.status();
+        assert_eq!(status.scrubs_finished, before + 1, "the scrub finished");
+        (status.scrub_damage_found, status.scrub_damage_repaired)
+    }
+}
+
+fn attached(yard: &Yard, enclosures: u32) -> Vec<Attached> {
+    yard.attached(|at| at as u32 % enclosures)
+}
+
+/// Bytes that tell where they belong.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    stele_ground::Dice::new(seed).fill(&mut bytes);
+    bytes
+}
