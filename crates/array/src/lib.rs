@@ -39,12 +39,12 @@ mod stripe;
 pub mod sync;
 pub mod table;
 pub mod task;
+#[cfg(test)]
+mod testing;
 mod volumes;
 mod write;
 #[cfg(test)]
 mod yard;
-#[cfg(test)]
-mod testing;
 
 pub use admin::{
     Alarm, AlarmKind, Command, CreateOptions, DigestUnit, DriveHealth, DriveStatus, OpenOptions, PoolStatus, Progress,

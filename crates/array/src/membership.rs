@@ -171,8 +171,11 @@ impl Serving {
     /// A drive was attached while the pool is open.
     pub fn attach(self: &Rc<Self>, index: usize, attached: Attached) {
         let serving = Rc::clone(self);
+        self.arrivals.borrow_mut().push((index, attached.clone()));
         self.engine.io.spawn(async move {
-            if let Err(note) = serving.receive(index, &attached).await {
+            if let Err(note) = serving.receive(index, &attached).await
+                && serving.engine.drives.labels.number(index).is_none()
+            {
                 serving.engine.alarm(
                     AlarmKind::DriveRejected,
                     Severity::Warning,
@@ -188,7 +191,6 @@ impl Serving {
                     enclosure: attached.enclosure,
                 });
             }
-            serving.arrivals.borrow_mut().push((index, attached));
         });
     }
 

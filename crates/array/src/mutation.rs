@@ -45,6 +45,8 @@ pub enum Mutation {
     RedoImages,
     /// Redo images are put onto whatever lives in the slot now.
     RedoGeneration,
+    /// Replay redoes also what is recorded as done, so that slot and generation alone protect what came after.
+    RedoDone,
     /// A destage is recorded as done without a flush of its strips.
     StripFlush,
 }

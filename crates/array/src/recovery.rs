@@ -385,7 +385,7 @@ impl Replay {
             Record::Destaged { volume, stripe, covers } => {
                 let key = StripeKey { volume: *volume, stripe: *stripe };
                 self.forget_versions(engine, key, *covers);
-                if let Some(pending) = self.redo.get_mut(&key) {
+                if let Some(pending) = self.redo.get_mut(&key).filter(|_| !engine.io.lacks(Mutation::RedoDone)) {
                     pending.retain(|pending| pending.covers > *covers);
                 }
             }

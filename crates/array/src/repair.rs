@@ -91,7 +91,11 @@ impl Engine {
             ..Healed::default()
         };
         for (strip, _) in &columns.repair {
-            self.drives.note_digest_error(of.places[*strip].cell.drive);
+            let drive = of.places[*strip].cell.drive;
+            // What a drive missed while it was away is not its fault.
+            if self.drives.is_sound(drive) {
+                self.drives.note_digest_error(drive);
+            }
         }
         self.check_parity(&of, &columns);
         // Units on drives that answer, and are lost: damage beyond the code. On absent drives they may come back.

@@ -4,11 +4,12 @@ use stele_codes::Code;
 use stele_ground::{Bytes, DriveId, PoolId, VolumeId};
 use stele_media::{Buffer, MediaError, Op, Priority, Request};
 
+use crate::mutation::Mutations;
 use crate::pool::Action;
-use crate::yard::{End, Yard};
+use crate::yard::{End, Yard, YardDrive};
 use crate::{
-    Alarm, ArrayError, Attached, Command, CreateOptions, DigestUnit, Event, OpenOptions, Pool, PoolStatus, Reply, State,
-    VolumeSpec, VolumeStatus, WriteMode,
+    Alarm, ArrayError, Attached, Command, CreateOptions, DigestUnit, Event, OpenOptions, Pool, PoolStatus, Reply,
+    State, VolumeSpec, VolumeStatus, WriteMode,
 };
 
 pub struct Bed {
@@ -16,6 +17,7 @@ pub struct Bed {
     pub pool: Pool,
     pub options: OpenOptions,
     pub alarms: Vec<Alarm>,
+    pub mutations: Mutations,
     enclosures: u32,
     next: u64,
 }
@@ -70,7 +72,7 @@ impl Bed {
             created: 1_700_000_000,
         };
         let pool = Pool::create(create, options.clone(), attached, yard.now());
-        Bed { yard, pool, options, alarms: Vec::new(), enclosures, next: 0 }
+        Bed { yard, pool, options, alarms: Vec::new(), mutations: Mutations::default(), enclosures, next: 0 }
     }
 
     /// Runs until the pool is ready, failed or closed.
@@ -94,6 +96,7 @@ impl Bed {
 
     pub fn open(&mut self) -> Result<(), Trouble> {
         self.pool = Pool::open(self.options.clone(), attached(&self.yard, self.enclosures), self.yard.now());
+        self.pool.set_mutations(self.mutations);
         self.settle()
     }
 
@@ -203,7 +206,34 @@ impl Bed {
         }
     }
 
-    /// Verifies everything, twice; answers damage found and repaired by the last pass.
+    /// Attaches a drive that was pulled, as it is, under a new index.
+    pub fn give_back(&mut self, drive: usize) -> usize {
+        let mut returned = std::mem::take(&mut self.yard.drives[drive]);
+        self.yard.drives[drive].gone = true;
+        returned.gone = false;
+        self.yard.drives.push(returned);
+        self.attach_last()
+    }
+
+    /// Attaches a blank drive.
+    pub fn add_blank(&mut self) -> usize {
+        self.yard.drives.push(YardDrive::default());
+        self.attach_last()
+    }
+
+    fn attach_last(&mut self) -> usize {
+        let index = self.yard.drives.len() - 1;
+        let attached = attached(&self.yard, self.enclosures).pop().expect("a drive");
+        self.pool.event(Event::Attach(attached));
+        let mut answers = Vec::new();
+        let until = self.yard.now() + stele_ground::Duration::from_millis(5);
+        let yard = &mut self.yard;
+        yard.run_pool(&mut self.pool, &mut answers, |_, pool| pool.next_wake().is_none_or(|at| at > until));
+        self.note(answers);
+        index
+    }
+
+    /// Verifies everything; answers damage found and repaired by the last pass.
     pub fn scrub(&mut self) -> (u64, u64) {
         let before = self.status().scrubs_finished;
         self.command(Command::StartScrub).expect("a scrub begins");
