@@ -22,6 +22,7 @@
 //! counts) and the spread of ours, (max - min) / median. Figures that fall out of the same work (CPU, memory) are reported
 //! with [`Bench::figure`]. [`process::Usage`] reads a process's CPU time and peak memory. `rate` times a closure.
 
+mod array;
 mod codes;
 mod harness;
 mod process;
@@ -35,7 +36,10 @@ use harness::{Bench, Options};
 type Run = fn(&mut Bench) -> Result<(), String>;
 
 /// Name, what it measures, how.
-const BENCHES: &[(&str, &str, Run)] = &[("codes", "parity, reconstruction and digests beside ISA-L", codes::run)];
+const BENCHES: &[(&str, &str, Run)] = &[
+    ("array", "the pool on memory drives: streams and small blocks", array::run),
+    ("codes", "parity, reconstruction and digests beside ISA-L", codes::run),
+];
 
 /// Measures Stele beside its peers and limits.
 #[derive(Parser)]

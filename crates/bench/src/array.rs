@@ -1,0 +1,301 @@
+//! The array in process on memory drives, one thread: what the pool itself costs, with no device behind it.
+//!
+//! The limit for sequential writes is what cannot be left out: copying the stripe to its drives (the memory drive's own
+//! copy), coding it, and taking its digests, measured alone in the same run.
+
+use std::time::Instant as WallInstant;
+
+use stele_array::{
+    Action, Attached, Command, CreateOptions, DigestUnit, Event, OpenOptions, Pool, PoolStatus, Reply, State,
+    VolumeSpec, WriteMode,
+};
+use stele_codes::{Code, Coder};
+use stele_ground::{Bytes, Dice, DriveId, Instant, PoolId, VolumeId, digest};
+use stele_media::{Buffer, Completion, Drive, MemoryDrive, Op, Priority, Request, Shared};
+
+use crate::harness::{Bench, Unit};
+use crate::process::Usage;
+
+const MIB: u64 = 1 << 20;
+
+/// A pool and its drives, driven by this thread.
+struct Rig {
+    pool: Pool,
+    drives: Vec<MemoryDrive>,
+    begin: WallInstant,
+    next: u64,
+    actions: Vec<Action>,
+    finished: Vec<Completion>,
+}
+
+impl Rig {
+    fn new(drives: usize, size: u64, options: OpenOptions) -> Result<Rig, String> {
+        let mut all: Vec<MemoryDrive> = (0..drives).map(|_| MemoryDrive::new(Bytes(size))).collect();
+        all.iter_mut().for_each(MemoryDrive::preallocate);
+        let attached = all.iter().enumerate().map(|(at, drive)| Attached {
+            geometry: drive.geometry(),
+            name: format!("memory/{at}"),
+            enclosure: at as u32,
+        });
+        let create = CreateOptions {
+            pool: PoolId([1; 16]),
+            name: "bench".into(),
+            drives: (0..drives).map(|at| DriveId([at as u8 + 1; 16])).collect(),
+            seed: 1,
+            log: Some(Bytes(64 * MIB)),
+            spare_drives: Some(0),
+            created: 0,
+        };
+        let pool = Pool::create(create, options, attached.collect(), Instant(1));
+        let mut rig =
+            Rig { pool, drives: all, begin: WallInstant::now(), next: 0, actions: Vec::new(), finished: Vec::new() };
+        while *rig.pool.state() == State::Starting {
+            rig.turn(&mut Vec::new());
+        }
+        match rig.pool.state() {
+            State::Ready { .. } => Ok(rig),
+            other => Err(format!("the pool did not open: {other:?}")),
+        }
+    }
+
+    /// One round of the event loop; what the pool answers goes to `answers`.
+    fn turn(&mut self, answers: &mut Vec<Action>) {
+        self.pool.run(Instant(self.begin.elapsed().as_nanos() as u64 + 1));
+        self.pool.actions(&mut self.actions);
+        for action in self.actions.drain(..) {
+            match action {
+                Action::Drive { drive, request } => self.drives[drive].submit(request),
+                answer => answers.push(answer),
+            }
+        }
+        for (drive, device) in self.drives.iter_mut().enumerate() {
+            device.reap(Instant(0), &mut self.finished);
+            for completion in self.finished.drain(..) {
+                self.pool.event(Event::Completed { drive, completion });
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) -> Result<Reply, String> {
+        self.pool.event(Event::Command { id: 0, command });
+        let mut answers = Vec::new();
+        loop {
+            self.turn(&mut answers);
+            for answer in answers.drain(..) {
+                if let Action::Reply { reply, .. } = answer {
+                    return reply.map_err(|error| error.to_string());
+                }
+            }
+        }
+    }
+
+    fn volume(&mut self, name: &str, code: &str, size: u64) -> Result<VolumeId, String> {
+        let spec = VolumeSpec {
+            name: name.into(),
+            code: code.parse().map_err(|error| format!("{error}"))?,
+            size: Bytes(size),
+            strip: Bytes(64 << 10),
+            block: Bytes(4096),
+            digest: DigestUnit::Block,
+            mode: WriteMode::WriteBack,
+            fully_allocated: false,
+            owner: None,
+        };
+        match self.command(Command::CreateVolume(spec))? {
+            Reply::Volume(volume) => Ok(volume.id),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    fn status(&mut self) -> Result<PoolStatus, String> {
+        match self.command(Command::Status)? {
+            Reply::Status(status) => Ok(*status),
+            other => Err(format!("{other:?}")),
+        }
+    }
+
+    /// Keeps `depth` operations under way until `count` have finished; `make` builds each, from a recycled one if any.
+    fn drive(
+        &mut self,
+        volume: VolumeId,
+        depth: usize,
+        count: u64,
+        mut make: impl FnMut(u64, Option<Op>) -> Op,
+    ) -> Result<f64, String> {
+        let begin = WallInstant::now();
+        let (mut submitted, mut done) = (0, 0);
+        let mut answers = Vec::new();
+        let mut submit = |pool: &mut Pool, next: &mut u64, op: Op| {
+            *next += 1;
+            let request = Request { tag: *next, op, priority: Priority::Host, deadline: None };
+            pool.event(Event::Submit { volume, request });
+        };
+        while submitted < count.min(depth as u64) {
+            let op = make(submitted, None);
+            submit(&mut self.pool, &mut self.next, op);
+            submitted += 1;
+        }
+        while done < count {
+            self.turn(&mut answers);
+            for answer in answers.drain(..) {
+                let Action::Finished { completion, .. } = answer else { continue };
+                completion.result.map_err(|error| error.to_string())?;
+                done += 1;
+                if submitted < count {
+                    let op = make(submitted, Some(completion.op));
+                    submit(&mut self.pool, &mut self.next, op);
+                    submitted += 1;
+                }
+            }
+        }
+        Ok(begin.elapsed().as_secs_f64())
+    }
+}
+
+fn random_bytes(length: usize) -> Shared {
+    let mut buffer = Buffer::zeroed(length);
+    Dice::new(7).fill(&mut buffer);
+    buffer.freeze()
+}
+
+/// Copy, code and digest of 8+2 stripes of 64 KiB strips alone, in MB/s of data.
+fn limit(data: &Shared) -> f64 {
+    const STRIP: usize = 64 << 10;
+    let coder = Coder::new(Code::parity(8, 2).expect("8+2 is a code"));
+    let mut target = vec![1u8; 256 * MIB as usize];
+    let mut parity = [vec![0u8; STRIP], vec![0u8; STRIP]];
+    let mut sum = 0u32;
+    let mut at = 0;
+    let begin = WallInstant::now();
+    let rounds = 600;
+    for round in 0..rounds {
+        let from = round * 8 * STRIP % (data.len() - 8 * STRIP + 1) / 4096 * 4096;
+        let stripe = &data[from..from + 8 * STRIP];
+        let strips: Vec<&[u8]> = stripe.chunks(STRIP).collect();
+        let [p, q] = &mut parity;
+        coder.encode(&strips, &mut [p, q]);
+        for strip in strips.iter().copied().chain([&parity[0][..], &parity[1][..]]) {
+            for block in strip.chunks(4096) {
+                sum ^= digest::bound(block, 1);
+            }
+            target[at..at + STRIP].copy_from_slice(strip);
+            at = (at + STRIP) % target.len();
+        }
+    }
+    std::hint::black_box((sum, &target));
+    (rounds * 8 * STRIP) as f64 / begin.elapsed().as_secs_f64() / 1e6
+}
+
+pub fn run(bench: &mut Bench) -> Result<(), String> {
+    bench.note(
+        "memory drives, one thread; every write durable in the pool's sense (log replicas, flushes) before its answer",
+    );
+    sequential(bench)?;
+    random(bench)
+}
+
+fn sequential(bench: &mut Bench) -> Result<(), String> {
+    if !bench.wants("8+2 sequential write 1 MiB") && !bench.wants("8+2 sequential read 1 MiB") {
+        return Ok(());
+    }
+    let options = OpenOptions { block_cache: Bytes(16 * MIB), ..OpenOptions::default() };
+    let mut rig = Rig::new(10, 256 * MIB, options)?;
+    let volume = rig.volume("stream", "8+2", 1024 * MIB)?;
+    let data = random_bytes(16 * MIB as usize);
+    let slice = |number: u64| data.slice((number % 16 * MIB) as usize..((number % 16 + 1) * MIB) as usize);
+    let span = 512;
+    let write = |number: u64, _| Op::Write { at: number % span * MIB, data: vec![slice(number)], fua: false };
+    rig.drive(volume, 16, span, write)?;
+    let before = rig.status()?;
+    let usage = Usage::own();
+    bench
+        .case("8+2 sequential write 1 MiB", Unit::more("MB/s"))
+        .target(0.4)
+        .beside("copy + code + digest alone", || Ok(limit(&data)))
+        .run(|| Ok((span * MIB) as f64 / rig.drive(volume, 16, span, write)? / 1e6))?;
+    let cpu = Usage::own().cpu_nanoseconds - usage.cpu_nanoseconds;
+    let after = rig.status()?;
+    let count = |status: &PoolStatus, name: &str| {
+        status.counters.iter().find(|(have, _)| *have == name).map_or(0, |(_, value)| *value)
+    };
+    let written = (count(&after, "written bytes") - count(&before, "written bytes")).max(1);
+    let copied = count(&after, "bytes copied") - count(&before, "bytes copied");
+    let stored = count(&after, "drive written bytes") - count(&before, "drive written bytes");
+    bench.figure(
+        "8+2 sequential write, copied per byte",
+        Unit::less("B/B"),
+        copied as f64 / written as f64,
+        None,
+        None,
+    );
+    bench.figure(
+        "8+2 sequential write, to drives per byte",
+        Unit::less("B/B"),
+        stored as f64 / written as f64,
+        None,
+        None,
+    );
+    let _ = cpu;
+    let read = |number: u64, old: Option<Op>| {
+        let buffer = match old {
+            Some(Op::Read { buffer, .. }) => buffer,
+            _ => Buffer::zeroed(MIB as usize),
+        };
+        Op::Read { at: number % span * MIB, buffer }
+    };
+    bench
+        .case("8+2 sequential read 1 MiB", Unit::more("MB/s"))
+        .run(|| Ok((span * MIB) as f64 / rig.drive(volume, 16, span, read)? / 1e6))
+}
+
+fn random(bench: &mut Bench) -> Result<(), String> {
+    let wanted = ["4+2 random read 4 KiB cached", "4+2 random read 4 KiB cold", "4+2 random write 4 KiB, depth 32"];
+    if !wanted.iter().any(|name| bench.wants(name)) {
+        return Ok(());
+    }
+    let options = OpenOptions { block_cache: Bytes(64 * MIB), ..OpenOptions::default() };
+    let mut rig = Rig::new(6, 512 * MIB, options)?;
+    let size = 1024 * MIB;
+    let volume = rig.volume("random", "4+2", size)?;
+    let data = random_bytes(MIB as usize);
+    rig.drive(volume, 8, size / MIB, |number, _| Op::Write { at: number * MIB, data: vec![data.clone()], fua: false })?;
+    let mut dice = Dice::new(3);
+    let mut read = |range: u64| {
+        let mut dice = dice.fork();
+        move |_: u64, old: Option<Op>| {
+            let buffer = match old {
+                Some(Op::Read { buffer, .. }) => buffer,
+                _ => Buffer::zeroed(4096),
+            };
+            Op::Read { at: dice.below(range / 4096) * 4096, buffer }
+        }
+    };
+    let warm = 32 * MIB;
+    rig.drive(volume, 32, warm / 4096, |number, _| Op::Read { at: number * 4096, buffer: Buffer::zeroed(4096) })?;
+    rig.drive(volume, 32, 200_000, read(warm))?;
+    if bench.wants(wanted[0]) {
+        let mut next = read(warm);
+        bench
+            .case(wanted[0], Unit::more("reads/s"))
+            .run(|| Ok(400_000.0 / rig.drive(volume, 32, 400_000, &mut next)?))?;
+    }
+    if bench.wants(wanted[1]) {
+        let mut next = read(size);
+        bench
+            .case(wanted[1], Unit::more("reads/s"))
+            .run(|| Ok(60_000.0 / rig.drive(volume, 32, 60_000, &mut next)?))?;
+    }
+    if bench.wants(wanted[2]) {
+        let mut places = Dice::new(5);
+        let mut next = move |number: u64, _: Option<Op>| {
+            let from = (number % 256 * 4096) as usize;
+            Op::Write { at: places.below(size / 4096) * 4096, data: vec![data.slice(from..from + 4096)], fua: false }
+        };
+        bench
+            .case(wanted[2], Unit::more("writes/s"))
+            .run(|| Ok(60_000.0 / rig.drive(volume, 32, 60_000, &mut next)?))?;
+        let status = rig.status()?;
+        bench.note(&format!("counters: {:?}", status.counters));
+    }
+    Ok(())
+}
