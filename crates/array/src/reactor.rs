@@ -172,13 +172,13 @@ impl PoolServer {
     pub async fn command(&self, command: Command) -> Result<Reply, ArrayError> {
         let (sender, receiver) = oneshot::channel();
         self.order(Order::Command { command, answer: Box::new(move |reply| drop(sender.send(reply))) });
-        receiver.await.unwrap_or_else(|_| Err(stopped()))
+        receiver.await.unwrap_or_else(|_| Err(self.shared.stopped()))
     }
 
     pub fn command_blocking(&self, command: Command) -> Result<Reply, ArrayError> {
         let (sender, receiver) = std::sync::mpsc::channel();
         self.order(Order::Command { command, answer: Box::new(move |reply| drop(sender.send(reply))) });
-        receiver.recv().unwrap_or_else(|_| Err(stopped()))
+        receiver.recv().unwrap_or_else(|_| Err(self.shared.stopped()))
     }
 
     /// Puts one more drive at the pool's disposal and returns its index, for `Command::ReplaceDrive` or the return of
@@ -196,7 +196,7 @@ impl PoolServer {
                 let _ = sender.send(index);
             }),
         });
-        receiver.recv().map_err(|_| stopped())
+        receiver.recv().map_err(|_| self.shared.stopped())
     }
 
     /// Takes a drive away, as if its cable had been pulled. Its operations under way are still finished.
@@ -236,10 +236,6 @@ impl Drop for PoolServer {
             let _ = thread.join();
         }
     }
-}
-
-fn stopped() -> ArrayError {
-    ArrayError::Stopped("the pool's server has stopped; open the pool again".to_owned())
 }
 
 fn no_thread(error: &std::io::Error) -> ArrayError {

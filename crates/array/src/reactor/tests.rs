@@ -123,6 +123,9 @@ impl Machine for Through {
                     self.actions.push(Action::Alarm(alarm));
                     self.reply(id, Reply::Done);
                 }
+                Event::Command { command: Command::Checkpoint, .. } => {
+                    self.state = State::Failed(ArrayError::Damaged("every log replica is gone".to_owned()));
+                }
                 // Never answered.
                 Event::Command { .. } => {}
                 Event::Attach(_) => self.attached += 1,
@@ -304,6 +307,20 @@ fn when_a_belief_breaks_everybody_is_told() {
     while !server.is_stopped() {
         std::thread::yield_now();
     }
+}
+
+#[test]
+fn when_the_pool_fails_everybody_is_told_why() {
+    let server = on_memory(ServerOptions::default());
+    let waiting = server.volume("v2").expect("a volume");
+    let (sender, receiver) = mpsc::channel();
+    waiting.submit(Op::Flush, Priority::Host, Box::new(move |_, result| sender.send(result).expect("waiting")));
+    let reply = server.command_blocking(Command::Checkpoint).expect_err("it fails");
+    assert_eq!(reply, ArrayError::Damaged("every log replica is gone".to_owned()));
+    let error = receiver.recv().expect("answered").expect_err("it failed");
+    assert_eq!((error.fault, &*error.message), (MediaFault::Gone, "every log replica is gone"));
+    assert_eq!(waiting.flush_blocking().expect_err("stopped").message, "every log replica is gone");
+    assert_eq!(server.command_blocking(Command::Status).expect_err("stopped"), reply);
 }
 
 #[test]

@@ -10,8 +10,8 @@ use stele_media::mailbox::Mailbox;
 use stele_media::system::now;
 use stele_media::{Completion, Done, MediaError, MediaFault, Op, Priority, Request};
 
+use super::ServerOptions;
 use super::drives::{Drives, Source};
-use super::{ServerOptions, stopped};
 use crate::{Action, Alarm, ArrayError, Attached, Command, Event, Pool, Reply, Severity, State, VolumeStatus};
 
 /// Host operations inside the pool at one time; more wait in the mailbox.
@@ -69,11 +69,19 @@ pub struct Shared {
     pub mail: Mailbox<Mail>,
     pub orders: Mailbox<Order>,
     sizes: Mutex<BTreeMap<VolumeId, Arc<AtomicU64>>>,
+    /// Why the pool stopped by itself.
+    cause: Mutex<Option<ArrayError>>,
 }
 
 impl Shared {
     pub fn new(mail: Mailbox<Mail>, orders: Mailbox<Order>) -> Shared {
-        Shared { mail, orders, sizes: Mutex::default() }
+        Shared { mail, orders, sizes: Mutex::default(), cause: Mutex::default() }
+    }
+
+    /// The answer of a server that has stopped.
+    pub fn stopped(&self) -> ArrayError {
+        let cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        cause.unwrap_or_else(|| ArrayError::Stopped("the pool's server has stopped; open the pool again".to_owned()))
     }
 
     /// The volume's size, shared by all its handles and kept up to date from what the pool replies.
@@ -119,7 +127,8 @@ impl Drop for LastWords {
         }
         self.shared.mail.close();
         self.shared.orders.close();
-        let gone = || MediaError::new(MediaFault::Gone, "the pool's server has stopped");
+        let stopped = self.shared.stopped();
+        let gone = || MediaError::new(MediaFault::Gone, stopped.to_string());
         // The operation itself is lost inside the pool; an empty one takes its place.
         for (_, done) in self.hosts.drain(..).flatten() {
             done(Op::Flush, Err(gone()));
@@ -130,7 +139,7 @@ impl Drop for LastWords {
             (mail.done)(mail.op, Err(gone()));
         }
         for (_, answer) in std::mem::take(&mut self.commands) {
-            answer(Err(stopped()));
+            answer(Err(stopped.clone()));
         }
         // Orders not taken drop the senders of their answers: their askers are told by that.
         self.shared.orders.take(usize::MAX, &mut Vec::new());
@@ -315,15 +324,22 @@ impl<M: Machine> Reactor<M> {
     fn ended(&mut self) -> bool {
         let outcome = match self.machine.state() {
             State::Starting => return self.stop,
-            State::Ready { .. } => Ok(()),
+            State::Ready { .. } | State::Closed => Ok(()),
             State::Failed(error) => Err(error.clone()),
-            State::Closed => Ok(()),
         };
-        let failed_to_start = outcome.is_err() && self.words.started.is_some();
-        if let Some(started) = self.words.started.take() {
-            let _ = started.send(outcome);
+        let over = !matches!(self.machine.state(), State::Ready { .. });
+        if let Err(error) = &outcome {
+            *self.words.shared.cause.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.clone());
         }
-        self.stop || failed_to_start
+        match self.words.started.take() {
+            Some(started) => drop(started.send(outcome)),
+            None => {
+                if let Err(error) = outcome {
+                    tracing::error!("the pool has stopped: {error}");
+                }
+            }
+        }
+        self.stop || over
     }
 
     /// Sleeps until there is something to do. At the limit of host operations it does not listen for more of them.

@@ -37,7 +37,8 @@ impl Port for VolumePort {
                 (mail.done)(mail.op, Err(MediaError::new(MediaFault::Retry, message)));
             }
             Err(Refused::Closed(mail)) => {
-                (mail.done)(mail.op, Err(MediaError::new(MediaFault::Gone, "the pool's server has stopped")));
+                let message = self.shared.stopped().to_string();
+                (mail.done)(mail.op, Err(MediaError::new(MediaFault::Gone, message)));
             }
         }
     }
