@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use stele_ground::{BLOCK, VolumeId};
-use stele_media::{Completion, Extent, ExtentState, MediaError, MediaFault, Op, Request};
+use stele_media::{Completion, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request};
 
 use crate::cache::StripeKey;
 use crate::engine::{Engine, add};
@@ -147,21 +147,8 @@ impl Serving {
 }
 
 fn check_range(volume: &Volume, op: &Op) -> Result<(), MediaError> {
-    let Some((at, length)) = op.range() else { return Ok(()) };
-    let (size, block) = {
-        let spec = volume.spec.borrow();
-        (spec.size.0, spec.block.0)
-    };
-    let inside = at.checked_add(length).is_some_and(|end| end <= size);
-    if !inside || !at.is_multiple_of(block) || !length.is_multiple_of(block) {
-        return Err(MediaError::new(
-            MediaFault::Invalid,
-            format!(
-                "{length} bytes at {at} are outside the volume of {size} bytes or not aligned to its block of {block}"
-            ),
-        ));
-    }
-    Ok(())
+    let spec = volume.spec.borrow();
+    Geometry { size: spec.size, block: spec.block }.admit(op)
 }
 
 impl Engine {
