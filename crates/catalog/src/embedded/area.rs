@@ -222,7 +222,8 @@ impl Area {
             if state.gathered.range(self.capacity / BLOCK..).next().is_some() {
                 return Err(io::Error::other("the catalog's volume is full"));
             }
-            let grown = state.length > state.layout.length;
+            // A length beyond the area is one that is about to be aborted.
+            let grown = state.length > state.layout.length && state.length <= self.capacity;
             if grown {
                 state.layout.length = state.length;
                 state.layout.generation += 1;

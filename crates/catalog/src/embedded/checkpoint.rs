@@ -8,8 +8,8 @@
 //! redb does not say how much is free inside what it has laid out. When it can no longer grow, free
 //! pages are counted by taking them in a transaction that is then aborted.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::{Database, Durability, Table, TableDefinition, WriteTransaction};
 use stele_ground::MIB;
@@ -31,6 +31,15 @@ const PROBE_BYTES: usize = 4000;
 pub(crate) struct Checkpointer {
     shared: Arc<Shared>,
     database: Database,
+    progress: Mutex<Progress>,
+}
+
+#[derive(Default)]
+struct Progress {
+    /// [`Shared::let_go`] when the last settling commit was made.
+    settled: u64,
+    /// Where an overlay that found no room goes on.
+    resume: Option<Place>,
 }
 
 type Place = (crate::Table, bytes::Bytes);
@@ -44,7 +53,18 @@ enum Slice {
 
 impl Checkpointer {
     pub fn new(shared: Arc<Shared>, database: Database) -> Checkpointer {
-        Checkpointer { shared, database }
+        Checkpointer { shared, database, progress: Mutex::default() }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The state of the last commit, for readers from now on.
+    fn rebase(&self) -> Result<Arc<Base>, CatalogError> {
+        let base = Arc::new(Base::latest(&self.database)?);
+        self.shared.given(&base);
+        Ok(base)
     }
 
     /// Writes the overlay. Where there is no room for it, it stays above the B-tree, and in the journal. An error stops
@@ -57,23 +77,32 @@ impl Checkpointer {
     }
 
     fn write(&self, frozen: &Frozen) -> Result<(), CatalogError> {
+        if frozen.overlay.size().bytes == 0 {
+            self.shared.change(|view| view.frozen = None);
+            return Ok(());
+        }
+        self.settle()?;
         let mut limit = SLICE_MAX;
-        let mut after: Option<Place> = None;
+        let mut after = self.progress().resume.take();
         loop {
             let slice = frozen.overlay.latest(after.as_ref(), limit);
             match self.slice(slice, limit, frozen)? {
                 Slice::Done(Some(last)) => {
                     // A fresh base, so that pages the slice has replaced can be used by the next one.
-                    let base = Arc::new(Base::latest(&self.database)?);
+                    let base = self.rebase()?;
                     self.shared.change(|view| view.base = base);
                     after = Some(last);
                 }
                 Slice::Done(None) => break,
                 Slice::NoRoom if limit > 1 => limit = (limit / 4).max(1),
-                Slice::NoRoom => return Ok(()),
+                Slice::NoRoom => {
+                    // Not from the start again: with an old view open, whatever is written twice takes space twice.
+                    self.progress().resume = after;
+                    return Ok(());
+                }
             }
         }
-        let base = Arc::new(Base::latest(&self.database)?);
+        let base = self.rebase()?;
         self.shared.change(|view| {
             view.base = base;
             view.frozen = None;
@@ -84,13 +113,36 @@ impl Checkpointer {
         Ok(())
     }
 
+    /// Where space is short and readers have let go of an old state since the last time: a commit of nothing, with
+    /// which redb frees what only that state still used. Without the condition it would only take space.
+    fn settle(&self) -> Result<(), CatalogError> {
+        {
+            let (mut progress, let_go) = (self.progress(), self.shared.let_go());
+            if progress.settled == let_go || self.shared.area.room() / BLOCK >= self.enough() {
+                return Ok(());
+            }
+            progress.settled = let_go;
+        }
+        let transaction = begin(&self.database)?;
+        self.touch(&transaction, self.overhead())?;
+        if self.shared.area.overgrown() {
+            return transaction.abort().map_err(failed);
+        }
+        transaction.commit().map_err(failed)
+    }
+
+    /// Free pages beyond which nobody needs to know how many there are. The largest transaction may take 2100.
+    fn enough(&self) -> u64 {
+        (4 * self.shared.reserve()).max(2560)
+    }
+
     fn slice(&self, changes: Vec<(Place, Change)>, limit: usize, frozen: &Frozen) -> Result<Slice, CatalogError> {
         let mut complete = changes.len() < limit;
         let transaction = begin(&self.database)?;
-        let mut last = None;
+        let (mut last, mut count) = (None, 0);
         {
             let mut records = transaction.open_table(RECORDS).map_err(failed)?;
-            let (mut count, mut bytes) = (0, 0);
+            let mut bytes = 0;
             for (at, change) in &changes {
                 if bytes > SLICE_BYTES_MAX {
                     complete = false;
@@ -108,7 +160,8 @@ impl Checkpointer {
                 records.insert(&CHECKPOINT[..], &frozen.checkpoint.encode()[..]).map_err(failed)?;
             }
             drop(records);
-            self.touch(&transaction, count)?;
+            // Enough for this commit and for one of nothing after it, which gives back what this one replaces.
+            self.touch(&transaction, 96 + 4 * self.overhead() + count / 32)?;
         }
         if self.shared.area.overgrown() {
             transaction.abort().map_err(failed)?;
@@ -119,10 +172,14 @@ impl Checkpointer {
         Ok(Slice::Done(if complete { None } else { last }))
     }
 
-    /// Takes and gives back the pages that the commit itself will need, where there may be none left: so that a lack of
+    /// Pages that a commit of nothing takes at most: the saved allocator state, and the tables of freed pages.
+    fn overhead(&self) -> u64 {
+        16 + self.shared.area.capacity() / BLOCK / 4096
+    }
+
+    /// Takes and gives back pages that the commit itself will need, where there may be none left: so that a lack of
     /// room shows before the commit, when it can still be aborted.
-    fn touch(&self, transaction: &WriteTransaction, count: usize) -> Result<(), CatalogError> {
-        let pages = 64 + self.shared.area.capacity() / BLOCK / 4096 + count as u64 / 64;
+    fn touch(&self, transaction: &WriteTransaction, pages: u64) -> Result<(), CatalogError> {
         if self.shared.area.room() / BLOCK > 4 * pages {
             return Ok(());
         }
@@ -145,11 +202,12 @@ impl Checkpointer {
 
     /// Learns how many pages are free at least.
     pub fn survey(&self) -> Result<(), CatalogError> {
-        let enough = (4 * self.shared.reserve()).max(4096);
+        let enough = self.enough();
         let room = self.shared.area.room() / BLOCK;
-        let free = if room >= 2 * enough {
+        let free = if room >= enough {
             room
         } else {
+            self.settle()?;
             let transaction = begin(&self.database)?;
             let free = self.take(&transaction, enough)?;
             transaction.abort().map_err(failed)?;

@@ -80,16 +80,25 @@ impl Journal {
         self.length
     }
 
+    /// Where a batch of so many bytes goes, and the bytes of the ring that it takes, a gap before it included.
+    fn place(&self, length: u64) -> (u64, u64) {
+        if self.next.at + length > self.length {
+            (0, self.length - self.next.at + length)
+        } else {
+            (self.next.at, length)
+        }
+    }
+
     /// Bytes of the ring that a batch would take now.
     pub fn need(&self, batch: &[u8]) -> u64 {
-        let length = batch.len() as u64;
-        if self.next.at + length > self.length { self.length - self.next.at + length } else { length }
+        self.place(batch.len() as u64).1
     }
 
     /// Writes a batch made by [`encode`] for the next position. The caller has seen to the room.
     pub fn append(&mut self, batch: Vec<u8>, digest: [u8; 32]) -> Result<(), CatalogError> {
-        let (length, need) = (batch.len() as u64, self.need(&batch));
-        let at = if need > length { 0 } else { self.next.at };
+        let length = batch.len() as u64;
+        let (at, need) = self.place(length);
+        assert!(at + length <= self.length, "a batch stays within the journal");
         let data: Shared = Buffer::copy_of(&batch).freeze();
         // Forced: every acknowledgement of a commit rests on this write.
         retried(&self.handle, || self.handle.write_blocking(self.at + at, vec![data.clone()], true)).map_err(

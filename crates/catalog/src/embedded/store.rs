@@ -8,8 +8,9 @@
 //! use the reserve, while a last margin is left, which the checkpoint itself needs. Before anybody is told that the
 //! catalog is full, a checkpoint finds out how much really is free.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use redb::Database;
 use stele_ground::{Bytes, MIB};
@@ -76,9 +77,34 @@ pub(crate) struct Shared {
     pub full: AtomicU64,
     journal: u64,
     stopped: OnceLock<String>,
+    bases: Mutex<Bases>,
+}
+
+/// The states of the B-tree that were given to readers, oldest first. redb keeps whatever was replaced since the oldest
+/// that is still read.
+#[derive(Default)]
+struct Bases {
+    given: VecDeque<Weak<Base>>,
+    let_go: u64,
 }
 
 impl Shared {
+    /// Readers may see this state from now on.
+    pub fn given(&self, base: &Arc<Base>) {
+        let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
+        bases.given.push_back(Arc::downgrade(base));
+    }
+
+    /// How many of the oldest states nobody reads any more; rises.
+    pub fn let_go(&self) -> u64 {
+        let mut bases = self.bases.lock().unwrap_or_else(PoisonError::into_inner);
+        while bases.given.front().is_some_and(|base| base.strong_count() == 0) {
+            bases.given.pop_front();
+            bases.let_go += 1;
+        }
+        bases.let_go
+    }
+
     /// What is committed now.
     pub fn view(&self) -> View {
         self.view.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -156,8 +182,10 @@ pub(crate) struct Writer {
     id: [u8; 16],
     /// The last one handed over; done once the view has no frozen overlay any more.
     frozen: Option<Frozen>,
-    /// Transactions refused for space since the last checkpoint.
+    /// Batches with something refused for space, since the last one without.
     refused: u64,
+    /// [`Shared::let_go`] as it was when space was last looked for.
+    looked: u64,
 }
 
 /// A batch that is not in the journal yet.
@@ -221,10 +249,12 @@ fn start(
         full: AtomicU64::new(0),
         journal: journal.length(),
         stopped: OnceLock::new(),
+        bases: Mutex::default(),
     });
+    shared.given(&shared.view().base);
     let checkpointer = Checkpointer::new(Arc::clone(&shared), database);
     checkpointer.survey()?;
-    let writer = Writer { shared, journal, options, id: layout.id, frozen: None, refused: 0 };
+    let writer = Writer { shared, journal, options, id: layout.id, frozen: None, refused: 0, looked: 0 };
     Ok((writer, checkpointer))
 }
 
@@ -239,12 +269,10 @@ impl Writer {
             return transactions.iter().map(|_| Err(stopped.clone())).collect();
         }
         let mut prepared = self.prepare(transactions);
-        if prepared.full || !self.fits(&prepared) {
-            self.refused += 1;
-            if !self.fits(&prepared) || self.refused.is_power_of_two() || self.refused.is_multiple_of(64) {
-                self.checkpoint(checkpoints);
-                prepared = self.prepare(transactions);
-            }
+        self.refused = if prepared.full { self.refused + 1 } else { 0 };
+        if !self.fits(&prepared) || (prepared.full && self.may_have_room()) {
+            self.checkpoint(checkpoints);
+            prepared = self.prepare(transactions);
         }
         self.shared.full.store(u64::from(prepared.full), Ordering::Relaxed);
         if prepared.changes.is_empty() {
@@ -284,10 +312,20 @@ impl Writer {
             checkpoints.wait();
         }
         let view = self.shared.view();
-        if view.frozen.is_none() && view.active.size().bytes > 0 && self.shared.stopped().is_none() {
+        // One of nothing still finds out whether space has become free, as when an old snapshot was dropped.
+        let worthwhile = view.active.size().bytes > 0 || self.refused > 0;
+        self.looked = self.shared.let_go();
+        if view.frozen.is_none() && worthwhile && self.shared.stopped().is_none() {
             self.freeze(checkpoints);
             checkpoints.wait();
         }
+    }
+
+    /// Whether looking for space may find more than the last time. It costs as much as a checkpoint, so a client
+    /// that is refused and asks again at once is not looked after every time.
+    fn may_have_room(&self) -> bool {
+        let seldom = self.refused.is_power_of_two() || self.refused.is_multiple_of(64);
+        self.shared.let_go() != self.looked || (seldom && self.shared.view().active.size().bytes > 0)
     }
 
     fn prepare(&self, transactions: &[Transaction]) -> Prepared {
@@ -343,7 +381,6 @@ impl Writer {
             view.active = Arc::default();
         });
         self.frozen = Some(frozen.clone());
-        self.refused = 0;
         checkpoints.start(frozen);
     }
 }

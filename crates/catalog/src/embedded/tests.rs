@@ -1,3 +1,7 @@
+mod crash;
+mod full;
+mod power;
+
 use stele_ground::{Bytes, MIB};
 use stele_media::{Handle, MemoryDrive, serve};
 

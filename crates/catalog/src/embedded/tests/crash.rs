@@ -1,0 +1,186 @@
+//! Power cuts at every write and flush, and again while recovering. After each the catalog must hold what it
+//! acknowledged, and nothing but a prefix of what it was asked.
+
+use stele_ground::{Bytes, Dice, MIB};
+
+use super::power::{Image, PowerCut};
+use crate::embedded::{Format, InlineCatalog, Options, format};
+use crate::suite::{alike, draw, same};
+use crate::{Catalog, CatalogError, MemoryCatalog, Snapshot, Transaction};
+
+const SIZE: u64 = 48 * MIB;
+
+fn options() -> Options {
+    // A checkpoint every few transactions.
+    Options { cache: Bytes(MIB), overlay: Bytes(600) }
+}
+
+fn formatted() -> Image {
+    let volume = PowerCut::new(SIZE, Image::default(), 0, None);
+    format(&volume.handle(), &Format { id: [3; 16], journal: None }).unwrap();
+    volume.image()
+}
+
+/// What the catalog should answer and hold after each transaction.
+struct Story {
+    transactions: Vec<Transaction>,
+    answers: Vec<Result<crate::Receipt, CatalogError>>,
+    states: Vec<Box<dyn Snapshot>>,
+}
+
+impl Story {
+    fn new(seed: u64, length: usize) -> Story {
+        let (mut dice, twin) = (Dice::new(seed), MemoryCatalog::new());
+        let mut story = Story { transactions: Vec::new(), answers: Vec::new(), states: vec![twin.snapshot().unwrap()] };
+        while story.transactions.len() < length {
+            let mut transaction = draw(&mut dice);
+            transaction.preconditions.truncate(dice.below(2) as usize);
+            story.answers.push(twin.commit(transaction.clone()).wait());
+            story.transactions.push(transaction);
+            story.states.push(twin.snapshot().unwrap());
+        }
+        story
+    }
+
+    /// Goes on from the state after `done` transactions; how many are certainly done when the power goes.
+    fn tell(&self, catalog: &InlineCatalog, done: usize) -> usize {
+        for (at, transaction) in self.transactions.iter().enumerate().skip(done) {
+            let answer = catalog.commit(transaction.clone()).wait();
+            if matches!(answer, Err(CatalogError::Stopped(_))) {
+                return at;
+            }
+            assert!(alike(&answer, &self.answers[at]), "transaction {at}: {answer:?} is not {:?}", self.answers[at]);
+        }
+        self.transactions.len()
+    }
+
+    /// The state must be one that is not before `done`; answers which.
+    fn judge(&self, catalog: &InlineCatalog, done: usize) -> usize {
+        let view = catalog.snapshot().unwrap();
+        let mut at = done;
+        // The transaction in flight when the power went may have been committed; refused ones leave no trace.
+        while at + 1 < self.states.len() && self.states[at].commit_number() < view.commit_number() {
+            at += 1;
+        }
+        assert!(at <= done + 1, "{} transactions ahead of what was asked", at - done);
+        same(&*view, &*self.states[at]);
+        at
+    }
+}
+
+/// Runs until the power goes at `step`; the image and how many transactions are done.
+fn run(story: &Story, image: Image, seed: u64, step: Option<u64>, done: usize) -> (Image, usize, u64) {
+    let volume = PowerCut::new(SIZE, image, seed, step);
+    let mut sure = done;
+    if let Ok(catalog) = InlineCatalog::open(&volume.handle(), options()) {
+        sure = story.judge(&catalog, done);
+        sure = story.tell(&catalog, sure);
+    } else {
+        assert!(volume.is_dead(), "it opens while there is power");
+    }
+    (volume.cut(), sure, volume.steps())
+}
+
+fn crash_everywhere(seed: u64, length: usize, again_every: u64) {
+    let (story, blank) = (Story::new(seed, length), formatted());
+    let (_, all, steps) = run(&story, blank.clone(), seed, None, 0);
+    assert_eq!(all, length);
+    let mut crashes = 0;
+    for step in 1..=steps {
+        let (image, sure, _) = run(&story, blank.clone(), seed ^ step, Some(step), 0);
+        let mut next = 1 + step % again_every;
+        loop {
+            // Again while recovering or soon after, each time a little later, until it gets through.
+            let (image, sure, _) = run(&story, image.clone(), seed ^ (step << 8) ^ next, Some(next), sure);
+            crashes += 1;
+            let (_, end, steps) = run(&story, image, seed, None, sure);
+            assert_eq!(end, length, "seed {seed}, step {step}, then {next}");
+            next += again_every;
+            if next > steps {
+                break;
+            }
+        }
+    }
+    println!("seed {seed}: {steps} steps, {crashes} second crashes");
+}
+
+#[test]
+fn a_power_cut_at_every_write_loses_nothing_acknowledged() {
+    for seed in 0..5 {
+        crash_everywhere(seed, 40, 60);
+    }
+}
+
+#[test]
+fn a_power_cut_at_every_write_of_the_recovery_loses_nothing_acknowledged() {
+    crash_everywhere(100, 12, 1);
+}
+
+#[test]
+fn creation_cut_short_leaves_no_catalog_or_an_empty_one() {
+    let volume = PowerCut::new(SIZE, Image::default(), 0, None);
+    format(&volume.handle(), &Format { id: [3; 16], journal: None }).unwrap();
+    for step in 1..=volume.steps() {
+        let volume = PowerCut::new(SIZE, formatted(), step, Some(step));
+        assert!(format(&volume.handle(), &Format { id: [4; 16], journal: None }).is_err());
+        let volume = PowerCut::new(SIZE, volume.cut(), step, None);
+        match InlineCatalog::open(&volume.handle(), options()) {
+            Ok(catalog) => assert_eq!(catalog.snapshot().unwrap().commit_number(), 0),
+            Err(error) => assert!(matches!(error, CatalogError::Damaged(_)), "{error}"),
+        }
+        format(&volume.handle(), &Format { id: [5; 16], journal: None }).unwrap();
+        assert!(InlineCatalog::open(&volume.handle(), options()).is_ok());
+    }
+}
+
+#[test]
+fn a_failed_journal_write_stops_the_store_and_reads_go_on() {
+    let volume = PowerCut::new(SIZE, formatted(), 1, None);
+    let catalog = InlineCatalog::open(&volume.handle(), options()).unwrap();
+    let put = |key: &'static str| catalog.commit(Transaction::new().put(crate::Table(1), key, "x")).wait();
+    put("before").unwrap();
+    volume.cut();
+    assert!(matches!(put("after"), Err(CatalogError::Stopped(_))));
+    assert!(matches!(put("later"), Err(CatalogError::Stopped(_))));
+    assert!(catalog.status().stopped);
+    let view = catalog.snapshot().unwrap();
+    assert_eq!(view.get(crate::Table(1), b"before"), Ok(Some("x".into())));
+    assert_eq!(view.get(crate::Table(1), b"after"), Ok(None));
+}
+
+#[test]
+fn a_hole_in_the_journal_is_reported() {
+    let volume = PowerCut::new(SIZE, formatted(), 1, None);
+    let options = Options { overlay: Bytes(MIB), ..options() };
+    let catalog = InlineCatalog::open(&volume.handle(), options).unwrap();
+    for key in ["one", "two", "three"] {
+        catalog.commit(Transaction::new().put(crate::Table(1), key, "x")).wait().unwrap();
+    }
+    drop(catalog);
+    let reopened = |flip: Option<u64>| {
+        let mut image = volume.image();
+        flip.into_iter().for_each(|at| image.flip(at));
+        let volume = PowerCut::new(SIZE, image, 1, None);
+        InlineCatalog::open(&volume.handle(), options).map(|catalog| catalog.snapshot().unwrap().commit_number())
+    };
+    assert_eq!(reopened(None), Ok(3));
+    // The journal starts behind the superblock, a batch a block.
+    for (block, name) in [(1, "the first"), (2, "the second")] {
+        let hole = reopened(Some(4096 * block + 130));
+        assert!(matches!(&hole, Err(CatalogError::Damaged(message)) if message.contains("batch")), "{name}: {hole:?}");
+    }
+    // The last one cannot be told from one that was torn, and never acknowledged.
+    assert_eq!(reopened(Some(4096 * 3 + 130)), Ok(2));
+    assert_eq!(reopened(Some(100)), Ok(3), "one copy of the superblock is enough");
+}
+
+#[test]
+fn an_unreadable_journal_or_tree_is_damage() {
+    let volume = PowerCut::new(SIZE, formatted(), 1, None);
+    for at in [4096, 4096 + 20 * MIB] {
+        let spoilt = PowerCut::new(SIZE, volume.image(), 1, None);
+        spoilt.spoil(at);
+        let opened = InlineCatalog::open(&spoilt.handle(), options()).map(drop);
+        assert!(matches!(opened, Err(CatalogError::Damaged(_))), "{opened:?}");
+    }
+}
