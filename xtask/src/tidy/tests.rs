@@ -24,6 +24,8 @@ fn each_rule_for_sources_finds_its_fault() {
         ("crates/array/src/a.rs", "let t = Instant::now();", &["a.rs:1: Instant::now in a deterministic crate"]),
         ("crates/array/src/a.rs", "// Instant::now is not called", &[]),
         ("crates/array/src/a/tests.rs", "let t = Instant::now();", &[]),
+        ("crates/array/src/a.rs", "use std::collections::HashMap;\ntype A = HashMap<u8, u8, FixedState>;", &[]),
+        ("crates/array/src/a.rs", "type A = HashMap<u8, u8>;", &["fixed hasher"]),
         ("crates/object/src/a.rs", "let t = Instant::now();", &[]),
         ("crates/object/src/a/tests.rs", "tokio::time::sleep(x).await", &["wall clock"]),
         ("crates/object/src/a/tests.rs", "#[tokio::test(start_paused = true)]\ntokio::time::sleep(x).await", &[]),
