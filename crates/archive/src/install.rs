@@ -244,7 +244,8 @@ impl Install<'_> {
             return Ok(());
         }
         let snapshot = store.snapshot()?;
-        self.condition.judge(lookup::newest(&*snapshot, self.bucket, self.key)?.as_ref())
+        let current = lookup::newest(&*snapshot, self.bucket, self.key)?;
+        self.condition.judge_write(current.as_ref(), self.bucket, self.key)
     }
 
     async fn sealed_note(
@@ -350,7 +351,7 @@ impl Install<'_> {
         if let Some(removed) = removed {
             store.removed(removed).await?;
         }
-        Ok(row.info(bucket.name(), self.key, number, true))
+        Ok(row.info(bucket, self.key, number, true))
     }
 }
 

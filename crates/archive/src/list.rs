@@ -187,7 +187,7 @@ impl Archive {
                     }
                 }
                 None => {
-                    page.objects.push(row.info(bucket.name(), &key, !inverted, true));
+                    page.objects.push(row.info(&bucket, &key, !inverted, true));
                     scan.skip_to(keys::behind(bucket.number, &key));
                     last = Some(key);
                 }
@@ -261,7 +261,7 @@ impl Archive {
                 None => {
                     let row: VersionRow = decode(VERSIONS, &record_key, &value)?;
                     let latest = previous.as_ref() != Some(&key);
-                    let info = row.info(bucket.name(), &key, !inverted, latest);
+                    let info = row.info(&bucket, &key, !inverted, latest);
                     last = Some((key.clone(), Some(info.version)));
                     page.versions.push(info);
                     previous = Some(key);

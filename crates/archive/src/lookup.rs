@@ -26,7 +26,7 @@ impl Found {
     }
 
     pub fn info(&self, bucket: &Bucket, key: &str) -> ObjectInfo {
-        self.row.info(bucket.name(), key, self.number, self.latest)
+        self.row.info(bucket, key, self.number, self.latest)
     }
 
     fn of(record_key: &Bytes, value: &Bytes, latest: bool) -> Result<Found> {

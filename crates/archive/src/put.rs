@@ -76,6 +76,14 @@ pub(crate) enum Target {
 }
 
 impl WriteCondition {
+    /// For a write: what should be replaced and is not there is a missing key.
+    pub(crate) fn judge_write(&self, current: Option<&Found>, bucket: &Bucket, key: &str) -> Result<()> {
+        if self.etag.is_some() && current.is_none_or(|found| found.row.marker) {
+            return Err(ArchiveError::NoSuchKey { bucket: bucket.name().into(), key: key.into(), marker: None });
+        }
+        self.judge(current)
+    }
+
     pub(crate) fn judge(&self, current: Option<&Found>) -> Result<()> {
         let current = current.filter(|found| !found.row.marker);
         let fail = |message: &str| Err(ArchiveError::PreconditionFailed(message.into()));
@@ -128,7 +136,8 @@ impl Archive {
         if request.condition.is_any() {
             // Judged again before the commit; here it spares the body.
             let snapshot = store.snapshot()?;
-            request.condition.judge(lookup::newest(&*snapshot, &bucket, &request.key)?.as_ref())?;
+            let current = lookup::newest(&*snapshot, &bucket, &request.key)?;
+            request.condition.judge_write(current.as_ref(), &bucket, &request.key)?;
         }
         let lease = Lease::new(store, &bucket, request.customer_key.as_ref()).await?;
         let wanted = wanted(&request.expected, &request.algorithms);

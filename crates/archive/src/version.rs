@@ -123,7 +123,7 @@ pub struct ObjectInfo {
     pub bucket: String,
     pub key: String,
     pub version: VersionId,
-    /// A versioned bucket wrote it: faces then name the version in their answers.
+    /// The bucket has or had versioning: faces then name the version in their answers, the null version too.
     pub versioned: bool,
     /// No newer version of the key exists. Known to listings and to reads without a version.
     pub latest: bool,

@@ -2,6 +2,8 @@
 
 use minicbor::{Decode, Encode};
 
+use crate::bucket::Versioning;
+use crate::buckets::Bucket;
 use crate::checksum::{Checksum, to_base64};
 use crate::principal::Actor;
 use crate::record::content::{Content, Place};
@@ -126,12 +128,12 @@ impl VersionRow {
         if self.null { VersionId::Null } else { VersionId::Number(number, self.salt) }
     }
 
-    pub fn info(&self, bucket: &str, key: &str, number: u64, latest: bool) -> ObjectInfo {
+    pub fn info(&self, bucket: &Bucket, key: &str, number: u64, latest: bool) -> ObjectInfo {
         ObjectInfo {
-            bucket: bucket.into(),
+            bucket: bucket.name().into(),
             key: key.into(),
             version: self.id(number),
-            versioned: !self.null,
+            versioned: bucket.row.versioning != Versioning::Off,
             latest,
             delete_marker: self.marker,
             size: self.size,
