@@ -26,6 +26,7 @@ mod array;
 mod codes;
 mod harness;
 mod process;
+mod s3;
 
 use std::process::ExitCode;
 
@@ -39,6 +40,7 @@ type Run = fn(&mut Bench) -> Result<(), String>;
 const BENCHES: &[(&str, &str, Run)] = &[
     ("array", "the pool on memory drives: streams and small blocks", array::run),
     ("codes", "parity, reconstruction and digests beside ISA-L", codes::run),
+    ("s3", "PUT and GET over S3 by 8 clients, with the server's CPU and memory", s3::run),
 ];
 
 /// Measures Stele beside its peers and limits.

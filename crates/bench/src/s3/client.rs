@@ -1,0 +1,137 @@
+//! A lean HTTP/1.1 client: one connection kept open, one request at a time, buffers used again.
+
+use std::io::{IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use super::server::Server;
+use super::sign::{Signer, sha256};
+
+const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+/// Answers' bodies are read through a buffer of this size and not kept.
+const BUFFER: usize = 256 << 10;
+
+pub struct Client {
+    stream: TcpStream,
+    signer: Signer,
+    host: String,
+    head: Vec<u8>,
+    buffer: Vec<u8>,
+}
+
+/// What a round has each client do until its end.
+#[derive(Clone, Copy)]
+pub struct Work<'b> {
+    pub put: bool,
+    pub size: usize,
+    /// Of the working set that GETs read.
+    pub objects: usize,
+    /// Makes keys distinct.
+    pub round: u32,
+    pub body: &'b [u8],
+    /// The body's SHA-256: hashed once, since the bench is not about the client.
+    pub hash: &'b str,
+}
+
+impl Client {
+    pub fn new(server: &Server) -> Result<Client, String> {
+        let stream =
+            TcpStream::connect(&server.address).map_err(|error| format!("cannot reach the server: {error}"))?;
+        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+        Ok(Client {
+            stream,
+            signer: Signer::new(&server.access_key, &server.secret_key),
+            host: server.address.clone(),
+            head: Vec::with_capacity(1024),
+            buffer: vec![0; BUFFER],
+        })
+    }
+
+    /// One request, hashed here; anything but 200 is an error.
+    pub fn request(&mut self, method: &str, path: &str, body: &[u8]) -> Result<(), String> {
+        let hash = if body.is_empty() { EMPTY.to_owned() } else { sha256(body) };
+        self.ask(method, path, body, &hash).map(drop)
+    }
+
+    /// Works until the deadline; the number of operations done.
+    pub fn work(&mut self, work: &Work<'_>, index: usize, deadline: Instant) -> Result<u64, String> {
+        let mut done = 0;
+        while Instant::now() < deadline {
+            if work.put {
+                let path = format!("/bench/put-{}-{}/{index}-{done}", work.size, work.round);
+                self.ask("PUT", &path, work.body, work.hash)?;
+            } else {
+                // Clients start at different places and go through all.
+                let object = (done as usize * 7 + index) % work.objects;
+                let length = self.ask("GET", &format!("/bench/get-{}-{object}", work.size), &[], EMPTY)?;
+                if length != work.size {
+                    return Err(format!("GET answered {length} bytes of {}", work.size));
+                }
+            }
+            done += 1;
+        }
+        Ok(done)
+    }
+
+    // Sends, and reads the answer away; the length of its body.
+    fn ask(&mut self, method: &str, path: &str, body: &[u8], hash: &str) -> Result<usize, String> {
+        self.head.clear();
+        let line = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n", self.host, body.len());
+        self.head.extend_from_slice(line.as_bytes());
+        self.signer.sign(&mut self.head, method, path, &self.host, hash);
+        self.head.extend_from_slice(b"\r\n");
+        send(&mut self.stream, &self.head, body).map_err(|error| format!("{method} {path}: {error}"))?;
+        self.answer().map_err(|error| format!("{method} {path}: {error}"))
+    }
+
+    fn answer(&mut self) -> Result<usize, String> {
+        let mut filled = 0;
+        let end = loop {
+            let read = self.stream.read(&mut self.buffer[filled..]).map_err(|error| error.to_string())?;
+            if read == 0 {
+                return Err("the server closed the connection".to_owned());
+            }
+            filled += read;
+            if let Some(end) = self.buffer[..filled].windows(4).position(|window| window == b"\r\n\r\n") {
+                break end + 4;
+            }
+            if filled == self.buffer.len() {
+                return Err("the head of an answer has no end".to_owned());
+            }
+        };
+        let head = String::from_utf8_lossy(&self.buffer[..end]).into_owned();
+        let length = head
+            .lines()
+            .find_map(|line| {
+                line.to_ascii_lowercase().strip_prefix("content-length:").map(|text| text.trim().to_owned())
+            })
+            .and_then(|text| text.parse::<usize>().ok())
+            .unwrap_or(0);
+        let mut left = (end + length).saturating_sub(filled);
+        let first = String::from_utf8_lossy(&self.buffer[end..filled.min(end + 500)]).into_owned();
+        while left > 0 {
+            let room = left.min(self.buffer.len());
+            let read = self.stream.read(&mut self.buffer[..room]).map_err(|error| error.to_string())?;
+            if read == 0 {
+                return Err("the server cut its answer short".to_owned());
+            }
+            left -= read;
+        }
+        if !head.starts_with("HTTP/1.1 200") {
+            return Err(format!("{} {first}", head.lines().next().unwrap_or_default()));
+        }
+        Ok(length)
+    }
+}
+
+/// Head and body in one call as far as the socket takes them.
+fn send(stream: &mut TcpStream, head: &[u8], body: &[u8]) -> std::io::Result<()> {
+    let sent = stream.write_vectored(&[IoSlice::new(head), IoSlice::new(body)])?;
+    match sent.checked_sub(head.len()) {
+        Some(of_body) => stream.write_all(&body[of_body..]),
+        None => {
+            stream.write_all(&head[sent..])?;
+            stream.write_all(body)
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The release `stele` beside this program, on file drives of its own, as a user starts it.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+pub struct Server {
+    child: Child,
+    dir: PathBuf,
+    pub process: u32,
+    /// Host and port.
+    pub address: String,
+    pub access_key: String,
+    pub secret_key: String,
+}
+
+impl Server {
+    pub fn start() -> Result<Server, String> {
+        let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let program = own.with_file_name("stele");
+        if !program.is_file() {
+            return Err(format!("there is no {}; build it with `cargo build --release -p stele`", program.display()));
+        }
+        // Beside the program, not in a directory that may be memory.
+        let dir = own.with_file_name(format!("bench-s3-{}", std::process::id()));
+        fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
+        let log = fs::File::create(dir.join("server.log")).map_err(|error| format!("cannot write a log: {error}"))?;
+        let mut child = Command::new(&program)
+            .args(["up", "--json", "--listen", "127.0.0.1:0", "--drives", "12", "--data", "8+2", "--dir"])
+            .arg(&dir)
+            .env_remove("STELE_DIR")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        let mut line = String::new();
+        let output = child.stdout.take().ok_or("the server has no output")?;
+        BufReader::new(output).read_line(&mut line).map_err(|error| format!("the server says nothing: {error}"))?;
+        let said: Value = serde_json::from_str(&line).unwrap_or_default();
+        let text = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let server = Server {
+            process: child.id(),
+            child,
+            address: text("endpoint").trim_start_matches("http://").trim_end_matches('/').to_owned(),
+            access_key: text("access_key"),
+            secret_key: text("secret_key"),
+            dir,
+        };
+        if server.address.is_empty() || server.access_key.is_empty() {
+            let log = fs::read_to_string(server.dir.join("server.log")).unwrap_or_default();
+            return Err(format!("the server did not become ready; it said: {line}{log}"));
+        }
+        Ok(server)
+    }
+
+    /// Asks it to stop, and waits.
+    pub fn stop(mut self) -> Result<(), String> {
+        let asked = Command::new("kill").arg(self.process.to_string()).status();
+        if !asked.is_ok_and(|status| status.success()) {
+            return Err("the server cannot be told to stop".to_owned());
+        }
+        let status = self.child.wait().map_err(|error| format!("cannot wait for the server: {error}"))?;
+        if status.success() { Ok(()) } else { Err(format!("the server ended with {status} when told to stop")) }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // After `stop` both have been done, and doing them again does nothing.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
