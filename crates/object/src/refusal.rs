@@ -40,6 +40,11 @@ pub fn storage_full(message: impl Into<Cow<'static, str>>) -> S3Error {
     custom("InsufficientStorage", StatusCode::INSUFFICIENT_STORAGE, message)
 }
 
+/// A part of an object asked for by a number it has not.
+pub fn no_such_part() -> S3Error {
+    custom("InvalidPartNumber", StatusCode::RANGE_NOT_SATISFIABLE, "The requested partnumber is not satisfiable")
+}
+
 /// More tags than an object or bucket may bear.
 pub fn too_many_tags(limit: usize) -> S3Error {
     let message = format!("Object tags cannot be greater than {limit}");

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -79,27 +79,26 @@ where
         let (face, peer) = (face.clone(), peer.clone());
         Box::pin(async move { Ok::<_, Infallible>(face.answer(request, &peer).await) })
     });
-    let mut connection = pin!(
-        http1::Builder::new()
-            .timer(TokioTimer::new())
-            .header_read_timeout(settings.head_patience)
-            .max_buf_size(settings.buffer_bytes_max)
-            .half_close(false)
-            .pipeline_flush(true)
-            .serve_connection(TokioIo::new(&mut stream), service)
-    );
+    let mut connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(settings.head_patience)
+        .max_buf_size(settings.buffer_bytes_max)
+        .half_close(false)
+        .serve_connection(TokioIo::new(&mut stream), service);
     let mut told = false;
     let outcome = loop {
         tokio::select! {
             biased;
-            outcome = poll_fn(|context| connection.as_mut().get_mut().poll_without_shutdown(context)) => break outcome,
+            outcome = poll_fn(|context| connection.poll_without_shutdown(context)) => break outcome,
             _ = closing.wait_for(|closing| *closing), if !told => {
                 told = true;
-                connection.as_mut().graceful_shutdown();
+                Pin::new(&mut connection).graceful_shutdown();
             }
         }
     };
-    let late_head = matches!(&outcome, Err(error) if error.is_timeout());
+    // A connection that idles between requests ends the same way, and is owed no answer.
+    let late_head =
+        matches!(&outcome, Err(error) if error.is_timeout()) && !connection.into_parts().read_buf.is_empty();
     face.metrics().connection(false);
     if late_head {
         answer_bare(&mut stream, "400 Bad Request", HEAD_TOO_SLOW).await;

@@ -7,7 +7,7 @@ use crate::refusal::{refuse, translated};
 use s3s::dto::*;
 use s3s::{S3Error, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
-use stele_archive::{BucketChange, DefaultRetention as Default_, ObjectLock, Period, Retention};
+use stele_archive::{ArchiveError, BucketChange, DefaultRetention as Default_, ObjectLock, Period, Retention};
 
 fn malformed() -> S3Error {
     refuse(
@@ -101,13 +101,24 @@ pub async fn retention(
     let input = request.input;
     check_lock(wire, &call, &input.bucket).await?;
     let version = version_of(input.version_id.as_deref())?;
-    let kept = wire.archive.retention(&call.caller, &input.bucket, &input.key, version).await.map_err(translated)?;
+    let kept = wire.archive.retention(&call.caller, &input.bucket, &input.key, version).await.map_err(unset)?;
     Ok(S3Response::new(GetObjectRetentionOutput {
         retention: Some(ObjectLockRetention {
             mode: Some(ObjectLockRetentionMode::from(kept.mode.to_string())),
             retain_until_date: Some(wire_time(kept.until)),
         }),
     }))
+}
+
+// The bucket has a lock here, so what is not there is the version's own setting.
+fn unset(error: ArchiveError) -> S3Error {
+    match error {
+        ArchiveError::NoSuchConfiguration { .. } => refuse(
+            S3ErrorCode::NoSuchObjectLockConfiguration,
+            "The specified object does not have a ObjectLock configuration",
+        ),
+        other => translated(other),
+    }
 }
 
 /// PutObjectRetention. An empty document lifts a GOVERNANCE retention, which takes the bypass.

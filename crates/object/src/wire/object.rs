@@ -5,7 +5,7 @@ use super::convert::*;
 use super::{Answer, Wire};
 use crate::call::Call;
 use crate::payload::Payload;
-use crate::refusal::{refuse, translated};
+use crate::refusal::{no_such_part, refuse, translated};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use http_body_util::StreamBody;
@@ -14,8 +14,8 @@ use s3s::dto::*;
 use s3s::{Body, S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
 use stele_archive::{
-    Algorithm, ByteRange, CustomerKey, Expected, GetRequest, ObjectInfo, ObjectReader, ObjectWriter, PutRequest,
-    ReadCondition, WriteCondition,
+    Algorithm, ArchiveError, ByteRange, CustomerKey, Expected, GetRequest, ObjectInfo, ObjectReader, ObjectWriter,
+    PutRequest, ReadCondition, WriteCondition,
 };
 
 /// The largest payload of one request.
@@ -153,10 +153,12 @@ async fn begin_put(
     Ok((writer, digests))
 }
 
-/// A read refused for the customer's key: a wrong one is a matter of rights, a missing one of form.
-fn customer_refusal(sent: bool) -> impl Fn(stele_archive::ArchiveError) -> s3s::S3Error {
+/// A read refused: a wrong customer's key is a matter of rights, a missing one of form; and a part that is not
+/// there has a code of its own.
+fn read_refusal(key_sent: bool, part: bool) -> impl Fn(ArchiveError) -> s3s::S3Error {
     move |error| match error {
-        stele_archive::ArchiveError::CustomerKey(message) if sent => refuse(S3ErrorCode::AccessDenied, message),
+        ArchiveError::CustomerKey(message) if key_sent => refuse(S3ErrorCode::AccessDenied, message),
+        ArchiveError::InvalidRange { .. } if part => no_such_part(),
         other => translated(other),
     }
 }
@@ -228,7 +230,8 @@ pub async fn get(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectInput
         customer_key,
     )?;
     let ranged = get.range != ByteRange::Whole;
-    let reader = wire.archive.get(&call.caller, get).await.map_err(customer_refusal(sent_key))?;
+    let by_part = matches!(get.range, ByteRange::Part { .. });
+    let reader = wire.archive.get(&call.caller, get).await.map_err(read_refusal(sent_key, by_part))?;
     let info = &reader.info;
     let length = reader.range.end.saturating_sub(reader.range.start);
     let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
@@ -351,7 +354,8 @@ pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInp
         customer_key,
     )?;
     let ranged = get.range != ByteRange::Whole;
-    let (info, range) = wire.archive.head(&call.caller, get).await.map_err(customer_refusal(sent_key))?;
+    let by_part = matches!(get.range, ByteRange::Part { .. });
+    let (info, range) = wire.archive.head(&call.caller, get).await.map_err(read_refusal(sent_key, by_part))?;
     let content_range = content_range(ranged, &range, info.size);
     let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
     let mut output = HeadObjectOutput {
@@ -424,7 +428,7 @@ pub async fn attributes(
         ReadCondition::default(),
         customer_key,
     )?;
-    let (info, _) = wire.archive.head(&call.caller, get.clone()).await.map_err(customer_refusal(sent_key))?;
+    let (info, _) = wire.archive.head(&call.caller, get.clone()).await.map_err(read_refusal(sent_key, false))?;
     let mut output = GetObjectAttributesOutput {
         last_modified: Some(wire_time(info.modified)),
         version_id: named_version(&info),

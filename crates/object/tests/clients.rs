@@ -1,0 +1,65 @@
+//! Real clients, as people install them, against the face over TCP. What is not installed is named and left out;
+//! `.ci/run` installs all of them.
+
+#[path = "server/mod.rs"]
+mod server;
+
+use std::process::{Command, Output};
+
+use server::Server;
+use stele_archive::Rights;
+use stele_ground::Bytes;
+use stele_object::Settings;
+
+/// Runs a script in `tests/clients` with the server's address and keys; `needs` says what must be there.
+async fn check(script: &str, needs: &[&str]) {
+    for need in needs {
+        let (program, arguments) = need.split_once(' ').unwrap_or((need, "--version"));
+        // What stands behind `-c` is one argument.
+        let arguments: Vec<&str> = match arguments.strip_prefix("-c ") {
+            Some(code) => vec!["-c", code],
+            None => vec![arguments],
+        };
+        let found = Command::new(program).args(arguments).output();
+        if !found.is_ok_and(|output| output.status.success()) {
+            println!("left out: {script} needs `{need}`, which does not run here");
+            return;
+        }
+    }
+    let server = Server::start(Settings::default(), Bytes(2 << 30)).await;
+    let (less, less_secret) = server.key(Rights::user("scoped", "mine/")).await;
+    let mut command = Command::new("python3");
+    command
+        .arg(format!("{}/tests/clients/{script}", env!("CARGO_MANIFEST_DIR")))
+        .env("S3_ENDPOINT", server.endpoint())
+        .env("S3_ACCESS_KEY", &server.access_key)
+        .env("S3_SECRET_KEY", &server.secret_key)
+        .env("S3_LESS_ACCESS_KEY", less)
+        .env("S3_LESS_SECRET_KEY", less_secret)
+        .env("AWS_EC2_METADATA_DISABLED", "true");
+    let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap();
+    let Output { status, stdout, stderr } = output;
+    let said = String::from_utf8_lossy(&stdout);
+    println!("{said}");
+    assert!(status.success(), "{script}: {status}\n{said}\n{}", String::from_utf8_lossy(&stderr));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn boto3_finds_s3_as_aws_documents_it() {
+    check("boto.py", &["python3 -c import boto3"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_aws_command_line_works() {
+    check("awscli.py", &["python3", "aws"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rclone_works() {
+    check("rclone.py", &["python3", "rclone version"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restic_works() {
+    check("restic.py", &["python3", "restic version"]).await;
+}

@@ -1,0 +1,180 @@
+//! Clients that are slow, endless, or too many; and the end of serving. Over pipes, on a clock that stands still
+//! until everyone waits.
+
+#[allow(dead_code)]
+mod http;
+#[path = "server/mod.rs"]
+mod server;
+
+use std::time::Duration;
+
+use http::Ask;
+use server::Server;
+use stele_ground::Bytes;
+use stele_object::{Pace, Peer, Settings, serve_connection};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+fn settings() -> Settings {
+    Settings {
+        connections_max: 2,
+        requests_max: 1,
+        queue_patience: Duration::from_secs(5),
+        head_patience: Duration::from_secs(60),
+        pace: Pace { silence_max: Duration::from_secs(30), rate_min: 1024, grace: Duration::from_secs(60) },
+        write_patience: Duration::from_secs(60),
+        ..Settings::default()
+    }
+}
+
+/// A pipe to the server, and its task.
+fn connect(server: &Server) -> (DuplexStream, JoinHandle<()>) {
+    let (near, far) = tokio::io::duplex(64 * 1024);
+    let peer = Peer { address: None, secure: true };
+    (near, tokio::spawn(serve_connection(far, peer, server.face.clone())))
+}
+
+/// Everything the server sends until it closes.
+async fn rest(stream: &mut DuplexStream) -> String {
+    let mut bytes = Vec::new();
+    stream.read_to_end(&mut bytes).await.unwrap();
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+async fn start() -> Server {
+    let server = Server::start(settings(), Bytes(64 << 20)).await;
+    let (mut stream, task) = connect(&server);
+    let ask = Ask::new(&server, "PUT", "/bucket").header("connection", "close").signed().0;
+    stream.write_all(&ask.bytes()).await.unwrap();
+    let said = rest(&mut stream).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    task.await.unwrap();
+    // From here on time passes when everyone waits for it.
+    tokio::time::pause();
+    server
+}
+
+#[tokio::test]
+async fn a_head_that_never_ends_is_refused_and_an_idle_connection_closed() {
+    let server = start().await;
+    let (mut stream, task) = connect(&server);
+    let begun = Instant::now();
+    stream.write_all(b"GET /bucket HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+    let said = rest(&mut stream).await;
+    assert!(said.starts_with("HTTP/1.1 400") && said.contains("<Code>RequestTimeout</Code>"), "{said}");
+    assert_eq!(begun.elapsed().as_secs(), 60);
+    drop(stream);
+    task.await.unwrap();
+
+    let (mut stream, task) = connect(&server);
+    let said = rest(&mut stream).await;
+    assert_eq!(said, "", "a connection nobody used is closed without a word");
+    drop(stream);
+    task.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_body_that_stops_or_drips_is_refused() {
+    let server = start().await;
+    let upload = Ask::new(&server, "PUT", "/bucket/k").hash("UNSIGNED-PAYLOAD").header("content-length", "1000000");
+    let head = upload.signed().0.bytes();
+
+    let (mut stream, _task) = connect(&server);
+    let begun = Instant::now();
+    stream.write_all(&head).await.unwrap();
+    stream.write_all(b"some").await.unwrap();
+    let said = rest(&mut stream).await;
+    assert!(said.starts_with("HTTP/1.1 400") && said.contains("<Code>RequestTimeout</Code>"), "{said}");
+    assert!(begun.elapsed() < Duration::from_secs(40), "{:?}", begun.elapsed());
+
+    let (stream, _task) = connect(&server);
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let begun = Instant::now();
+    writer.write_all(&head).await.unwrap();
+    let dripping = tokio::spawn(async move {
+        // A byte a second is neither silence nor an upload.
+        while writer.write_all(b"x").await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    });
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).await.unwrap();
+    let said = String::from_utf8_lossy(&bytes);
+    assert!(said.contains("<Code>RequestTimeout</Code>"), "{said}");
+    assert!(begun.elapsed() < Duration::from_secs(70), "{:?}", begun.elapsed());
+    dripping.abort();
+}
+
+#[tokio::test]
+async fn too_many_connections_and_requests_are_told_to_slow_down() {
+    let server = start().await;
+    let (_first, _one) = connect(&server);
+    let (mut second, _two) = connect(&server);
+    // Both have been let in once the second has been answered.
+    let ask = Ask::new(&server, "GET", "/bucket").signed().0;
+    second.write_all(&ask.bytes()).await.unwrap();
+    let mut byte = [0; 1];
+    second.read_exact(&mut byte).await.unwrap();
+    let (mut third, _three) = connect(&server);
+    let said = rest(&mut third).await;
+    assert!(said.starts_with("HTTP/1.1 503") && said.contains("<Code>SlowDown</Code>"), "{said}");
+    drop((_first, second));
+    _one.await.unwrap();
+    _two.await.unwrap();
+
+    // One request may be served; an upload that waits for its body holds the turn.
+    let (mut holder, _task) = connect(&server);
+    let upload = Ask::new(&server, "PUT", "/bucket/k").hash("UNSIGNED-PAYLOAD").header("content-length", "10");
+    holder.write_all(&upload.signed().0.bytes()).await.unwrap();
+    tokio::task::yield_now().await;
+    let (mut waiter, _task) = connect(&server);
+    let begun = Instant::now();
+    let ask = Ask::new(&server, "GET", "/bucket").header("connection", "close").signed().0;
+    waiter.write_all(&ask.bytes()).await.unwrap();
+    let said = rest(&mut waiter).await;
+    assert!(said.starts_with("HTTP/1.1 503") && said.contains("<Code>SlowDown</Code>"), "{said}");
+    assert_eq!(begun.elapsed().as_secs(), 5);
+    let text = server.face.metrics().render(None);
+    assert!(text.contains("stele_s3_requests_shed_total 1"), "{text}");
+    assert!(text.contains("stele_s3_connections_refused_total 1"), "{text}");
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_cut_off() {
+    let server = start().await;
+    let caller = stele_archive::Caller::local(0);
+    let put = stele_archive::PutRequest { bucket: "bucket".into(), key: "large".into(), ..Default::default() };
+    let mut writer = server.archive.put(&caller, put).await.unwrap();
+    writer.write(bytes::Bytes::from(vec![7; 4 << 20])).await.unwrap();
+    writer.finish(Default::default()).await.unwrap();
+    let (mut stream, task) = connect(&server);
+    let ask = Ask::new(&server, "GET", "/bucket/large").signed().0;
+    stream.write_all(&ask.bytes()).await.unwrap();
+    task.await.unwrap();
+    let said = rest(&mut stream).await;
+    assert!(said.len() < 4 << 20, "less than the whole was taken");
+}
+
+#[tokio::test]
+async fn closing_the_doors_lets_a_request_finish_and_takes_no_other() {
+    let server = start().await;
+    let (mut idle, idle_task) = connect(&server);
+    let (mut busy, busy_task) = connect(&server);
+    let upload = Ask::new(&server, "PUT", "/bucket/k").hash("UNSIGNED-PAYLOAD").header("content-length", "10");
+    busy.write_all(&upload.signed().0.bytes()).await.unwrap();
+    busy.write_all(b"first").await.unwrap();
+    let face = server.face.clone();
+    let closing = tokio::spawn(async move { face.doors().close(Duration::from_secs(20)).await });
+    assert_eq!(rest(&mut idle).await, "", "an idle connection is closed at once");
+    drop(idle);
+    idle_task.await.unwrap();
+    // The upload ends on a thread of its own, which the clock must not overtake.
+    tokio::time::resume();
+    busy.write_all(b"secnd").await.unwrap();
+    let said = rest(&mut busy).await;
+    assert!(said.starts_with("HTTP/1.1 200"), "{said}");
+    drop(busy);
+    busy_task.await.unwrap();
+    assert!(closing.await.unwrap(), "all connections were gone in time");
+}
