@@ -17,10 +17,10 @@ use crate::bucket::check_key;
 use crate::buckets::Bucket;
 use crate::error::{ArchiveError, Result};
 use crate::lookup::{self, Found};
+use crate::multipart::part_row;
 use crate::principal::{Access, Caller};
 use crate::record::content::{CHUNK_EXTENTS, Content, Extent, ExtentList, Layout, Stream};
-use crate::record::part::PartRow;
-use crate::record::{EXTENTS, LAYOUTS, PARTS, fetch, keys};
+use crate::record::{EXTENTS, LAYOUTS, fetch, keys};
 use crate::seal::{Secret, TAG};
 use crate::space::BLOCK;
 use crate::space::frames::{FRAME, SEALED_FRAME, StreamKey};
@@ -80,7 +80,7 @@ pub struct PartInfo {
     pub checksums: Vec<crate::Checksum>,
 }
 
-type Opening = Pin<Box<dyn Future<Output = Result<Vec<Bytes>>> + Send>>;
+pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Vec<Bytes>>> + Send>>;
 
 /// An object being read. Its segments stay where they are until it is dropped.
 pub struct ObjectReader {
@@ -213,9 +213,7 @@ impl Archive {
             if parts.len() == limit {
                 return Ok((parts, true));
             }
-            let key = keys::pair(opened.found.row.object, part.number);
-            let row: PartRow = fetch(&*opened.snapshot, PARTS, &key)?
-                .ok_or_else(|| ArchiveError::damaged("the catalog", format!("part {} is missing", part.number)))?;
+            let row = part_row(&*opened.snapshot, opened.found.row.object, part.number)?;
             parts.push(row.info(part.number));
         }
         Ok((parts, false))
@@ -310,7 +308,7 @@ impl ObjectReader {
 }
 
 /// Walks the pieces of an object that a range touches.
-struct Pieces {
+pub(crate) struct Pieces {
     store: Arc<Store>,
     /// For messages.
     name: String,
@@ -342,7 +340,7 @@ struct Current {
 }
 
 impl Pieces {
-    fn new(
+    pub fn new(
         store: Arc<Store>,
         name: String,
         found: &Found,
@@ -388,16 +386,20 @@ impl Pieces {
         }
     }
 
+    /// Keeps what is read out of the frame cache.
+    pub fn uncached(&mut self) {
+        self.cached = false;
+    }
+
     /// The fetching and opening of the next piece. None: the range is covered.
-    fn next(&mut self) -> Result<Option<Opening>> {
+    pub fn next(&mut self) -> Result<Option<Opening>> {
         while !self.range.is_empty() {
             let Some(stream) = &mut self.stream else {
                 let Some((number, size)) = self.parts.pop_front() else { break };
                 let start = self.parts_start;
                 self.parts_start += size;
                 if self.parts_start > self.range.start {
-                    let row: PartRow = fetch(&*self.snapshot, PARTS, &keys::pair(self.object, number))?
-                        .ok_or_else(|| ArchiveError::damaged(self.name.clone(), format!("part {number} is missing")))?;
+                    let row = part_row(&*self.snapshot, self.object, number)?;
                     self.stream = Some(self.begin(Some(number), &row.stream, start));
                 }
                 continue;

@@ -29,7 +29,7 @@ impl Found {
         self.row.info(bucket, key, self.number, self.latest)
     }
 
-    fn of(record_key: &Bytes, value: &Bytes, latest: bool) -> Result<Found> {
+    pub fn of(record_key: &Bytes, value: &Bytes, latest: bool) -> Result<Found> {
         let inverted = record_key.last_chunk::<8>().copied().unwrap_or_default();
         let row = decode(VERSIONS, record_key, value)?;
         Ok(Found { number: !u64::from_be_bytes(inverted), row, raw: value.clone(), latest })

@@ -24,7 +24,7 @@ use crate::record::content::{Content, Layout, LayoutPart, Place, Stream};
 use crate::record::part::{PartNote, PartRow};
 use crate::record::upload::UploadRow;
 use crate::record::version::{CustomerMark, Owner, VersionRef, VersionRow};
-use crate::record::{BUCKETS, FREE_SLOTS, OBJECTS, PARTS, UPLOADS, decode, encode, keys};
+use crate::record::{BUCKETS, FREE_SLOTS, OBJECTS, PARTS, UPLOADS, decode, encode, fetch, keys};
 use crate::retention::initial_retention;
 use crate::space::header::Kind;
 use crate::space::segments::Reading;
@@ -160,6 +160,12 @@ pub(crate) fn part_rows(snapshot: &dyn Snapshot, object: u64) -> Result<BTreeMap
         rows.insert(number, decode(PARTS, &key, &value)?);
     }
     Ok(rows)
+}
+
+/// One part of an object that has it.
+pub(crate) fn part_row(snapshot: &dyn Snapshot, object: u64, number: u32) -> Result<PartRow> {
+    fetch(snapshot, PARTS, &keys::pair(object, number))?
+        .ok_or_else(|| ArchiveError::damaged(format!("object {object}"), format!("part {number} is missing")))
 }
 
 impl Store {

@@ -4,3 +4,4 @@ use crate::testing::{World, admin, content, get, get_with, put};
 use crate::*;
 
 mod basics;
+mod model;

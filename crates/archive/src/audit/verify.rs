@@ -9,12 +9,15 @@ use stele_catalog::{Direction, Head, KeyRange, Snapshot, Transaction, link};
 
 use super::*;
 use crate::checksum::from_hex;
-use crate::record::audit::CheckpointRow;
+use crate::record::audit::{AuditNote, CheckpointRow};
 use crate::record::{CHECKPOINTS, keys};
+use crate::space::header::Kind;
 
 /// Records under one checkpoint.
 pub(crate) const RUN: u64 = 1024;
 const PAGE: usize = 1024;
+/// Bytes of records in one note.
+const NOTE_MAX: usize = 48 << 10;
 
 type Link = [u8; 32];
 
@@ -191,12 +194,33 @@ impl Store {
                     format!("records are missing between {} and {last}; `stele audit verify` names them", covered + 1),
                 ));
             }
+            self.note_audit(covered + 1, &page).await?;
             let signature = self.signing.sign(&checkpoint_message(&self.id, last, &previous, &root));
             let row = CheckpointRow { last, link: previous, root, signature };
             let key = keys::number(covered + 1);
             self.catalog.commit(Transaction::new().with_reserve().put(CHECKPOINTS, key, encode(&row))).await?;
             written += 1;
         }
+    }
+}
+
+impl Store {
+    /// Keeps a run of records on the data volume too, so that a rebuilt catalog has the log up to its last checkpoint.
+    async fn note_audit(&self, first: u64, page: &[(bytes::Bytes, bytes::Bytes)]) -> Result<()> {
+        let mut note = AuditNote { first, values: Vec::new() };
+        let mut length = 0;
+        for (key, value) in page {
+            if length + value.len() > NOTE_MAX && !note.values.is_empty() {
+                let place = self.note(Kind::Audit, None, 0, &note).await?;
+                self.segments.add_live(place);
+                (note, length) = (AuditNote { first: number_of(key), values: Vec::new() }, 0);
+            }
+            length += value.len();
+            note.values.push(value.to_vec().into());
+        }
+        let place = self.note(Kind::Audit, None, 0, &note).await?;
+        self.segments.add_live(place);
+        Ok(())
     }
 }
 

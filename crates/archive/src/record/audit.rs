@@ -31,6 +31,16 @@ pub(crate) struct AuditRow {
     pub origin: Option<String>,
 }
 
+/// What a segment keeps of a run of records, or of a part of one: their values as stored.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct AuditNote {
+    /// The number of the first.
+    #[n(0)]
+    pub first: u64,
+    #[n(1)]
+    pub values: Vec<minicbor::bytes::ByteVec>,
+}
+
 /// Covers the records from its key to `last`.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct CheckpointRow {

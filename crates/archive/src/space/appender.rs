@@ -143,11 +143,6 @@ impl Appender {
         self.state().open.as_ref().map(|open| (open.number, open.tail))
     }
 
-    pub fn is_current(&self, segment: u32) -> bool {
-        let state = self.state();
-        state.open.iter().chain(&state.spare).any(|open| open.number == segment)
-    }
-
     /// Queues the record. `reserve`: deletes, holds and reclamation may use the last segments.
     pub async fn append(self: &Arc<Self>, mut record: Record, reserve: bool) -> Result<Appended> {
         record.header.payload = record.buffer.len() as u32 - RECORD_HEADER;

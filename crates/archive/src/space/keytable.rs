@@ -28,7 +28,7 @@ use crate::space::segments::Segments;
 
 pub(crate) const ENTRY: usize = 128;
 /// Where entries begin in a segment of the table: behind the superblocks, or the header.
-const FIRST: u32 = 2 * BLOCK;
+pub(crate) const FIRST: u32 = 2 * BLOCK;
 /// Blocks remembered, so that a round need not read what the last one wrote.
 const REMEMBERED: usize = 1024;
 
@@ -139,21 +139,12 @@ impl KeyTable {
         u64::from((self.segments.size - FIRST) / ENTRY as u32)
     }
 
-    /// Slots given out so far at most.
-    pub fn used(&self) -> u64 {
-        self.fresh.given()
-    }
-
     pub fn settle(&self, transaction: Transaction) -> Transaction {
         self.fresh.settle(transaction)
     }
 
     pub fn offer(&self, slots: impl IntoIterator<Item = u64>) {
         self.state().free.extend(slots);
-    }
-
-    pub fn free_slots(&self) -> usize {
-        self.state().free.len()
     }
 
     /// A slot for a new object. `reserve`: delete markers may take the last segments.
@@ -183,23 +174,6 @@ impl KeyTable {
         let (block, inside) = (at / u64::from(BLOCK) * u64::from(BLOCK), (at % u64::from(BLOCK)) as usize);
         let bytes = self.volume.read(block, BLOCK as usize).await?;
         Ok(Entry::decode(&bytes[inside..]))
-    }
-
-    /// A run of entries, for rebuilds and scrubs: every sound one from slot `from` on within one part, and the next slot.
-    pub async fn read_many(&self, from: u64) -> Result<(Vec<(u64, Entry)>, u64)> {
-        let per_part = self.entries_per_part();
-        let at = self.place(from)?;
-        let block = at / u64::from(BLOCK) * u64::from(BLOCK);
-        let first = from - (at - block) / ENTRY as u64;
-        let left = per_part - first % per_part;
-        let count = left.min(8192);
-        let length = (count as usize * ENTRY).next_multiple_of(BLOCK as usize);
-        let bytes = self.volume.read(block, length).await?;
-        let entries = (0..count)
-            .filter(|n| first + n >= from)
-            .filter_map(|n| Some((first + n, Entry::decode(&bytes[n as usize * ENTRY..])?)))
-            .collect();
-        Ok((entries, first + count))
     }
 
     /// Writes an entry; resolves when it is durable.

@@ -1,0 +1,205 @@
+//! Scrub of the archive: reads every version as a reader would, and compares its content with the digests it was stored
+//! under: BLAKE3, the entity tag, and what the client sent. It also counts anew what each segment still holds.
+//!
+//! Content under a customer's key cannot be opened here; of that only the records' checksums are verified.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use stele_catalog::{Direction, KeyRange};
+
+use crate::Archive;
+use crate::audit::{Action, Event};
+use crate::buckets::Bucket;
+use crate::checksum::{Digests, Hashes};
+use crate::error::{ArchiveError, Result};
+use crate::get::Pieces;
+use crate::lookup::Found;
+use crate::principal::Caller;
+use crate::record::content::Content;
+use crate::record::segment::SegmentUse;
+use crate::record::{VERSIONS, keys};
+use crate::space::walk::Walk;
+
+/// Where a scrub goes on. Keep it between steps; start with the default.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ScrubCursor {
+    after: Vec<u8>,
+    segments_done: bool,
+    segment: u32,
+}
+
+/// What a step of a scrub did.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ScrubReport {
+    pub versions: u64,
+    pub bytes: u64,
+    pub records: u64,
+    /// What does not verify, and where.
+    pub findings: Vec<String>,
+    /// This was the last step; the cursor starts again.
+    pub finished: bool,
+}
+
+impl Archive {
+    /// Verifies some more, at most about `budget` bytes of content. Findings are recorded in the audit log.
+    pub async fn scrub_step(&self, cursor: &mut ScrubCursor, budget: u64) -> Result<ScrubReport> {
+        let mut report = ScrubReport::default();
+        if cursor.segments_done {
+            self.scrub_versions(cursor, budget, &mut report).await?;
+        } else {
+            self.scrub_segments(cursor, budget, &mut report).await?;
+        }
+        if !self.store.read_only {
+            for finding in &report.findings {
+                let event = Event::new(&Caller::system("scrub"), Action::Read).detail(finding.clone());
+                self.store.record(stele_catalog::Transaction::new().with_reserve(), event).await?;
+            }
+        }
+        Ok(report)
+    }
+
+    /// Checksums of all records, whoever can open them.
+    async fn scrub_segments(&self, cursor: &mut ScrubCursor, budget: u64, report: &mut ScrubReport) -> Result<()> {
+        let store = &self.store;
+        while report.bytes < budget {
+            let next = store.segments.rows().into_iter().find(|(number, _)| *number > cursor.segment);
+            let Some((number, row)) = next else {
+                cursor.segments_done = true;
+                return Ok(());
+            };
+            cursor.segment = number;
+            if row.usage != SegmentUse::Sealed {
+                continue;
+            }
+            let _reading = store.segments.reading();
+            let start = store.segments.start(number);
+            let mut walk = Walk::new(store.volume.clone(), start, store.segments.size, row.incarnation);
+            while let Some((at, header)) = walk.next().await? {
+                let payload = walk.payload(at, &header).await?;
+                report.records += 1;
+                report.bytes += u64::from(header.length());
+                if payload.is_none_or(|payload| stele_ground::digest::crc32c(&payload) != header.check) {
+                    report.findings.push(format!(
+                        "segment {number} at byte {at}: a record of object {} does not verify",
+                        header.object
+                    ));
+                }
+            }
+            for at in &walk.unreadable {
+                report.findings.push(format!("segment {number}: 4096 bytes at {at} cannot be read"));
+            }
+        }
+        Ok(())
+    }
+
+    async fn scrub_versions(&self, cursor: &mut ScrubCursor, budget: u64, report: &mut ScrubReport) -> Result<()> {
+        let store = &self.store;
+        while report.bytes < budget {
+            let range = KeyRange::all().after(cursor.after.clone());
+            let range = if cursor.after.is_empty() { KeyRange::all() } else { range };
+            let page = store.snapshot()?.range(VERSIONS, &range, 100, Direction::Forward)?;
+            if page.is_empty() {
+                self.correct_counts()?;
+                *cursor = ScrubCursor::default();
+                report.finished = true;
+                return Ok(());
+            }
+            for (record_key, value) in &page {
+                cursor.after = record_key.to_vec();
+                let (number, key, _) = keys::split(record_key)?;
+                let Some(bucket) = store.buckets.by_number(number) else { continue };
+                let found = Found::of(record_key, value, false)?;
+                report.versions += 1;
+                report.bytes += found.row.size;
+                if found.row.marker || found.row.customer.is_some() {
+                    continue;
+                }
+                // It may have been deleted since; then there is nothing to say about it.
+                if let Err(error) = self.scrub_version(&bucket, &key, &found).await
+                    && store.snapshot()?.get(VERSIONS, record_key)?.is_some()
+                {
+                    report.findings.push(error.to_string());
+                }
+                if report.bytes >= budget {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn scrub_version(&self, bucket: &Bucket, key: &str, found: &Found) -> Result<()> {
+        let store = &self.store;
+        let name = format!("`{}/{key}` version {}", bucket.name(), found.id());
+        if found.row.content == Content::Parts {
+            let mut start = 0;
+            for part in store.layout(found.row.object)?.parts {
+                let row = crate::multipart::part_row(&*store.snapshot()?, found.row.object, part.number)?;
+                let algorithms = row.checksums.iter().map(|sum| sum.algorithm);
+                let digests =
+                    self.digest(bucket, &name, found, start..start + part.size, Hashes::new(algorithms)).await?;
+                let same = digests.md5 == row.md5 && digests.blake3 == row.blake3 && digests.checksums == row.checksums;
+                check(&format!("{name}, part {}", part.number), same)?;
+                start += part.size;
+            }
+            return Ok(());
+        }
+        let algorithms = found.row.checksums.iter().map(|sum| sum.algorithm);
+        let digests = self.digest(bucket, &name, found, 0..found.row.size, Hashes::new(algorithms)).await?;
+        let same = digests.md5 == found.row.etag.md5
+            && digests.blake3 == found.row.blake3
+            && digests.checksums == found.row.checksums;
+        check(&name, same)
+    }
+
+    async fn digest(
+        &self,
+        bucket: &Bucket,
+        name: &str,
+        found: &Found,
+        range: std::ops::Range<u64>,
+        mut hashes: Hashes,
+    ) -> Result<Digests> {
+        let store = &self.store;
+        let reading = store.segments.reading();
+        let snapshot = store.snapshot()?;
+        let key = store.object_key(bucket, found.row.object, found.row.slot, None).await?;
+        let mut pieces = Pieces::new(std::sync::Arc::clone(store), name.into(), found, key, range, snapshot, reading)?;
+        pieces.uncached();
+        while let Some(opening) = pieces.next()? {
+            for bytes in opening.await? {
+                hashes.update(&bytes);
+            }
+        }
+        Ok(hashes.finish())
+    }
+
+    /// Sealed segments only lose what is needed, so a count that began after sealing is right or a little high.
+    fn correct_counts(&self) -> Result<()> {
+        let store = &self.store;
+        let sealed: Vec<u32> = store
+            .segments
+            .rows()
+            .into_iter()
+            .filter(|(_, row)| row.usage == SegmentUse::Sealed)
+            .map(|(number, _)| number)
+            .collect();
+        let live: BTreeMap<u32, u64> = store.live_by_segment()?;
+        for number in sealed {
+            let counted = live.get(&number).copied().unwrap_or(0) as i64;
+            store.segments.change(number, |row| row.live = row.live.min(counted).max(0));
+        }
+        Ok(())
+    }
+}
+
+fn check(name: &str, same: bool) -> Result<()> {
+    match same {
+        true => Ok(()),
+        false => Err(ArchiveError::damaged(
+            name.to_string(),
+            "its content does not match the digests it was stored under, although every frame is authentic",
+        )),
+    }
+}
