@@ -30,6 +30,8 @@ struct Bench {
     /// By LSN - 1; none for the records of log and table themselves.
     twin: Vec<Option<Step>>,
     acknowledged: u64,
+    /// Sequence of the last checkpoint that was said to be done.
+    stored: Rc<Cell<u64>>,
     /// Pages a step may touch.
     spread: u64,
 }
@@ -111,7 +113,15 @@ impl Bench {
         };
         yard.finish(&tasks, &io, made).expect("no cut").expect("created");
         // The log's first record, and the checkpoint's.
-        Bench { yard, dice: Dice::new(seed), cache, twin: vec![None, None], acknowledged: 2, spread: 300 }
+        Bench {
+            yard,
+            dice: Dice::new(seed),
+            cache,
+            twin: vec![None, None],
+            acknowledged: 2,
+            stored: Rc::new(Cell::new(1)),
+            spread: 300,
+        }
     }
 
     /// Opens everything and replays; none when the power went first.
@@ -156,6 +166,8 @@ impl Bench {
         assert!(last >= self.acknowledged, "LSN {} was acknowledged, the log ends at {last}", self.acknowledged);
         self.twin.truncate(last as usize);
         self.acknowledged = last;
+        let stored = self.stored.get();
+        assert!(opened.sequence >= stored, "checkpoint {stored} was done, {} came back", opened.sequence);
         Some(Ok(Running { tasks, io, labels, layout, log, table, opened: Some(opened), recovery }))
     }
 
@@ -215,7 +227,7 @@ impl Bench {
             });
         }
         let (log, table, own, left) = (running.log.clone(), running.table.clone(), Rc::clone(&twin), todo);
-        let io = running.io.clone();
+        let (io, stored) = (running.io.clone(), Rc::clone(&self.stored));
         let every = 20 + self.dice.below(60) as usize;
         running.tasks.spawn(async move {
             let mut next = left.borrow().len().saturating_sub(every);
@@ -230,9 +242,11 @@ impl Bench {
                 let checkpoint = table.begin_checkpoint(&log, log.next_lsn(), b"later".to_vec(), &mut paid);
                 own.borrow_mut().0.push(None);
                 assert_eq!(own.borrow().0.len() as u64, checkpoint.lsn().0);
+                let sequence = checkpoint.sequence();
                 if checkpoint.write().await.is_err() {
                     return;
                 }
+                stored.set(sequence);
             }
         });
         let end = self.yard.run(&running.tasks, &running.io);

@@ -219,10 +219,10 @@ fn each_protection_is_needed() {
 }
 
 #[test]
-fn an_anchor_is_not_written_before_its_pages_are_flushed() {
-    // The window is small: one page, one checkpoint, a cut at each operation.
-    let noticed = |mutations: Mutations| {
-        (0..600u64).any(|seed| {
+fn an_anchor_waits_for_its_pages_and_its_own_flush() {
+    // The windows are small: one page, one checkpoint, a cut at each operation or right after the last.
+    let noticed = |mutations: Mutations, seeds: u64| {
+        (0..seeds).any(|seed| {
             let run = std::panic::AssertUnwindSafe(|| {
                 let mut bench = Bench::new(5, seed);
                 bench.spread = 1;
@@ -232,10 +232,15 @@ fn an_anchor_is_not_written_before_its_pages_are_flushed() {
                 bench.yard.cut_at = Some(bench.yard.operations + 6 + seed % 20);
                 let (log, table) = (running.log.clone(), running.table.clone());
                 bench.twin.push(None);
-                bench.yard.finish(&running.tasks, &running.io, async move {
+                let stored = bench.yard.finish(&running.tasks, &running.io, async move {
                     let mut paid = log.reserve(checkpoint_cost(&log), Purpose::Checkpoint).await.expect("space");
-                    drop(table.begin_checkpoint(&log, log.next_lsn(), Vec::new(), &mut paid).write().await);
+                    let checkpoint = table.begin_checkpoint(&log, log.next_lsn(), Vec::new(), &mut paid);
+                    let sequence = checkpoint.sequence();
+                    checkpoint.write().await.map(|()| sequence)
                 });
+                if let Some(Ok(sequence)) = stored {
+                    bench.stored.set(sequence);
+                }
                 drop(running);
                 bench.yard.cut();
                 let running = bench.open().expect("no cut").expect("opens");
@@ -244,5 +249,8 @@ fn an_anchor_is_not_written_before_its_pages_are_flushed() {
             std::panic::catch_unwind(run).is_err()
         })
     };
-    assert!(noticed(Mutations::default().with(Mutation::PageFlush)), "nothing noticed");
+    assert!(!noticed(Mutations::default(), 60), "with every protection there is nothing to notice");
+    for mutation in [Mutation::PageFlush, Mutation::AnchorFlush] {
+        assert!(noticed(Mutations::default().with(mutation), 600), "{mutation:?} was taken away and nothing noticed");
+    }
 }
