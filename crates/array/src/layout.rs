@@ -12,7 +12,7 @@
 //!
 //! An ordinary row never takes a drive's units below its share of the reserve; spares and the table's rows may.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stele_codes::Code;
 use stele_ground::Dice;
@@ -212,6 +212,20 @@ impl Layout {
         })?;
         let unit = self.drives.get(best.drive)?.units.first_free()?;
         Some(Cell { drive: DriveNumber(best.drive as u16), unit })
+    }
+
+    /// True when `insert_row` would take the row: for rows that were read and not made here.
+    pub fn admits(&self, row: &Row) -> bool {
+        let free = |cell: Cell| {
+            let units = self.drives.get(usize::from(cell.drive.0)).map(|drive| &drive.units);
+            units.is_some_and(|units| cell.unit < units.total() && !units.is_taken(cell.unit))
+        };
+        match self.rows.get(&row.id) {
+            Some(known) => known == row,
+            None => {
+                distinct(row) && cells(row).all(free) && cells(row).collect::<BTreeSet<_>>().len() == cells(row).count()
+            }
+        }
     }
 
     /// Takes the row's cells. The same row again changes nothing; panics when a cell belongs to another row

@@ -188,6 +188,10 @@ impl Checkpoint {
             return Err(error);
         }
         let _turn = self.table.0.writing.lock().await;
+        if self.table.0.io.lacks(Mutation::CutCopy) {
+            // Without copies at the cut, a page is stored as it is when its turn comes.
+            self.log.durable(self.cut).await?;
+        }
         let pool = self.table.0.labels.configuration().pool;
         let short = self.sequence as u32;
         let mut places = self.places.iter().copied();

@@ -83,6 +83,8 @@ pub struct Directory {
     pub index: Vec<Entry>,
     /// Index pages that differ from what is stored.
     pub dirty_index: BTreeSet<u32>,
+    /// Pages stored, chunks and index aside.
+    stored: u64,
 }
 
 impl Directory {
@@ -94,7 +96,12 @@ impl Directory {
     /// Sets a page's entry and answers the former one. The chunk must exist.
     pub fn set(&mut self, id: PageId, entry: Entry) -> Entry {
         match self.chunks.get_mut(&(id.table, id.index / CHUNK as u32)) {
-            Some(chunk) => std::mem::replace(&mut chunk.entries[id.index as usize % CHUNK], entry),
+            Some(chunk) => {
+                let former = std::mem::replace(&mut chunk.entries[id.index as usize % CHUNK], entry);
+                self.stored += u64::from(entry.place().is_some());
+                self.stored -= u64::from(former.place().is_some());
+                former
+            }
             None => panic!("{id} has no chunk"),
         }
     }
@@ -105,10 +112,6 @@ impl Directory {
 
     pub fn chunk_mut(&mut self, key: (u32, u32)) -> Option<&mut Chunk> {
         self.chunks.get_mut(&key)
-    }
-
-    pub fn chunks(&self) -> impl Iterator<Item = (&(u32, u32), &Chunk)> {
-        self.chunks.iter()
     }
 
     /// Makes the chunk if it lacks; answers its index slot.
@@ -136,6 +139,7 @@ impl Directory {
         }
         self.free_slots.remove(&slot);
         self.slots[slot as usize] = Some(key);
+        self.stored += entries.iter().filter(|entry| entry.place().is_some()).count() as u64;
         self.chunks.insert(key, Chunk { entries, stored, slot });
     }
 
@@ -145,6 +149,7 @@ impl Directory {
         let mut places = Vec::new();
         for key in keys {
             let Some(chunk) = self.chunks.remove(&key) else { continue };
+            self.stored -= chunk.entries.iter().filter(|entry| entry.place().is_some()).count() as u64;
             places.extend(chunk.entries.iter().chain([&chunk.stored]).filter_map(Entry::place));
             self.slots[chunk.slot as usize] = None;
             self.free_slots.insert(chunk.slot);
@@ -165,21 +170,48 @@ impl Directory {
 
     /// Pages stored, chunks and index aside.
     pub fn count(&self) -> u64 {
-        let used = |chunk: &Chunk| chunk.entries.iter().filter(|entry| entry.place().is_some()).count() as u64;
-        self.chunks.values().map(used).sum()
+        self.stored
+    }
+
+    /// Every stored page, chunks and index included.
+    pub fn count_all(&self) -> u64 {
+        let chunks = self.chunks.values().filter(|chunk| chunk.stored.place().is_some()).count();
+        self.stored + chunks as u64 + self.index.iter().filter(|entry| entry.place().is_some()).count() as u64
+    }
+
+    /// The chunk at an index slot.
+    pub fn chunk_at(&self, slot: u32) -> Option<&Chunk> {
+        self.slots.get(slot as usize).copied().flatten().and_then(|key| self.chunks.get(&key))
+    }
+
+    /// Where the first chunk after `key` is, or the first of all.
+    pub fn chunk_after(&self, key: Option<(u32, u32)>) -> Option<(u32, u32)> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        self.chunks.range((key.map_or(Unbounded, Excluded), Unbounded)).next().map(|(key, _)| *key)
+    }
+
+    /// A chunk and the pages it describes, as far as they are stored.
+    pub fn family(&self, key: (u32, u32)) -> impl Iterator<Item = (PageId, Entry)> + '_ {
+        let first = key.1 * CHUNK as u32;
+        let own = |chunk: &Chunk| (PageId { table: CHUNK_TABLE, index: chunk.slot }, chunk.stored);
+        let page = move |(at, entry): (usize, &Entry)| (PageId { table: key.0, index: first + at as u32 }, *entry);
+        let pages = self
+            .chunks
+            .get(&key)
+            .into_iter()
+            .flat_map(move |chunk| std::iter::once(own(chunk)).chain(chunk.entries.iter().enumerate().map(page)));
+        pages.filter(|(_, entry)| entry.place().is_some())
+    }
+
+    /// The index pages, as far as they are stored.
+    pub fn index_pages(&self) -> impl Iterator<Item = (PageId, Entry)> + '_ {
+        let page = |(at, entry): (usize, &Entry)| (PageId { table: INDEX_TABLE, index: at as u32 }, *entry);
+        self.index.iter().enumerate().map(page).filter(|(_, entry)| entry.place().is_some())
     }
 
     /// Every stored page of the directory and below, with its name and entry.
     pub fn all(&self) -> impl Iterator<Item = (PageId, Entry)> + '_ {
-        let pages = self.chunks.iter().flat_map(|(key, chunk)| {
-            let own = PageId { table: CHUNK_TABLE, index: chunk.slot };
-            let first = key.1 * CHUNK as u32;
-            let entry = move |(at, entry): (usize, &Entry)| (PageId { table: key.0, index: first + at as u32 }, *entry);
-            std::iter::once((own, chunk.stored)).chain(chunk.entries.iter().enumerate().map(entry))
-        });
-        let index = self.index.iter().enumerate();
-        let index = index.map(|(at, entry)| (PageId { table: INDEX_TABLE, index: at as u32 }, *entry));
-        pages.chain(index).filter(|(_, entry)| entry.place().is_some())
+        self.chunks.keys().flat_map(|key| self.family(*key)).chain(self.index_pages())
     }
 
     /// An index page, with the chunks that a checkpoint is about to store in other places.

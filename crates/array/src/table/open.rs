@@ -89,8 +89,15 @@ impl Table {
         anchor: &Anchor,
     ) -> Result<Table, ArrayError> {
         let mut store = Store { sequence: anchor.sequence, ..Store::default() };
-        for row in &anchor.rows {
+        for (at, row) in anchor.rows.iter().enumerate() {
             let mut layout = layout.borrow_mut();
+            if !layout.admits(row) {
+                anchor.rows[..at].iter().for_each(|row| layout.remove_row(row.id));
+                return Err(ArrayError::Damaged(format!(
+                    "the anchor of checkpoint {} gives one cell to two rows or names a drive there is not",
+                    anchor.sequence
+                )));
+            }
             let places = layout.slots_per_row(row.class);
             layout.insert_row(row.clone());
             store.space.add_row(row.id, places);

@@ -75,8 +75,7 @@ impl Table {
         match id.table {
             super::directory::INDEX_TABLE => store.directory.index.get(id.index as usize).copied().unwrap_or_default(),
             super::directory::CHUNK_TABLE => {
-                let chunk = store.directory.chunks().find(|(_, chunk)| chunk.slot == id.index);
-                chunk.map_or_else(Entry::default, |(_, chunk)| chunk.stored)
+                store.directory.chunk_at(id.index).map_or_else(Entry::default, |chunk| chunk.stored)
             }
             _ => store.directory.entry(id),
         }
@@ -214,19 +213,29 @@ impl Table {
     /// Reads every replica of every page and of the directory and repairs what does not verify; for scrub. Calls `progress`
     /// with pages done and in all now and then, and stops early when it answers false. Returns replicas repaired.
     pub async fn scrub(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64, ArrayError> {
-        let pages: Vec<(PageId, Entry)> = self.0.store.borrow().directory.all().collect();
-        let total = pages.len() as u64;
-        let mut repaired = 0;
-        for (number, batch) in pages.chunks(BATCH).enumerate() {
-            if !progress((number * BATCH) as u64, total) {
-                return Ok(repaired);
+        let mut total = self.0.store.borrow().directory.count_all();
+        let (mut done, mut repaired) = (0, 0);
+        let mut pages: Vec<(PageId, Entry)> = self.0.store.borrow().directory.index_pages().collect();
+        let mut chunk = None;
+        // A chunk at a time: a list of all pages would be as large as the directory.
+        loop {
+            for batch in pages.chunks(BATCH) {
+                if !progress(done, total) {
+                    return Ok(repaired);
+                }
+                let _turn = self.0.writing.lock().await;
+                for (id, entry) in batch {
+                    // Stored anew since: the next pass sees it.
+                    let (Some(place), true) = (entry.place(), self.current(*id) == *entry) else { continue };
+                    repaired += self.scrub_page(*id, *entry, place).await?;
+                }
+                done += batch.len() as u64;
+                total = total.max(done);
             }
-            let _turn = self.0.writing.lock().await;
-            for (id, entry) in batch {
-                // Stored anew since: the next pass sees it.
-                let (Some(place), true) = (entry.place(), self.current(*id) == *entry) else { continue };
-                repaired += self.scrub_page(*id, *entry, place).await?;
-            }
+            let store = self.0.store.borrow();
+            chunk = store.directory.chunk_after(chunk);
+            let Some(key) = chunk else { break };
+            pages = store.directory.family(key).collect();
         }
         progress(total, total);
         Ok(repaired)
