@@ -17,6 +17,7 @@ use stele_media::{Buffer, Priority};
 use crate::apply::Pages;
 use crate::cache::{DirtyBlock, StripeKey};
 use crate::engine::{Engine, add};
+use crate::io::Io;
 use crate::log::{Purpose, Reservation};
 use crate::mutation::Mutation;
 use crate::place::{Lsn, SlotId};
@@ -158,7 +159,7 @@ impl Engine {
         covers: Lsn,
         mut funds: Option<Reservation>,
     ) -> Result<(), ArrayError> {
-        for part in column_groups(&volume.shape, dirty) {
+        for part in column_groups(&volume.shape, dirty, self.log.record_max()) {
             let Some(of) = self.locate(volume, stripe).await? else {
                 return Err(ArrayError::Damaged(format!("volume '{}': stripe {stripe} lost its slot", volume.name())));
             };
@@ -278,7 +279,7 @@ impl Engine {
             overlay(shape, dirty, &run, &mut read);
             encode(shape, &mut read);
         } else {
-            modify_parity(shape, dirty, &run, touched, &mut read);
+            modify_parity(&self.io, shape, dirty, &run, touched, &mut read);
         }
         for strip in touched.iter().chain(parity.iter()) {
             for (place, unit) in run.clone().enumerate() {
@@ -342,7 +343,7 @@ impl Engine {
         stuck.retain(|_, until| *until > now);
         let cache = self.cache.borrow();
         let crowded = cache.dirty_bytes() * 2 > self.options.dirty_limit.0;
-        let pressed = self.log.wants_checkpoint();
+        let pressed = self.log_presses();
         let open = |key: &StripeKey| !self.locks.is_held(key.volume, key.stripe) && !stuck.contains_key(key);
         let batch: Vec<StripeKey> = if pressed && !crowded {
             // The oldest come first, for only they let the log be trimmed.
@@ -358,6 +359,16 @@ impl Engine {
             *from = StripeKey { volume: last.volume, stripe: last.stripe + 1 };
         }
         batch
+    }
+
+    /// Half of the log is live or promised to destages.
+    fn log_presses(&self) -> bool {
+        self.log.wants_checkpoint() || self.log.used().0 + self.log.reserved().0 > self.log.size().0 / 2
+    }
+
+    /// Destage has more to do than what grows old.
+    pub fn presses(&self) -> bool {
+        self.drain.get() > 0 || self.log_presses() || self.cache.borrow().dirty_bytes() * 2 > self.options.dirty_limit.0
     }
 
     /// Records below this LSN are older than `AGE_MAX`.
@@ -392,8 +403,10 @@ impl Drop for LogPin<'_> {
     }
 }
 
-/// The dirty blocks in groups of at most `COLUMNS_MAX` block columns.
-fn column_groups(shape: &Shape, dirty: &Dirty) -> Vec<Dirty> {
+/// The dirty blocks in groups of block columns whose redo record the log can take.
+fn column_groups(shape: &Shape, dirty: &Dirty, record_max: usize) -> Vec<Dirty> {
+    // A column takes an image for each parity strip, and a line for each of its digests.
+    let limit = (record_max / 2 / (shape.m * (BLOCK + 32) + shape.width() * 32)).clamp(1, COLUMNS_MAX);
     let columns: BTreeSet<usize> = dirty.keys().map(|block| shape.strip_of(*block).1).collect();
     let columns: Vec<usize> = columns.into_iter().collect();
     let group = |columns: &[usize]| {
@@ -401,7 +414,7 @@ fn column_groups(shape: &Shape, dirty: &Dirty) -> Vec<Dirty> {
         let inside = |block: u32| (first..=last).contains(&shape.strip_of(block).1);
         dirty.iter().filter(|(block, _)| inside(**block)).map(|(block, data)| (*block, data.clone())).collect()
     };
-    columns.chunks(COLUMNS_MAX).map(group).collect()
+    columns.chunks(limit).map(group).collect()
 }
 
 /// Stripes chosen at a time.
@@ -442,9 +455,10 @@ fn encode(shape: &Shape, strips: &mut [Buffer]) {
 }
 
 /// Brings old parity up to date with the dirty blocks, strip by strip.
-fn modify_parity(shape: &Shape, dirty: &Dirty, run: &Range<usize>, touched: Strips, strips: &mut [Buffer]) {
+fn modify_parity(io: &Io, shape: &Shape, dirty: &Dirty, run: &Range<usize>, touched: Strips, strips: &mut [Buffer]) {
     for strip in touched.iter() {
-        let old = Buffer::copy_of(&strips[strip]);
+        let mut old = io.buffer(strips[strip].len());
+        old.copy_from_slice(&strips[strip]);
         let own: Dirty = dirty
             .iter()
             .filter(|(block, _)| shape.strip_of(**block).0 == strip)

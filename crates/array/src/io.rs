@@ -15,8 +15,8 @@ use std::future::{Future, poll_fn};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use stele_ground::{Duration, Instant};
-use stele_media::{Buffer, Completion, Extent, MediaError, MediaFault, Op, Priority, Request, Shared};
+use stele_ground::{Bytes, Duration, Instant};
+use stele_media::{Buffer, BufferPool, Completion, Extent, MediaError, MediaFault, Op, Priority, Request, Shared};
 
 use crate::mutation::{Mutation, Mutations};
 use crate::pool::Action;
@@ -24,6 +24,9 @@ use crate::task::{Spawner, Tasks};
 
 /// Requests handed out to one drive at a time.
 pub const DEPTH: usize = 128;
+
+/// Memory kept for the next operation.
+const BUFFERS_KEPT: Bytes = Bytes(32 << 20);
 
 /// What a drive has done since it was attached.
 #[derive(Clone, Copy, Default, Debug)]
@@ -56,6 +59,7 @@ struct Inner {
     drives: RefCell<Vec<DriveState>>,
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     next_timer: Cell<u64>,
+    buffers: BufferPool,
 }
 
 #[derive(Default)]
@@ -105,11 +109,17 @@ impl Io {
             drives: RefCell::default(),
             timers: RefCell::default(),
             next_timer: Cell::new(0),
+            buffers: BufferPool::new(BUFFERS_KEPT),
         }))
     }
 
     pub fn now(&self) -> Instant {
         self.0.now.get()
+    }
+
+    /// Memory for whoever overwrites all of it: its content is stale.
+    pub fn buffer(&self, length: usize) -> Buffer {
+        self.0.buffers.take(length)
     }
 
     pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
@@ -158,7 +168,7 @@ impl Io {
 
     /// Reads `length` bytes into fresh memory.
     pub async fn read(&self, drive: usize, at: u64, length: usize, priority: Priority) -> Result<Buffer, MediaError> {
-        self.read_into(drive, at, Buffer::zeroed(length), priority).await.map_err(|(error, _)| error)
+        self.read_into(drive, at, self.buffer(length), priority).await.map_err(|(error, _)| error)
     }
 
     /// Fills the whole buffer; gives it back on failure too.

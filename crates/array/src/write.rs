@@ -15,6 +15,7 @@ use crate::apply::Pages;
 use crate::cache::{BlockKey, StripeKey};
 use crate::claim::Claim;
 use crate::engine::{Engine, add};
+use crate::io::Io;
 use crate::log::{Purpose, Reservation};
 use crate::mutation::Mutation;
 use crate::place::{Lsn, SlotId};
@@ -60,13 +61,13 @@ pub fn slice_of(pieces: &[Shared], from: usize, length: usize) -> Vec<Shared> {
 }
 
 /// One stretch of shared memory with the pieces' bytes: the piece itself where it is one, else a copy.
-pub fn contiguous(mut pieces: Vec<Shared>) -> Shared {
+pub fn contiguous(io: &Io, mut pieces: Vec<Shared>) -> Shared {
     if pieces.len() == 1
         && let Some(piece) = pieces.pop()
     {
         return piece;
     }
-    let mut buffer = Buffer::zeroed(pieces.iter().map(Shared::len).sum());
+    let mut buffer = io.buffer(pieces.iter().map(Shared::len).sum());
     let mut at = 0;
     for piece in &pieces {
         buffer[at..at + piece.len()].copy_from_slice(piece);
@@ -83,7 +84,7 @@ impl Engine {
         let listed = blocks * 12 * shape.width().min(1 + shape.m) + (blocks + columns * shape.m) * 12;
         let redo = 64 + images + listed;
         let map = 64 + 4 * shape.digests();
-        self.log.cost_of(redo.max(map)) + self.log.cost_of(64)
+        self.log.cost_of(redo.max(map))
     }
 
     /// Writes; the range was checked against the volume's size. Answers when durable as the volume's mode says.
@@ -155,7 +156,7 @@ impl Engine {
             return self.write_ragged(volume, at, data, length).await;
         }
         let mut newest = Lsn(0);
-        let mut copy = Buffer::zeroed(length);
+        let mut copy = self.io.buffer(length);
         let mut filled = 0;
         for piece in &data {
             copy[filled..filled + piece.len()].copy_from_slice(piece);
@@ -189,7 +190,13 @@ impl Engine {
         let key = StripeKey { volume: volume.id, stripe };
         self.wait_for_room(blocks * BLOCK).await?;
         let cost = self.log.cost(&record) + self.destage_cost(&volume.shape, blocks);
-        let mut funds = self.log.reserve(cost, Purpose::Host).await?;
+        let mut funds = match self.log.try_reserve(cost, Purpose::Host) {
+            Some(funds) => funds,
+            None => {
+                self.destage_wanted.wake_all();
+                self.log.reserve(cost, Purpose::Host).await?
+            }
+        };
         self.admit(volume, stripe).await?;
         // One synchronous step: append, and dirty in the cache.
         let lsn = self.append(&record, &Pages::default(), &mut funds);
@@ -210,7 +217,9 @@ impl Engine {
         }
         all.insert(key, funds);
         drop(all);
-        self.destage_wanted.wake_all();
+        if self.presses() {
+            self.destage_wanted.wake_all();
+        }
     }
 
     /// Waits while the dirty blocks are at their limit.
@@ -281,7 +290,7 @@ impl Engine {
         length: usize,
     ) -> Result<Lsn, ArrayError> {
         let block = BLOCK as u64;
-        let data = contiguous(data);
+        let data = contiguous(&self.io, data);
         let first = at / block;
         let last = (at + length as u64).div_ceil(block);
         let stripe = at / volume.shape.data();
@@ -396,9 +405,10 @@ impl Engine {
     ) -> Result<Lsn, ArrayError> {
         let shape = Rc::clone(&volume.shape);
         let binding = self.binding(claim.slot, claim.generation);
-        let strips: Vec<Shared> =
-            (0..shape.k).map(|strip| contiguous(slice_of(pieces, strip * shape.strip, shape.strip))).collect();
-        let mut parity: Vec<Buffer> = (0..shape.m).map(|_| Buffer::zeroed(shape.strip)).collect();
+        let strips: Vec<Shared> = (0..shape.k)
+            .map(|strip| contiguous(&self.io, slice_of(pieces, strip * shape.strip, shape.strip)))
+            .collect();
+        let mut parity: Vec<Buffer> = (0..shape.m).map(|_| self.io.buffer(shape.strip)).collect();
         {
             let data: Vec<&[u8]> = strips.iter().map(|strip| &strip[..]).collect();
             let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|buffer| &mut buffer[..]).collect();
