@@ -60,11 +60,20 @@ impl Doors {
     }
 }
 
+/// What a connection runs over.
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
+
 /// Serves S3 on one stream until it ends, errs, idles out or the doors close.
 pub async fn serve_connection<S>(stream: S, peer: Peer, face: Arc<Face>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    // One kind of stream: HTTP is compiled here once, not again for each kind in every program that serves it.
+    serve_stream(Box::new(stream), peer, face).await;
+}
+
+async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, face: Arc<Face>) {
     let settings = face.settings();
     let mut stream = Paced::new(stream, settings.write_patience);
     let doors = face.doors();

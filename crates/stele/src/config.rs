@@ -91,8 +91,6 @@ pub struct Archive {
     pub heads: PathBuf,
     /// Seconds between two exported heads.
     pub heads_every: u64,
-    /// Seconds between two expiration passes.
-    pub expire_every: u64,
 }
 
 impl Default for Archive {
@@ -103,7 +101,6 @@ impl Default for Archive {
             master_key: "file:master.key".to_owned(),
             heads: PathBuf::from("heads"),
             heads_every: 3600,
-            expire_every: 3600,
         }
     }
 }

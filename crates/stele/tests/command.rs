@@ -126,6 +126,8 @@ fn every_command_explains_itself_with_examples() {
         &["audit", "show"],
         &["audit", "verify"],
         &["audit", "export"],
+        &["clock", "show"],
+        &["clock", "accept"],
         &["catalog", "rebuild"],
         &["drive", "dump"],
     ];

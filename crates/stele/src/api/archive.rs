@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use stele_archive::{
-    Access, AccessKeyInfo, AnonymousAccess, AuditRecord, AuditVerdict, BucketInfo, DefaultRetention, Grant, NewBucket,
-    Period, Quota, RetentionMode, Rights, Role, SignedHead, VersionId, Versioning,
+    Access, AccessKeyInfo, AnonymousAccess, AuditRecord, AuditVerdict, BucketInfo, ClockStatus, DefaultRetention,
+    Grant, NewBucket, Period, Quota, RetentionMode, Rights, Role, ScrubCursor, ScrubReport, SignedHead, VersionId,
+    Versioning,
 };
 
 use super::{Actor, Call, Done};
@@ -364,5 +365,52 @@ impl Call for AuditHead {
     type Answer = SignedHead;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<SignedHead> {
         Ok(node.archive()?.audit_head().await?)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct ClockShow {}
+
+impl Call for ClockShow {
+    const NAME: &'static str = "clock/show";
+    type Answer = ClockStatus;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<ClockStatus> {
+        Ok(node.archive()?.clock())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct ClockAccept {}
+
+impl Call for ClockAccept {
+    const NAME: &'static str = "clock/accept";
+    type Answer = ClockStatus;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ClockStatus> {
+        let archive = node.archive()?;
+        archive.accept_clock(&actor.caller()).await?;
+        Ok(archive.clock())
+    }
+}
+
+/// Verifies some more of what is stored: signatures of frames, the client's checksums, BLAKE3.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Verify {
+    pub cursor: ScrubCursor,
+    /// Bytes of content, about.
+    pub budget: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VerifyView {
+    pub cursor: ScrubCursor,
+    pub report: ScrubReport,
+}
+
+impl Call for Verify {
+    const NAME: &'static str = "archive/verify";
+    type Answer = VerifyView;
+    async fn perform(mut self, node: &Node, _: &Actor) -> Outcome<VerifyView> {
+        let report = node.archive()?.scrub_step(&mut self.cursor, self.budget).await?;
+        Ok(VerifyView { cursor: self.cursor, report })
     }
 }

@@ -79,6 +79,9 @@ pub enum Command {
     /// The audit log: show it, verify it, export it
     #[command(subcommand)]
     Audit(audit::Audit),
+    /// The compliance clock, from which retention counts
+    #[command(subcommand)]
+    Clock(show::Clock),
     /// The catalog
     #[command(subcommand)]
     Catalog(show::Catalog),

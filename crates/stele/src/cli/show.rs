@@ -15,6 +15,20 @@ pub enum Drive {
 }
 
 #[derive(Subcommand, Debug)]
+pub enum Clock {
+    /// Show the compliance clock, and whether and why expiry is frozen
+    #[command(after_help = "Example:\n  stele clock show")]
+    Show,
+    /// Say that the machine's clock has been looked at: expiry goes on; the compliance clock does not step
+    #[command(after_help = "Example:\n  stele clock accept --yes")]
+    Accept {
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+#[derive(Subcommand, Debug)]
 pub enum Catalog {
     /// Make the catalog anew from the data volume alone; the server must not be running
     #[command(after_help = "Example:\n  stele catalog rebuild --yes")]

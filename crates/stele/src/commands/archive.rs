@@ -10,7 +10,8 @@ use crate::api::archive as calls;
 use crate::cli::audit::Audit;
 use crate::cli::bucket::Bucket;
 use crate::cli::key::Key;
-use crate::commands::print_json;
+use crate::cli::show::Clock;
+use crate::commands::{confirm, print_json};
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::output::{Align, GREEN, RED, Table, paint};
@@ -202,6 +203,27 @@ pub async fn why(site: &Site, json: bool, object: &str) -> Outcome<()> {
         _ => {}
     }
     println!("  compliance clock:  {}", why.compliance_time);
+    Ok(())
+}
+
+pub async fn clock(site: &Site, json: bool, command: Clock) -> Outcome<()> {
+    let status = match command {
+        Clock::Show => ask(site, calls::ClockShow {}).await?,
+        Clock::Accept { yes } => {
+            if !yes {
+                confirm("Is this machine's clock right, so that what has expired may be deleted again?", "--yes")?;
+            }
+            ask(site, calls::ClockAccept {}).await?
+        }
+    };
+    if json {
+        return print_json(&status);
+    }
+    println!("compliance clock  {}\nmachine's clock   {}", status.compliance_time, status.wall_time);
+    match status.frozen {
+        Some(reason) => println!("expiry            {}: {reason}", paint("frozen", RED)),
+        None => println!("expiry            running"),
+    }
     Ok(())
 }
 

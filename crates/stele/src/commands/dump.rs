@@ -1,7 +1,400 @@
-//! `stele drive dump`.
-use crate::cli::show::Drive;
-use crate::failure::{Failure, Outcome};
+//! `stele drive dump`: what FORMAT/drive.md, FORMAT/table.md and FORMAT/log.md say is on a drive, read from it without its pool.
+//!
+//! It takes no lock and writes nothing, so it works on a drive in use (a torn copy then shows as damaged) and on one whose
+//! pool will not open.
 
-pub fn run(_json: bool, _command: Drive) -> Outcome<()> {
-    Err(Failure::failed("being built"))
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use stele_array::anchor::{Anchor, SLOT};
+use stele_array::label::codec::{Label, NoLabel};
+use stele_array::label::{ANCHOR_AT, Configuration, LABEL_SIZE, LOG_AT};
+use stele_array::log::group::{self, Header};
+use stele_array::records::Record;
+use stele_ground::Bytes;
+use stele_media::{Buffer, Shared};
+
+use crate::cli::show::Drive;
+use crate::commands::print_json;
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::output::{Align, Table, moment};
+
+/// Groups shown at most; a log that is being written may never seem to end.
+const GROUPS_MAX: usize = 100_000;
+
+#[derive(Serialize)]
+struct Dump {
+    path: PathBuf,
+    size: u64,
+    labels: Vec<LabelView>,
+    pool: Option<PoolView>,
+    anchors: Vec<AnchorView>,
+    log: Option<LogView>,
+}
+
+#[derive(Serialize)]
+struct LabelView {
+    copy: u32,
+    at: u64,
+    /// `valid`, `blank`, `damaged` or `too-new`.
+    state: &'static str,
+    sequence: Option<u64>,
+    epoch: Option<u64>,
+}
+
+/// From the newest valid label.
+#[derive(Serialize)]
+struct PoolView {
+    pool: String,
+    name: String,
+    created: String,
+    epoch: u64,
+    drive: u16,
+    unit: u64,
+    log: u64,
+    spare_drives: u32,
+    tolerates: u32,
+    protected: bool,
+    clean: bool,
+    features: [u64; 3],
+    drives: Vec<MemberView>,
+    log_epochs: Vec<EpochView>,
+}
+
+#[derive(Serialize)]
+struct MemberView {
+    drive: usize,
+    identity: String,
+    enclosure: u32,
+    size: u64,
+    state: String,
+}
+
+#[derive(Serialize)]
+struct EpochView {
+    epoch: u64,
+    first_group: u64,
+    members: Vec<u16>,
+}
+
+#[derive(Serialize)]
+struct AnchorView {
+    slot: u64,
+    at: u64,
+    valid: bool,
+    sequence: Option<u64>,
+    epoch: Option<u64>,
+    replay_lsn: Option<u64>,
+    replay_group: Option<u64>,
+    rows: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct LogView {
+    member: bool,
+    from_group: u64,
+    groups: usize,
+    bytes: u64,
+    first_lsn: Option<u64>,
+    last_lsn: Option<u64>,
+    watermark: Option<u64>,
+    records: BTreeMap<&'static str, u64>,
+}
+
+pub fn run(json: bool, command: Drive) -> Outcome<()> {
+    let Drive::Dump { path } = command;
+    let dump = look(&path)?;
+    if json {
+        print_json(&dump)?;
+    } else {
+        print!("{}", render(&dump));
+    }
+    if dump.pool.is_none() {
+        return Err(Failure::new(Kind::Missing, format!("{} carries no valid label of a pool", path.display()))
+            .next("if it should, its other copies are damaged too: replace the drive with `stele pool replace`"));
+    }
+    Ok(())
+}
+
+/// Reads pieces of the drive; what lies beyond its end reads as nothing.
+struct Reader<'a> {
+    file: File,
+    path: &'a Path,
+}
+
+impl Reader<'_> {
+    fn read(&mut self, at: u64, length: u64) -> Outcome<Shared> {
+        let mut bytes = Vec::new();
+        self.file
+            .seek(SeekFrom::Start(at))
+            .and_then(|_| (&mut self.file).take(length).read_to_end(&mut bytes))
+            .map_err(|error| io_failure("read", self.path, &error))?;
+        Ok(Buffer::copy_of(&bytes).freeze())
+    }
+}
+
+fn look(path: &Path) -> Outcome<Dump> {
+    let mut file = File::open(path).map_err(|error| io_failure("open", path, &error))?;
+    let size = file.seek(SeekFrom::End(0)).map_err(|error| io_failure("measure", path, &error))?;
+    let mut reader = Reader { file, path };
+    let mut labels = Vec::new();
+    let mut newest: Option<Label> = None;
+    let end = size / LABEL_SIZE * LABEL_SIZE;
+    let places = [0, LABEL_SIZE, end.saturating_sub(2 * LABEL_SIZE), end.saturating_sub(LABEL_SIZE)];
+    for (copy, at) in (0..).zip(places) {
+        let found = Label::decode(&reader.read(at, LABEL_SIZE)?);
+        let state = match &found {
+            Ok(_) => "valid",
+            Err(NoLabel::Blank) => "blank",
+            Err(NoLabel::Damaged) => "damaged",
+            Err(NoLabel::TooNew(_)) => "too-new",
+        };
+        let label = found.ok();
+        let (sequence, epoch) = label.as_ref().map(|label| (label.sequence, label.configuration.epoch)).unzip();
+        labels.push(LabelView { copy, at, state, sequence, epoch });
+        if label.as_ref().is_some_and(|label| newest.as_ref().is_none_or(|best| label.sequence > best.sequence)) {
+            newest = label;
+        }
+    }
+    let mut anchors = Vec::new();
+    let mut best: Option<Anchor> = None;
+    for slot in 0..2 {
+        let at = ANCHOR_AT + slot * SLOT;
+        let anchor = Anchor::decode(&reader.read(at, SLOT)?);
+        anchors.push(AnchorView {
+            slot,
+            at,
+            valid: anchor.is_some(),
+            sequence: anchor.as_ref().map(|anchor| anchor.sequence),
+            epoch: anchor.as_ref().map(|anchor| anchor.epoch),
+            replay_lsn: anchor.as_ref().map(|anchor| anchor.replay.lsn.0),
+            replay_group: anchor.as_ref().map(|anchor| anchor.replay.group),
+            rows: anchor.as_ref().map(|anchor| anchor.rows.len()),
+        });
+        if anchor.as_ref().is_some_and(|anchor| best.as_ref().is_none_or(|best| anchor.sequence > best.sequence)) {
+            best = anchor;
+        }
+    }
+    let log = match (&newest, &best) {
+        (Some(label), Some(anchor)) => Some(walk(&mut reader, label, anchor)?),
+        _ => None,
+    };
+    let pool = newest.map(|label| pool(label.number.0, label.configuration));
+    Ok(Dump { path: path.to_owned(), size, labels, pool, anchors, log })
+}
+
+fn pool(drive: u16, configuration: Configuration) -> PoolView {
+    PoolView {
+        pool: configuration.pool.to_string(),
+        name: configuration.name,
+        created: moment(configuration.created as i64),
+        epoch: configuration.epoch,
+        drive,
+        unit: configuration.unit_size.0,
+        log: configuration.log_size.0,
+        spare_drives: configuration.spare_drives,
+        tolerates: configuration.tolerates,
+        protected: configuration.protected,
+        clean: configuration.clean,
+        features: [
+            configuration.features.compatible,
+            configuration.features.read_only_compatible,
+            configuration.features.incompatible,
+        ],
+        drives: configuration
+            .drives
+            .iter()
+            .enumerate()
+            .map(|(drive, entry)| MemberView {
+                drive,
+                identity: entry.identity.to_string(),
+                enclosure: entry.enclosure,
+                size: entry.size.0,
+                state: format!("{:?}", entry.state).to_ascii_lowercase(),
+            })
+            .collect(),
+        log_epochs: configuration
+            .log
+            .iter()
+            .map(|epoch| EpochView {
+                epoch: epoch.epoch,
+                first_group: epoch.first_group,
+                members: epoch.members.iter().map(|member| member.0).collect(),
+            })
+            .collect(),
+    }
+}
+
+/// Follows the chain of groups from where the newest anchor says that replay begins.
+fn walk(reader: &mut Reader<'_>, label: &Label, anchor: &Anchor) -> Outcome<LogView> {
+    let ring = label.configuration.log_size.0;
+    let member = label.configuration.log.iter().any(|epoch| epoch.members.contains(&label.number));
+    let mut view = LogView {
+        member,
+        from_group: anchor.replay.group,
+        groups: 0,
+        bytes: 0,
+        first_lsn: None,
+        last_lsn: None,
+        watermark: None,
+        records: BTreeMap::new(),
+    };
+    let (mut offset, mut previous, mut sequence) = (anchor.replay.offset, anchor.replay.previous, anchor.replay.group);
+    while member && view.groups < GROUPS_MAX {
+        // A group that would not fit before the end of the ring begins at its start.
+        let Some((header, records)) = [offset, 0].into_iter().find_map(|at| {
+            let head = reader.read(LOG_AT + at, group::HEADER as u64).ok()?;
+            let header = Header::decode(&head)?;
+            let follows = header.sequence == sequence && header.previous == previous && at + header.total() <= ring;
+            let whole = follows.then(|| reader.read(LOG_AT + at, header.total()).ok()).flatten()?;
+            let records = group::records(&header, &whole)?;
+            offset = at;
+            Some((header, records))
+        }) else {
+            break;
+        };
+        view.groups += 1;
+        view.bytes += header.total();
+        view.first_lsn.get_or_insert(header.first.0);
+        view.last_lsn = Some(header.first.0 + u64::from(header.count).saturating_sub(1));
+        view.watermark = Some(header.watermark);
+        for record in &records {
+            *view.records.entry(name(record)).or_default() += 1;
+        }
+        offset = (offset + header.total()) % ring.max(1);
+        previous = header.crc;
+        sequence += 1;
+    }
+    Ok(view)
+}
+
+fn name(record: &Record) -> &'static str {
+    match record {
+        Record::Checkpoint { .. } => "checkpoint",
+        Record::Seal => "seal",
+        Record::Write { .. } => "write",
+        Record::Zero { .. } => "zero",
+        Record::Map { .. } => "map",
+        Record::Unmap { .. } => "unmap",
+        Record::Redo { .. } => "redo",
+        Record::Destaged { .. } => "destaged",
+        Record::RowCreate { .. } => "row-create",
+        Record::RowFree { .. } => "row-free",
+        Record::Replacement { .. } => "replacement",
+        Record::MemberChanged { .. } => "member-changed",
+        Record::Moved { .. } => "moved",
+        Record::VolumeCreate { .. } => "volume-create",
+        Record::VolumeDelete { .. } => "volume-delete",
+        Record::VolumeResize { .. } => "volume-resize",
+        Record::VolumeProtect { .. } => "volume-protect",
+        Record::VolumeMode { .. } => "volume-mode",
+        Record::Lost { .. } => "lost",
+        Record::DriveState { .. } => "drive-state",
+    }
+}
+
+fn shown(number: Option<u64>) -> String {
+    number.map_or_else(|| "-".to_owned(), |number| number.to_string())
+}
+
+fn render(dump: &Dump) -> String {
+    let mut text = format!("{}, {}\n\n", dump.path.display(), Bytes(dump.size));
+    let mut table = Table::new(&[
+        ("label copy", Align::Right),
+        ("at", Align::Right),
+        ("state", Align::Left),
+        ("sequence", Align::Right),
+        ("epoch", Align::Right),
+    ]);
+    for label in &dump.labels {
+        table.row(vec![
+            label.copy.to_string(),
+            label.at.to_string(),
+            label.state.to_owned(),
+            shown(label.sequence),
+            shown(label.epoch),
+        ]);
+    }
+    text.push_str(&table.render());
+    if let Some(pool) = &dump.pool {
+        text.push_str(&format!(
+            "\nDrive {} of pool {} ({})\n  made       {}\n  epoch      {}, {}{}\n  allocation {} units, {} of log, {} drives' worth of spare\n  features   {:x} compatible, {:x} read-only compatible, {:x} incompatible\n\n",
+            pool.drive,
+            pool.name,
+            pool.pool,
+            pool.created,
+            pool.epoch,
+            if pool.clean { "closed in order" } else { "open, or not closed in order" },
+            if pool.protected { ", holds retained records" } else { "" },
+            Bytes(pool.unit),
+            Bytes(pool.log),
+            pool.spare_drives,
+            pool.features[0],
+            pool.features[1],
+            pool.features[2],
+        ));
+        let mut table = Table::new(&[
+            ("drive", Align::Right),
+            ("identity", Align::Left),
+            ("enclosure", Align::Right),
+            ("size", Align::Right),
+            ("state", Align::Left),
+        ]);
+        for drive in &pool.drives {
+            table.row(vec![
+                drive.drive.to_string(),
+                drive.identity.clone(),
+                drive.enclosure.to_string(),
+                Bytes(drive.size).to_string(),
+                drive.state.clone(),
+            ]);
+        }
+        text.push_str(&table.render());
+        for epoch in &pool.log_epochs {
+            let members: Vec<String> = epoch.members.iter().map(u16::to_string).collect();
+            text.push_str(&format!(
+                "log epoch {} from group {} on drives {}\n",
+                epoch.epoch,
+                epoch.first_group,
+                members.join(", ")
+            ));
+        }
+    }
+    text.push('\n');
+    for anchor in &dump.anchors {
+        let state = if anchor.valid {
+            format!(
+                "sequence {}, replay from LSN {} in group {}, {} rows of table pages",
+                shown(anchor.sequence),
+                shown(anchor.replay_lsn),
+                shown(anchor.replay_group),
+                anchor.rows.unwrap_or(0)
+            )
+        } else {
+            "empty or damaged".to_owned()
+        };
+        text.push_str(&format!("anchor {} at {}: {state}\n", anchor.slot, anchor.at));
+    }
+    if let Some(log) = &dump.log {
+        if log.member {
+            text.push_str(&format!(
+                "log: {} groups from group {}, {}, LSN {} to {}, watermark {}\n",
+                log.groups,
+                log.from_group,
+                Bytes(log.bytes),
+                shown(log.first_lsn),
+                shown(log.last_lsn),
+                shown(log.watermark)
+            ));
+            for (name, count) in &log.records {
+                text.push_str(&format!("  {count:>8} {name}\n"));
+            }
+        } else {
+            text.push_str("log: this drive is no log member\n");
+        }
+    }
+    text
 }

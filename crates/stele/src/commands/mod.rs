@@ -27,6 +27,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Key(command) => archive::key(&site, json, command).await,
         Command::Why { object } => archive::why(&site, json, &object).await,
         Command::Audit(command) => archive::audit(&site, json, command).await,
+        Command::Clock(command) => archive::clock(&site, json, command).await,
         Command::Catalog(command) => rebuild::run(&site, json, command).await,
         Command::Drive(command) => dump::run(json, command),
     }

@@ -4,8 +4,10 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
+use stele_archive::ScrubCursor;
 use stele_ground::Bytes;
 
+use crate::api::archive::Verify;
 use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, Status, StatusView};
 use crate::cli::pool::{self as arguments, Pool};
 use crate::commands::{confirm, print_json};
@@ -109,16 +111,46 @@ async fn scrub(site: &Site, json: bool, wait: bool) -> Outcome<()> {
             status.scrub_damage_found, status.scrub_damage_repaired
         );
     }
+    let verified = verify(&seat, json).await;
     let lost = status.scrub_damage_found.saturating_sub(status.scrub_damage_repaired);
     seat.leave().await?;
-    if lost > 0 || status.lost_stripes > 0 {
-        return Err(Failure::new(
-            Kind::Damaged,
-            format!("{lost} damaged places were not repaired; {} stripes are lost", status.lost_stripes),
-        )
-        .next("`stele volume list` names what is lost; return missing drives if there are any"));
+    let findings = verified?;
+    if json {
+        print_json(&status)?;
+    }
+    if lost > 0 || status.lost_stripes > 0 || !findings.is_empty() {
+        let mut what = vec![
+            format!("{lost} damaged places were not repaired"),
+            format!("{} stripes are lost", status.lost_stripes),
+        ];
+        what.extend(findings);
+        return Err(Failure::new(Kind::Damaged, what.join("; "))
+            .next("`stele volume list` names what is lost; return missing drives if there are any"));
     }
     Ok(())
+}
+
+/// Verifies every stored version against its checksums, where there is an archive.
+async fn verify(seat: &Seat, json: bool) -> Outcome<Vec<String>> {
+    let mut call = Verify { cursor: ScrubCursor::default(), budget: 64 << 20 };
+    let (mut versions, mut bytes, mut findings) = (0, 0, Vec::new());
+    loop {
+        let step = match seat.call(call.clone()).await {
+            Err(failure) if failure.kind == Kind::Missing => return Ok(Vec::new()),
+            other => other?,
+        };
+        versions += step.report.versions;
+        bytes += step.report.bytes;
+        findings.extend(step.report.findings);
+        if step.report.finished {
+            break;
+        }
+        call.cursor = step.cursor;
+    }
+    if !json {
+        println!("Archive verified: {versions} versions, {}, {} findings.", Bytes(bytes), findings.len());
+    }
+    Ok(findings)
 }
 
 async fn replace(site: &Site, json: bool, replace: arguments::Replace) -> Outcome<()> {

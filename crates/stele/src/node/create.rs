@@ -140,16 +140,21 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
         },
     )
     .await?;
-    let handle = node.pool.volume_of(&catalog);
+    format_catalog(&node.pool, &catalog).await?;
+    let foundation = node.foundation(site, &catalog, &data).await?;
+    node.archive = Some(Archive::create(foundation, archive_options(false)).await?);
+    Ok(())
+}
+
+/// Makes an empty catalog on its volume; whatever was there is gone.
+pub async fn format_catalog(pool: &PoolServer, catalog: &VolumeStatus) -> Outcome<()> {
+    let handle = pool.volume_of(catalog);
     blocking(move || {
         let format = Format { id: surroundings::random(), journal: None };
         stele_catalog::format(&handle, &format)
             .map_err(|error| Failure::failed(format!("cannot make the catalog: {error}")))
     })
-    .await?;
-    let foundation = node.foundation(site, &catalog, &data).await?;
-    node.archive = Some(Archive::create(foundation, archive_options(false)).await?);
-    Ok(())
+    .await
 }
 
 async fn space(node: &Node) -> Outcome<(Bytes, Bytes)> {

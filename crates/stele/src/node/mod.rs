@@ -60,17 +60,21 @@ impl Alarms {
             Severity::Warning => "warning",
             Severity::Critical => "critical",
         };
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == ALARMS_KEPT {
-            kept.pop_front();
-        }
-        kept.push_back(AlarmView {
+        self.keep(AlarmView {
             at: wall_clock(),
             severity: severity.to_owned(),
             kind: kebab(&format!("{:?}", alarm.kind)),
             drive: alarm.drive,
             message: alarm.message.clone(),
         });
+    }
+
+    fn keep(&self, alarm: AlarmView) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() == ALARMS_KEPT {
+            kept.pop_front();
+        }
+        kept.push_back(alarm);
     }
 
     pub fn list(&self) -> Vec<AlarmView> {
@@ -136,11 +140,17 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Outcome<T> + Sen
 }
 
 impl Node {
-    pub async fn open(site: &Site, config: Config, opening: Opening) -> Outcome<Node> {
+    /// The pool alone.
+    pub async fn open_pool(site: &Site, config: Config, opening: Opening) -> Outcome<Node> {
         let alarms = Alarms::default();
         let (places, options, server) = (places(site, &config), options(&config, opening), alarms.server_options());
         let pool = blocking(move || Ok(PoolServer::open(&places, options, server)?)).await?;
-        let mut node = Node { pool: Arc::new(pool), config, archive: None, catalog: None, alarms, uid: own_uid() };
+        Ok(Node { pool: Arc::new(pool), config, archive: None, catalog: None, alarms, uid: own_uid() })
+    }
+
+    /// The pool, and the archive if there is one.
+    pub async fn open(site: &Site, config: Config, opening: Opening) -> Outcome<Node> {
+        let mut node = Node::open_pool(site, config, opening).await?;
         if let Err(failure) = node.open_archive(site, opening).await {
             let _ = node.close().await;
             return Err(failure);
@@ -161,11 +171,21 @@ impl Node {
         }
     }
 
+    /// The catalog and data volumes of the archive, where the pool has both.
+    pub async fn archive_volumes(&self) -> Outcome<Option<(VolumeStatus, VolumeStatus)>> {
+        let names = &self.config.archive;
+        let catalog = self.volume(&names.catalog_volume).await?;
+        let data = self.volume(&names.data_volume).await?;
+        Ok(catalog.zip(data))
+    }
+
+    pub fn set_archive(&mut self, archive: Archive) {
+        self.archive = Some(archive);
+    }
+
     /// A pool without the archive's volumes serves block volumes only.
     async fn open_archive(&mut self, site: &Site, opening: Opening) -> Outcome<()> {
-        let names = &self.config.archive;
-        let (catalog, data) = (self.volume(&names.catalog_volume).await?, self.volume(&names.data_volume).await?);
-        let (Some(catalog), Some(data)) = (catalog, data) else { return Ok(()) };
+        let Some((catalog, data)) = self.archive_volumes().await? else { return Ok(()) };
         let foundation = self.foundation(site, &catalog, &data).await?;
         let options = create::archive_options(opening.archive_read_only || opening.read_only);
         self.archive = Some(Archive::open(foundation, options).await?);
@@ -173,7 +193,12 @@ impl Node {
     }
 
     /// What the archive stands on.
-    async fn foundation(&mut self, site: &Site, catalog: &VolumeStatus, data: &VolumeStatus) -> Outcome<Foundation> {
+    pub async fn foundation(
+        &mut self,
+        site: &Site,
+        catalog: &VolumeStatus,
+        data: &VolumeStatus,
+    ) -> Outcome<Foundation> {
         let handle = self.pool.volume_of(catalog);
         let cache = self.config.memory.catalog.0;
         let opened = blocking(move || {
@@ -209,6 +234,18 @@ impl Node {
     /// Whether a user of this machine may administer it.
     pub fn serves_user(&self, uid: u32) -> bool {
         uid == self.uid
+    }
+
+    /// An alarm of the archive: shown and logged beside those of the array.
+    pub fn note_alarm(&self, kind: &str, message: &str) {
+        tracing::warn!(kind, "{message}");
+        self.alarms.keep(AlarmView {
+            at: wall_clock(),
+            severity: "warning".to_owned(),
+            kind: kind.to_owned(),
+            drive: None,
+            message: message.to_owned(),
+        });
     }
 
     pub fn alarms(&self) -> Vec<AlarmView> {

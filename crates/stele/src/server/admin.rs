@@ -4,15 +4,15 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::connect_info::{ConnectInfo, Connected};
 use axum::extract::{DefaultBodyLimit, State};
-use axum::http::{StatusCode, header};
+use axum::http::{Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
 use axum::serve::IncomingStream;
 use tokio::net::UnixListener;
 
@@ -53,61 +53,71 @@ pub async fn serve(
     node: Arc<Node>,
     stop: impl Future<Output = ()> + Send + 'static,
 ) -> std::io::Result<()> {
-    let router = routes().layer(DefaultBodyLimit::max(1 << 20)).with_state(node);
+    let router = Router::new().fallback(dispatch).layer(DefaultBodyLimit::max(1 << 20)).with_state(node);
     axum::serve(listener, router.into_make_service_with_connect_info::<Peer>()).with_graceful_shutdown(stop).await
 }
 
-fn routes() -> Router<Arc<Node>> {
-    let router = Router::new().fallback(unknown);
-    let router = with::<api::pool::Status>(router);
-    let router = with::<api::pool::Scrub>(router);
-    let router = with::<api::pool::Replace>(router);
-    let router = with::<api::volume::Create>(router);
-    let router = with::<api::volume::List>(router);
-    let router = with::<api::volume::Show>(router);
-    let router = with::<api::volume::Delete>(router);
-    let router = with::<api::archive::BucketCreate>(router);
-    let router = with::<api::archive::BucketList>(router);
-    let router = with::<api::archive::BucketShow>(router);
-    let router = with::<api::archive::KeyCreate>(router);
-    let router = with::<api::archive::KeyList>(router);
-    let router = with::<api::archive::KeyRevoke>(router);
-    let router = with::<api::archive::KeyEscrow>(router);
-    let router = with::<api::archive::KeyCheck>(router);
-    let router = with::<api::archive::Why>(router);
-    let router = with::<api::archive::AuditShow>(router);
-    let router = with::<api::archive::AuditHead>(router);
-    with::<api::archive::AuditVerify>(router)
+type Answer<'a> = Pin<Box<dyn Future<Output = Outcome<Vec<u8>>> + Send + 'a>>;
+type Handler = for<'a> fn(&'a Node, Actor, Bytes) -> Answer<'a>;
+
+/// Every call by name.
+const CALLS: &[(&str, Handler)] = &[
+    entry::<api::pool::Status>(),
+    entry::<api::pool::Scrub>(),
+    entry::<api::pool::Replace>(),
+    entry::<api::volume::Create>(),
+    entry::<api::volume::List>(),
+    entry::<api::volume::Show>(),
+    entry::<api::volume::Delete>(),
+    entry::<api::archive::BucketCreate>(),
+    entry::<api::archive::BucketList>(),
+    entry::<api::archive::BucketShow>(),
+    entry::<api::archive::KeyCreate>(),
+    entry::<api::archive::KeyList>(),
+    entry::<api::archive::KeyRevoke>(),
+    entry::<api::archive::KeyEscrow>(),
+    entry::<api::archive::KeyCheck>(),
+    entry::<api::archive::ClockShow>(),
+    entry::<api::archive::ClockAccept>(),
+    entry::<api::archive::Verify>(),
+    entry::<api::archive::Why>(),
+    entry::<api::archive::AuditShow>(),
+    entry::<api::archive::AuditHead>(),
+    entry::<api::archive::AuditVerify>(),
+];
+
+const fn entry<C: Call>() -> (&'static str, Handler) {
+    (C::NAME, answer::<C>)
 }
 
-fn with<C: Call>(router: Router<Arc<Node>>) -> Router<Arc<Node>> {
-    router.route(&format!("/v1/{}", C::NAME), post(answer::<C>))
+fn answer<C: Call>(node: &Node, actor: Actor, body: Bytes) -> Answer<'_> {
+    Box::pin(async move {
+        let call: C = serde_json::from_slice(&body)
+            .map_err(|error| Failure::usage(format!("the body of {} is not what it takes: {error}", C::NAME)))?;
+        let answer = call.perform(node, &actor).await?;
+        serde_json::to_vec(&answer)
+            .map_err(|error| Failure::failed(format!("cannot write the answer as JSON: {error}")))
+    })
 }
 
-async fn unknown() -> Response {
-    failed(
-        Failure::missing("the server does not know this call")
-            .next("the server may be older than the command; compare `stele --version`"),
-    )
-}
-
-async fn answer<C: Call>(
+async fn dispatch(
     State(node): State<Arc<Node>>,
     ConnectInfo(Peer(uid)): ConnectInfo<Peer>,
+    method: Method,
+    uri: Uri,
     body: Bytes,
 ) -> Response {
     let Some(uid) = uid.filter(|uid| *uid == 0 || node.serves_user(*uid)) else {
         return failed(Failure::new(Kind::Refused, "only root and the user the server runs as may administer it"));
     };
-    let call: C = match serde_json::from_slice(&body) {
-        Ok(call) => call,
-        Err(error) => return failed(Failure::usage(format!("the body of {} is not what it takes: {error}", C::NAME))),
+    let name = uri.path().strip_prefix("/v1/").unwrap_or_default();
+    let Some((_, handler)) = CALLS.iter().find(|(known, _)| *known == name).filter(|_| method == Method::POST) else {
+        return failed(
+            Failure::missing(format!("the server does not know the call {method} {}", uri.path()))
+                .next("the server may be older than the command; compare `stele --version`"),
+        );
     };
-    let answered = call.perform(&node, &Actor { uid }).await;
-    match answered.and_then(|answer| {
-        serde_json::to_vec(&answer)
-            .map_err(|error| Failure::failed(format!("cannot write the answer as JSON: {error}")))
-    }) {
+    match handler(&node, Actor { uid }, body).await {
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         Err(failure) => failed(failure),
     }

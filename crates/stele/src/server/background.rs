@@ -1,10 +1,85 @@
-//! The archive's background work, at the pace the configuration asks for: expiration, reclamation, signed heads.
+//! The archive's background work while a server runs: a step a second (expiration, disposal, reclamation, the clock), signed
+//! audit heads on schedule, and a slow scrub of everything stored.
+//!
+//! Failure model: what fails is logged and tried again at the next turn; nothing here holds an acknowledgement.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use stele_archive::{Archive, ScrubCursor, SignedHead};
 use tokio::task::JoinSet;
 
 use crate::config::Site;
+use crate::failure::{Outcome, io_failure};
 use crate::node::Node;
 
-pub fn start(_tasks: &mut JoinSet<()>, _site: &Site, _node: &Arc<Node>) {}
+const STEP_EVERY: Duration = Duration::from_secs(1);
+const SCRUB_EVERY: Duration = Duration::from_secs(10);
+/// Everything stored is verified once within this time.
+const SCRUB_PASS: u64 = 14 * 86_400;
+const SCRUB_LEAST: u64 = 1 << 20;
+
+pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>) {
+    let Ok(archive) = node.archive().cloned() else { return };
+    tasks.spawn(step(archive.clone(), Arc::clone(node)));
+    tasks.spawn(scrub(archive.clone(), Arc::clone(node)));
+    let heads = site.path(&node.config.archive.heads);
+    tasks.spawn(export_heads(archive, heads, Duration::from_secs(node.config.archive.heads_every.max(1))));
+}
+
+async fn step(archive: Archive, node: Arc<Node>) {
+    loop {
+        let pause = match archive.step().await {
+            Ok(report) => {
+                for alarm in &report.alarms {
+                    node.note_alarm("clock", alarm);
+                }
+                if report.more { Duration::from_millis(20) } else { STEP_EVERY }
+            }
+            Err(error) => {
+                tracing::warn!("background work of the archive: {error}");
+                10 * STEP_EVERY
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+async fn scrub(archive: Archive, node: Arc<Node>) {
+    let mut cursor = ScrubCursor::default();
+    loop {
+        tokio::time::sleep(SCRUB_EVERY).await;
+        let budget = (archive.space().live / SCRUB_PASS * SCRUB_EVERY.as_secs()).max(SCRUB_LEAST);
+        match archive.scrub_step(&mut cursor, budget).await {
+            Ok(report) => report.findings.iter().for_each(|finding| node.note_alarm("damage", finding)),
+            Err(error) => tracing::warn!("scrub of the archive: {error}"),
+        }
+    }
+}
+
+async fn export_heads(archive: Archive, dir: PathBuf, every: Duration) {
+    let mut last = None;
+    loop {
+        match archive.audit_head().await {
+            Ok(head) if last == Some(head.records) => {}
+            Ok(head) => match export_head(&dir, &head) {
+                Ok(()) => last = Some(head.records),
+                Err(failure) => tracing::warn!("the audit head was not exported: {failure}"),
+            },
+            Err(error) => tracing::warn!("the audit head was not exported: {error}"),
+        }
+        tokio::time::sleep(every).await;
+    }
+}
+
+/// `DIR/00000000000000001234.head`, whole or not at all; named by the number of records so that names sort.
+fn export_head(dir: &Path, head: &SignedHead) -> Outcome<()> {
+    fs::create_dir_all(dir).map_err(|error| io_failure("make", dir, &error))?;
+    let path = dir.join(format!("{:020}.head", head.records));
+    let new = path.with_extension("new");
+    let text = serde_json::to_string(head).unwrap_or_default();
+    let written = fs::write(&new, format!("{text}\n")).and_then(|()| fs::rename(&new, &path));
+    written.map_err(|error| io_failure("write", &path, &error))
+}
