@@ -115,7 +115,7 @@ async fn walk(arguments: &Arguments, dir: &Path, server: &mut Server) -> Outcome
     }
     println!("  stele drive dump {}", dir.join("drives/e0-0.img").display());
     Ok(format!(
-        "demo: ok {} stored, {} refused, {} read back 4 times identical, 1 kill, 1 drive damaged, 2 drives lost",
+        "demo: ok {} stored, {} refused, {} read back 3 times identical, 1 kill, 1 drive damaged, 2 drives lost",
         stored.len(),
         refusals.len(),
         stored.len()

@@ -18,7 +18,11 @@ pub struct Item {
 pub fn gather(roots: &[(String, PathBuf)]) -> Outcome<Vec<Item>> {
     let mut items = Vec::new();
     for (prefix, root) in roots {
-        descend(root, prefix, &mut items)?;
+        if root.is_file() {
+            items.push(Item { path: root.clone(), key: prefix.clone() });
+        } else {
+            descend(root, prefix, &mut items)?;
+        }
     }
     items.sort_by(|a, b| a.key.cmp(&b.key));
     if items.is_empty() {
@@ -37,7 +41,7 @@ fn descend(dir: &Path, prefix: &str, items: &mut Vec<Item>) -> Outcome<()> {
         };
         let key = format!("{prefix}/{name}");
         if kind.is_dir() {
-            if name != "target" && name != "stele-data" {
+            if name != "target" && name != "stele-data" && name != ".git" {
                 descend(&entry.path(), &key, items)?;
             }
         } else if let (true, Ok(about)) = (kind.is_file(), entry.metadata())
@@ -49,14 +53,16 @@ fn descend(dir: &Path, prefix: &str, items: &mut Vec<Item>) -> Outcome<()> {
     Ok(())
 }
 
-/// The default roots that exist: the repository around the working directory, and cargo's downloads.
+/// The default roots that exist: the repository around the working directory, cargo's downloads, and the program itself.
 pub fn default_roots() -> Vec<(String, PathBuf)> {
     let home = std::env::var_os("CARGO_HOME")
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
     let mut roots = vec![("repository".to_owned(), PathBuf::from("."))];
     roots.extend(home.map(|home| ("downloads".to_owned(), home.join("registry/cache"))));
-    roots.retain(|(_, root)| root.is_dir());
+    let program = std::env::current_exe().map(|own| own.with_file_name("stele"));
+    roots.extend(program.map(|program| ("program/stele".to_owned(), program)));
+    roots.retain(|(_, root)| root.exists());
     roots
 }
 
