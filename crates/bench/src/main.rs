@@ -23,6 +23,7 @@
 //! with [`Bench::figure`]. [`process::Usage`] reads a process's CPU time and peak memory. `rate` times a closure.
 
 mod array;
+mod catalog;
 mod codes;
 mod harness;
 mod process;
@@ -39,6 +40,7 @@ type Run = fn(&mut Bench) -> Result<(), String>;
 /// Name, what it measures, how.
 const BENCHES: &[(&str, &str, Run)] = &[
     ("array", "the pool on memory drives: streams and small blocks", array::run),
+    ("catalog", "commits, reads, and reopening 10 million versions after kill -9", catalog::run),
     ("codes", "parity, reconstruction and digests beside ISA-L", codes::run),
     ("s3", "PUT and GET over S3 by 8 clients, with the server's CPU and memory", s3::run),
 ];
@@ -67,6 +69,12 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    if let [role, path, first] = given.as_slice()
+        && role == catalog::CHILD
+    {
+        return catalog::child(path, first).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     let arguments = Arguments::parse();
     let name = arguments.name.as_deref().unwrap_or_default();
     let Some((name, _, run)) = BENCHES.iter().find(|(listed, ..)| *listed == name) else {

@@ -4,6 +4,8 @@
 //! their order, each seeing those before it. Everything is deterministic, so any store that starts from
 //! the same records and takes the same transactions ends with the same records.
 
+mod codec;
+
 use bytes::Bytes;
 
 use crate::{CatalogError, KeyRange};

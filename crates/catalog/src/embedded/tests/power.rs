@@ -179,7 +179,10 @@ impl Port for PowerCut {
 
     fn submit(&self, mut op: Op, _priority: Priority, done: Done) {
         let range = op.range().unwrap_or((0, 0));
-        assert!(range.0 % 4096 == 0 && range.1 % 4096 == 0 && range.0 + range.1 <= self.size, "{range:?}");
+        assert!(
+            range.0.is_multiple_of(4096) && range.1.is_multiple_of(4096) && range.0 + range.1 <= self.size,
+            "{range:?}"
+        );
         let result = self.state.lock().unwrap().perform(&mut op);
         done(op, result);
     }

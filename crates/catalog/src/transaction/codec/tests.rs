@@ -1,0 +1,59 @@
+use stele_ground::Dice;
+
+use super::*;
+use crate::suite::draw;
+
+/// What must hold for any bytes whatever; the fuzz target calls the same.
+fn judge(bytes: &[u8]) -> bool {
+    match Transaction::decode(bytes) {
+        Ok(read) => {
+            let again = read.encode();
+            assert!(again.len() <= bytes.len() && Transaction::decode(&again) == Ok(read));
+            true
+        }
+        Err(error) => {
+            assert!(matches!(error, CatalogError::Invalid(_)), "{error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn what_is_encoded_is_decoded() {
+    let mut dice = Dice::new(1);
+    for _ in 0..2000 {
+        let drawn = draw(&mut dice);
+        assert_eq!(Transaction::decode(&drawn.encode()), Ok(drawn));
+    }
+}
+
+#[test]
+fn mangled_bytes_are_refused_or_mean_something() {
+    let (mut dice, mut taken) = (Dice::new(2), 0);
+    for _ in 0..20_000 {
+        let mut bytes = draw(&mut dice).encode();
+        for _ in 0..=dice.below(3) {
+            let at = dice.below(bytes.len() as u64) as usize;
+            match dice.below(4) {
+                0 => bytes.truncate(at.max(1)),
+                1 => bytes.insert(at, dice.roll() as u8),
+                2 => bytes[at] ^= 1 << dice.below(8),
+                _ => bytes[at] = dice.roll() as u8,
+            }
+        }
+        taken += u32::from(judge(&bytes));
+    }
+    assert!((1000..19_000).contains(&taken), "{taken} of 20000 were taken");
+}
+
+#[test]
+fn claims_beyond_the_limits_cost_nothing() {
+    // An array, and bytes, of 2^62.
+    for claim in [&b"\x83\xf4\x9b\x40\0\0\0\0\0\0\0"[..], b"\x83\xf4\x80\x81\x84\x00\x01\x5b\x40\0\0\0\0\0\0\0"] {
+        assert!(!judge(claim));
+    }
+    let mut long = Transaction::new().put(Table(1), "k", vec![0; crate::VALUE_MAX + 1]);
+    assert!(!judge(&long.encode()));
+    long = (0..STEPS_MAX as u32 + 1).fold(Transaction::new(), |t, _| t.delete(Table(1), ""));
+    assert!(!judge(&long.encode()));
+}
