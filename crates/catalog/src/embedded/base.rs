@@ -4,6 +4,7 @@
 //! costs nothing and neighbours share pages. Table 65535 is the catalog's own: the checkpoint.
 
 use std::ops::Bound;
+use std::panic::AssertUnwindSafe;
 
 use bytes::Bytes;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, StorageError, TableDefinition};
@@ -65,6 +66,14 @@ pub(crate) fn unreadable(error: StorageError) -> CatalogError {
     CatalogError::Damaged(format!("the B-tree cannot be read: {error}; if it stays so, rebuild from the data volume"))
 }
 
+/// redb panics where a page makes no sense to it. Pages come from a volume that verifies what it returns, so that
+/// is a broken volume or a broken belief; whichever it is, it must not take the process with it.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, CatalogError>) -> Result<T, CatalogError> {
+    std::panic::catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(CatalogError::Damaged("a page of the B-tree makes no sense; rebuild from the data volume".into()))
+    })
+}
+
 impl Base {
     /// The state of the last commit.
     pub(crate) fn latest(database: &Database) -> Result<Base, CatalogError> {
@@ -83,8 +92,10 @@ impl Base {
     }
 
     pub fn get(&self, table: Table, key: &[u8]) -> Result<Option<Bytes>, CatalogError> {
-        let found = self.table.get(&place(table, key)[..]).map_err(unreadable)?;
-        Ok(found.map(|value| Bytes::copy_from_slice(value.value())))
+        guarded(|| {
+            let found = self.table.get(&place(table, key)[..]).map_err(unreadable)?;
+            Ok(found.map(|value| Bytes::copy_from_slice(value.value())))
+        })
     }
 
     /// The records of a range, lazily.
@@ -103,17 +114,19 @@ impl Base {
         // Table 65535 is never asked for, so there is always a next one.
         let high = bound(range.1, Bound::Excluded(place(Table(table.0.saturating_add(1)), &[])));
         let slices = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
-        let mut records = self.table.range::<&[u8]>(slices).map_err(unreadable)?;
+        let mut records = guarded(|| self.table.range::<&[u8]>(slices).map_err(unreadable))?;
         Ok(std::iter::from_fn(move || {
-            let next = match direction {
-                Direction::Forward => records.next(),
-                Direction::Backward => records.next_back(),
-            };
-            next.map(|record| {
+            let next = guarded(|| {
+                let next = match direction {
+                    Direction::Forward => records.next(),
+                    Direction::Backward => records.next_back(),
+                };
+                let Some(record) = next else { return Ok(None) };
                 let (key, value) = record.map_err(unreadable)?;
                 let key = Bytes::copy_from_slice(key.value().get(2..).unwrap_or_default());
-                Ok((key, Bytes::copy_from_slice(value.value())))
-            })
+                Ok(Some((key, Bytes::copy_from_slice(value.value()))))
+            });
+            next.transpose()
         }))
     }
 }

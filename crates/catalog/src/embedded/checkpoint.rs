@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use redb::{Database, Durability, Table, TableDefinition, WriteTransaction};
 use stele_ground::MIB;
 
-use super::base::{Base, CHECKPOINT, RECORDS, place};
+use super::base::{Base, CHECKPOINT, RECORDS, guarded, place};
 use super::layout::BLOCK;
 use super::memtable::Change;
 use super::store::{Frozen, Shared};
@@ -70,7 +70,7 @@ impl Checkpointer {
     /// Writes the overlay. Where there is no room for it, it stays above the B-tree, and in the journal. An error stops
     /// the store: what redb holds in memory is then not to be trusted.
     pub fn run(&self, frozen: &Frozen) {
-        match self.write(frozen).and_then(|()| self.survey()) {
+        match guarded(|| self.write(frozen).and_then(|()| self.survey())) {
             Ok(()) => {}
             Err(error) => self.shared.stop(&error),
         }

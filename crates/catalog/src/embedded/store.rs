@@ -17,7 +17,7 @@ use stele_ground::{Bytes, MIB};
 use stele_media::Handle;
 
 use super::area::Area;
-use super::base::{Base, Checkpoint};
+use super::base::{Base, Checkpoint, guarded};
 use super::batch::Batch;
 use super::checkpoint::Checkpointer;
 use super::journal::{self, Journal};
@@ -201,8 +201,8 @@ struct Prepared {
 /// Opens what is on the volume: the B-tree as of its last checkpoint, and the journal from there on.
 pub(crate) fn open(handle: &Handle, options: Options) -> Result<(Writer, Checkpointer), CatalogError> {
     let layout = Layout::read(handle)?;
-    let (area, database) = Area::open(handle, &layout, options.cache.0 as usize)?;
-    let opened = start(handle, options, &layout, Arc::clone(&area), database);
+    let (area, database) = guarded(|| Area::open(handle, &layout, options.cache.0 as usize))?;
+    let opened = guarded(|| start(handle, options, &layout, Arc::clone(&area), database));
     if opened.is_err() {
         area.close();
     }

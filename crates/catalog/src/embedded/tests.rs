@@ -1,6 +1,7 @@
 mod crash;
 mod full;
 mod power;
+mod reopen;
 
 use stele_ground::{Bytes, MIB};
 use stele_media::{Handle, MemoryDrive, serve};

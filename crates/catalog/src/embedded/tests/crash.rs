@@ -174,6 +174,41 @@ fn a_hole_in_the_journal_is_reported() {
     assert_eq!(reopened(Some(100)), Ok(3), "one copy of the superblock is enough");
 }
 
+/// Bytes that changed under the volume's own checks: whatever comes of reading them is an answer, not a panic. (Writing to such
+/// a tree redb may abort the process; the crash is recovered from, and the damage is found again.)
+#[test]
+fn a_changed_tree_is_damage_or_unchanged_records() {
+    let volume = PowerCut::new(SIZE, formatted(), 1, None);
+    let table = crate::Table(1);
+    {
+        let catalog = InlineCatalog::open(&volume.handle(), Options { cache: Bytes(0), ..options() }).unwrap();
+        for number in 0..600u32 {
+            catalog.commit(Transaction::new().put(table, number.to_be_bytes().to_vec(), vec![1; 100])).wait().unwrap();
+        }
+        catalog.checkpoint().unwrap();
+    }
+    let (mut dice, mut damaged) = (Dice::new(5), 0);
+    for _ in 0..300 {
+        let mut image = volume.image();
+        // Somewhere in the first pages of the tree.
+        let page = 4096 + 20 * MIB + 4096 * dice.below(60);
+        (0..8).for_each(|_| image.flip(page + dice.below(64)));
+        let volume = PowerCut::new(SIZE, image, 1, None);
+        match InlineCatalog::open(&volume.handle(), options()) {
+            Ok(catalog) => {
+                let view = catalog.snapshot().unwrap();
+                let read = view.range(table, &crate::KeyRange::all(), usize::MAX, crate::Direction::Forward);
+                damaged += u32::from(read.is_err());
+            }
+            Err(error) => {
+                assert!(matches!(error, CatalogError::Damaged(_)), "{error}");
+                damaged += 1;
+            }
+        }
+    }
+    assert!(damaged > 10, "{damaged}");
+}
+
 #[test]
 fn an_unreadable_journal_or_tree_is_damage() {
     let volume = PowerCut::new(SIZE, formatted(), 1, None);
