@@ -35,7 +35,7 @@ const DISPOSALS: usize = 256;
 /// expiration.
 const WRITE_EVERY: u64 = 30_000;
 const NOTE_EVERY: u64 = 6 * 3_600_000;
-const EXPIRE_EVERY: u64 = 60_000;
+const EXPIRE_EVERY: u64 = 300_000;
 /// Sealed segments with at most this share still needed are reclaimed; all of them while free ones are few.
 const POOR: u32 = 40;
 const POOR_WHEN_SHORT: u32 = 80;

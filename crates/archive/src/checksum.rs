@@ -140,7 +140,7 @@ pub(crate) struct Hashes {
 }
 
 enum Hasher {
-    Crc(crc_fast::Digest),
+    Crc(Box<crc_fast::Digest>),
     Sha(digest::Context),
 }
 
@@ -156,7 +156,7 @@ pub(crate) struct Digests {
 impl Hasher {
     fn new(algorithm: Algorithm) -> Hasher {
         match (algorithm.crc(), algorithm) {
-            (Some(crc), _) => Hasher::Crc(crc_fast::Digest::new(crc)),
+            (Some(crc), _) => Hasher::Crc(Box::new(crc_fast::Digest::new(crc))),
             (None, Algorithm::Sha1) => Hasher::Sha(digest::Context::new(&digest::SHA1_FOR_LEGACY_USE_ONLY)),
             (None, _) => Hasher::Sha(digest::Context::new(&digest::SHA256)),
         }
@@ -193,10 +193,6 @@ impl Hashes {
 
     pub fn computes(&self, algorithm: Algorithm) -> bool {
         self.others.iter().any(|(there, _)| *there == algorithm)
-    }
-
-    pub fn length(&self) -> u64 {
-        self.length
     }
 
     pub fn update(&mut self, data: &[u8]) {

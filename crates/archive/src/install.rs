@@ -341,12 +341,16 @@ impl Install<'_> {
             }
             Err(error @ CatalogError::Stopped(_)) => {
                 // It may have taken place: the slot must stay until the next opening tells.
-                lease.map(Lease::keep);
+                if let Some(lease) = lease {
+                    lease.keep();
+                }
                 return Err(error.into());
             }
             other => other?,
         };
-        lease.map(Lease::keep);
+        if let Some(lease) = lease {
+            lease.keep();
+        }
         live.into_iter().for_each(|place| store.segments.add_live(place));
         if let Some(removed) = removed {
             store.removed(removed).await?;

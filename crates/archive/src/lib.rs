@@ -16,6 +16,7 @@ pub mod copy;
 pub mod deletion;
 pub mod error;
 pub mod get;
+pub mod inspect;
 mod install;
 pub mod list;
 mod lookup;

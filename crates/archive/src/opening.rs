@@ -171,7 +171,6 @@ impl Archive {
             guard: foundation.guard,
             master: foundation.master,
             id,
-            created: superblock.created,
             segments,
             numbers,
             appender,
@@ -217,20 +216,19 @@ impl Archive {
             if row.usage != SegmentUse::Open {
                 continue;
             }
-            let (used, records) = if clean {
-                (row.used, 0)
+            let used = if clean {
+                row.used
             } else {
-                let mut walk =
-                    Walk::new(store.volume.clone(), store.segments.start(number), store.segments.size, row.incarnation);
-                let (mut used, mut records) = (crate::space::BLOCK, 0);
+                let start = store.segments.start(number);
+                let mut walk = Walk::new(store.volume.clone(), start, store.segments.size, row.incarnation);
+                let mut used = crate::space::BLOCK;
                 while let Some((at, header)) = walk.next().await? {
                     used = at + header.length();
-                    records += 1;
                 }
                 // What cannot be read may hold records: nothing is appended before it.
-                (used.max(walk.unreadable.last().map_or(0, |at| at + crate::space::BLOCK)), records)
+                used.max(walk.unreadable.last().map_or(0, |at| at + crate::space::BLOCK))
             };
-            open.push((used, number, row.incarnation, records));
+            open.push((used, number, row.incarnation));
         }
         open.sort_unstable();
         let resumed = open.pop();
@@ -240,8 +238,8 @@ impl Archive {
                 row.used = used;
             });
         }
-        if let Some((used, number, incarnation, records)) = resumed {
-            store.appender.resume(number, incarnation, used, records);
+        if let Some((used, number, incarnation)) = resumed {
+            store.appender.resume(number, incarnation, used);
         }
         Ok(())
     }

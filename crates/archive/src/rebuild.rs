@@ -38,7 +38,7 @@ use crate::record::{
 use crate::seal::{Secret, derive, open_note};
 use crate::space::BLOCK;
 use crate::space::frames::content_length;
-use crate::space::header::{Kind, RecordHeader, SegmentHeader, SegmentKind};
+use crate::space::header::{Kind, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind};
 use crate::space::keytable::{ENTRY, Entry, FIRST};
 use crate::space::superblock::Superblock;
 use crate::space::walk::Walk;
@@ -226,6 +226,16 @@ impl Survey {
                 }
             }
             if buckets.is_some() {
+                let end = start + u64::from(superblock.segment - BLOCK);
+                let footer = volume.read(end, BLOCK as usize).await.ok();
+                let footer = footer.and_then(|block| SegmentFooter::decode(&block, incarnation));
+                let used = self.segments.get(&segment).map_or(0, |row| row.used);
+                if let Some(footer) = footer
+                    && crate::space::align_up(used, BLOCK) < footer.used
+                {
+                    self.findings
+                        .push(format!("segment {segment}: records between {used} and {} are missing", footer.used));
+                }
                 for at in &walk.unreadable {
                     self.findings.push(format!("segment {segment}: 4096 bytes at {at} cannot be read"));
                 }

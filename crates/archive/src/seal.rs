@@ -113,10 +113,6 @@ pub(crate) fn open_note(key: &[u8; 32], bound: &[u8], sealed: &[u8]) -> Result<V
     Ok(note)
 }
 
-pub(crate) const fn note_length(plain: usize) -> usize {
-    16 + plain + TAG
-}
-
 pub(crate) fn wrong_key(what: &str) -> ArchiveError {
     ArchiveError::WrongKey(format!(
         "{what} does not open with this master key; give the key that the store was made with (`stele key check` tests one)"

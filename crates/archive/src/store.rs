@@ -170,7 +170,6 @@ pub(crate) struct Store {
     pub guard: Arc<dyn Guard>,
     pub master: MasterKey,
     pub id: [u8; 16],
-    pub created: Timestamp,
     pub segments: Arc<Segments>,
     pub numbers: Arc<Numbers>,
     pub appender: Arc<Appender>,
@@ -261,10 +260,10 @@ impl Store {
         }
     }
 
-    /// Lifts the protection if nothing is retained or held any more.
+    /// Lifts the protection if nothing is retained or held any more, and the clock that says so is not in doubt.
     pub async fn unprotect_if_free(&self) -> Result<bool> {
         let mut protected = self.protected.write().await;
-        if !*protected {
+        if !*protected || locked(&self.clock).frozen().is_some() {
             return Ok(false);
         }
         let retained = || -> Result<bool> {

@@ -4,4 +4,7 @@ use crate::testing::{World, admin, content, get, get_with, put};
 use crate::*;
 
 mod basics;
+mod evidence;
+mod faults;
 mod model;
+mod rules;

@@ -91,7 +91,7 @@ impl Archive {
                 walk.previous = link(&walk.previous, number, &value);
                 walk.run.push(walk.previous);
                 verdict.records += 1;
-                if number % RUN == 0 {
+                if number.is_multiple_of(RUN) {
                     walk.close_run(&*snapshot, number, &mut verdict)?;
                 }
                 if let Some(anchor) = &anchor
@@ -146,7 +146,7 @@ impl Archive {
                 number = number_of(&key);
                 walk.previous = link(&walk.previous, number, &value);
                 walk.run.push(walk.previous);
-                if number % RUN == 0 {
+                if number.is_multiple_of(RUN) {
                     let run = std::mem::take(&mut walk.run);
                     walk.roots.push(merkle(&run));
                 }

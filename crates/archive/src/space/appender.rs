@@ -62,7 +62,7 @@ struct State {
     waiting: VecDeque<Group>,
     on_their_way: usize,
     /// Segments that were filled; their rows and footers are still to be written.
-    filled: Vec<(u32, u64, u32, u32)>,
+    filled: Vec<(u32, u64, u32)>,
 }
 
 /// The segment being appended to.
@@ -71,7 +71,6 @@ struct Open {
     incarnation: u64,
     /// Where the next record may begin, at the earliest.
     tail: u32,
-    records: u32,
     /// What the partly filled last block holds, if that is durable and may be written again.
     last_block: Vec<u8>,
     /// Taken from the reserve: only for deletes, holds and reclamation.
@@ -133,9 +132,9 @@ impl Appender {
     }
 
     /// Goes on in a segment found open. Nothing at or behind `tail` is needed.
-    pub fn resume(&self, number: u32, incarnation: u64, tail: u32, records: u32) {
+    pub fn resume(&self, number: u32, incarnation: u64, tail: u32) {
         let tail = align_up(tail, BLOCK);
-        self.state().open = Some(Open { number, incarnation, tail, records, last_block: Vec::new(), reserve: false });
+        self.state().open = Some(Open { number, incarnation, tail, last_block: Vec::new(), reserve: false });
     }
 
     /// The open segment and its end, for an orderly close; everything submitted before must have been answered.
@@ -194,7 +193,7 @@ impl Appender {
                 open.tail
             };
             if at + length > self.segments.size - BLOCK {
-                state.filled.push((open.number, open.incarnation, open.tail, open.records));
+                state.filled.push((open.number, open.incarnation, open.tail));
                 state.open = None;
                 continue;
             }
@@ -210,7 +209,6 @@ impl Appender {
                 state.waiting.push_back(Group { segment: open.number, start, end, before, records: Vec::new() });
             }
             open.tail = end;
-            open.records += 1;
             open.last_block.clear();
             if let Some(group) = state.waiting.back_mut() {
                 group.end = end;
@@ -332,7 +330,6 @@ impl Appender {
                     number: number.0,
                     incarnation,
                     tail: BLOCK,
-                    records: 0,
                     last_block: Vec::new(),
                     reserve: number.1,
                 });
@@ -358,16 +355,16 @@ impl Appender {
         Ok(incarnation)
     }
 
-    /// Adds the rows of segments that have become full, and writes their footers. Footers are for people and rebuilds
-    /// that hurry; nothing depends on them.
+    /// Adds the rows of segments that have become full, and writes their footers. A rebuild compares
+    /// them with what it found; nothing else depends on them.
     fn seal_filled(&self, mut transaction: Transaction) -> Transaction {
         let filled = std::mem::take(&mut self.state().filled);
-        for (number, incarnation, used, records) in filled {
+        for (number, incarnation, used) in filled {
             self.segments.seal(number, used);
             if let Some(row) = self.segments.row(number) {
                 transaction = transaction.put(SEGMENTS, keys::short(number), encode(&row));
             }
-            let footer = Buffer::copy_of(&SegmentFooter { incarnation, used, records }.encode()).freeze();
+            let footer = Buffer::copy_of(&SegmentFooter { incarnation, used }.encode()).freeze();
             let at = self.segments.start(number) + u64::from(self.segments.size - BLOCK);
             self.volume.submit(Op::Write { at, data: vec![footer], fua: false }, Priority::Host, Box::new(|_, _| ()));
         }

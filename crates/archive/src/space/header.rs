@@ -179,7 +179,6 @@ pub(crate) struct SegmentFooter {
     pub incarnation: u64,
     /// Bytes from the segment's start to the end of its last record.
     pub used: u32,
-    pub records: u32,
 }
 
 impl SegmentFooter {
@@ -188,9 +187,8 @@ impl SegmentFooter {
         bytes[..8].copy_from_slice(&FOOTER_MAGIC);
         bytes[8..16].copy_from_slice(&self.incarnation.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.used.to_le_bytes());
-        bytes[20..24].copy_from_slice(&self.records.to_le_bytes());
-        let check = crc32c(&bytes[..24]);
-        bytes[24..28].copy_from_slice(&check.to_le_bytes());
+        let check = crc32c(&bytes[..20]);
+        bytes[20..24].copy_from_slice(&check.to_le_bytes());
         bytes
     }
 
@@ -200,9 +198,9 @@ impl SegmentFooter {
     }
 
     pub fn decode(bytes: &[u8], incarnation: u64) -> Option<SegmentFooter> {
-        let bytes = bytes.get(..28)?;
-        let footer = SegmentFooter { incarnation, used: u32_at(bytes, 16), records: u32_at(bytes, 20) };
-        (bytes[..8] == FOOTER_MAGIC && u32_at(bytes, 24) == crc32c(&bytes[..24]) && u64_at(bytes, 8) == incarnation)
+        let bytes = bytes.get(..24)?;
+        let footer = SegmentFooter { incarnation, used: u32_at(bytes, 16) };
+        (bytes[..8] == FOOTER_MAGIC && u32_at(bytes, 20) == crc32c(&bytes[..20]) && u64_at(bytes, 8) == incarnation)
             .then_some(footer)
     }
 }

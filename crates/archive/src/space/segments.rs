@@ -141,10 +141,6 @@ impl Segments {
         dirty.into_iter().filter_map(|number| Some((number, *state.rows.get(&number)?))).collect()
     }
 
-    pub fn dirty(&self) -> usize {
-        self.state().dirty.len()
-    }
-
     /// The sealed segment with the least share still needed, if that is at most `percent`; retired ones and those in
     /// `except` apart.
     pub fn poorest(&self, percent: u32, except: &BTreeSet<u32>) -> Option<u32> {

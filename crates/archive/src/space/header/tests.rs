@@ -32,7 +32,7 @@ fn headers_survive_and_any_changed_bit_is_noticed() {
     assert_eq!(SegmentHeader::decode(&bytes, &[6; 16], 4), None, "another store");
     assert_eq!(SegmentHeader::decode(&bytes, &[5; 16], 5), None, "another place");
 
-    let footer = SegmentFooter { incarnation: 8, used: 5000, records: 3 };
+    let footer = SegmentFooter { incarnation: 8, used: 5000 };
     assert_eq!(SegmentFooter::decode(&footer.encode(), 8), Some(footer));
     assert_eq!(SegmentFooter::decode(&footer.encode(), 9), None);
 }

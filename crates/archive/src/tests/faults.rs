@@ -1,0 +1,192 @@
+//! Full volumes, damaged frames, requests that go away, many writers at once.
+
+use std::sync::Arc;
+
+use stele_ground::Bytes as Size;
+
+use super::*;
+use crate::record::content::Content;
+use crate::testing::MIB;
+
+fn delete(bucket: &str, key: &str) -> DeleteRequest {
+    DeleteRequest { bucket: bucket.into(), key: key.into(), ..DeleteRequest::default() }
+}
+
+#[tokio::test]
+async fn a_full_store_refuses_whole_objects_and_comes_back() {
+    let world = World::sized(1, 8 * MIB, 256 << 10);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "full", NewBucket { versioning: true, ..NewBucket::default() }).await.unwrap();
+    let mut stored = Vec::new();
+    let full = loop {
+        let key = format!("key {:04}", stored.len());
+        match put(&archive, "full", &key, &content(stored.len() as u64, 50_000)).await {
+            Ok(info) => stored.push((key, info.version)),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(full, ArchiveError::NoSpace(_)), "{full}");
+    assert!(stored.len() > 80, "{}", stored.len());
+    let large = put(&archive, "full", "large", &content(0, 2 << 20)).await;
+    assert!(matches!(large, Err(ArchiveError::NoSpace(_))));
+    for (n, (key, _)) in stored.iter().enumerate() {
+        assert!(get(&archive, "full", key).await.unwrap() == content(n as u64, 50_000));
+    }
+    let page = archive
+        .list(&admin(), ListRequest { bucket: "full".into(), limit: 1000, ..ListRequest::default() })
+        .await
+        .unwrap();
+    assert_eq!(page.objects.len(), stored.len(), "nothing half-stored");
+    // Markers and deletes still work, and make room.
+    archive.delete(&admin(), delete("full", "key 0000")).await.unwrap();
+    for (key, version) in stored.iter().skip(1).step_by(2) {
+        let request = DeleteRequest { version: Some(*version), ..delete("full", key) };
+        archive.delete(&admin(), request).await.unwrap();
+    }
+    while archive.step().await.unwrap().more {}
+    let again = archive.step().await.unwrap();
+    assert!(again.alarms.is_empty(), "{again:?}");
+    for n in 0..20 {
+        put(&archive, "full", &format!("new {n}"), &content(n, 50_000)).await.unwrap();
+    }
+    for (n, (key, _)) in stored.iter().enumerate().skip(2).step_by(2) {
+        assert!(get(&archive, "full", key).await.unwrap() == content(n as u64, 50_000), "moved and whole");
+    }
+}
+
+#[tokio::test]
+async fn a_full_device_stores_nothing_and_frees_what_it_took() {
+    let world = World::new(1);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "full", NewBucket::default()).await.unwrap();
+    put(&archive, "full", "before", b"data").await.unwrap();
+    world.bench.set_full(true);
+    assert!(matches!(put(&archive, "full", "key", b"data").await, Err(ArchiveError::NoSpace(_))));
+    assert_eq!(get(&archive, "full", "before").await.unwrap(), b"data");
+    world.bench.set_full(false);
+    put(&archive, "full", "key", b"data").await.unwrap();
+    assert_eq!(get(&archive, "full", "key").await.unwrap(), b"data");
+}
+
+#[tokio::test]
+async fn a_damaged_frame_is_named_and_never_returned() {
+    let mut world = World::new(1);
+    world.options.frame_cache = Size(0);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "hurt", NewBucket::default()).await.unwrap();
+    let data = content(1, 200_000);
+    put(&archive, "hurt", "key", &data).await.unwrap();
+    let snapshot = world.catalog.snapshot().unwrap();
+    let bucket = archive.store.buckets.by_name("hurt").unwrap();
+    let found = crate::lookup::newest(&*snapshot, &bucket, "key").unwrap().unwrap();
+    let Content::Stream(stream) = found.row.content else { panic!() };
+    // A byte in the third frame of the object: in its last piece.
+    let extents = stream.extents.unwrap();
+    let last = extents.last().unwrap();
+    world.bench.flip(archive.store.segments.start(last.segment) + u64::from(last.at) + 80 + 10);
+    let request = GetRequest { bucket: "hurt".into(), key: "key".into(), ..GetRequest::default() };
+    let result = get_with(&archive, request.clone()).await;
+    let Err(ArchiveError::Damaged { place, .. }) = &result else { panic!("{result:?}") };
+    assert!(place.contains("`hurt/key`") && place.contains("from byte"), "{place}");
+    let first = GetRequest { range: ByteRange::From { first: 0, last: Some(999) }, ..request };
+    assert_eq!(get_with(&archive, first).await.unwrap(), data[..1000], "what is whole is readable");
+    let mut cursor = ScrubCursor::default();
+    let mut findings = Vec::new();
+    loop {
+        let report = archive.scrub_step(&mut cursor, u64::MAX).await.unwrap();
+        findings.extend(report.findings);
+        if report.finished {
+            break;
+        }
+    }
+    assert!(findings.iter().any(|finding| finding.contains("`hurt/key`")), "{findings:?}");
+}
+
+#[tokio::test]
+async fn a_request_that_goes_away_leaves_a_whole_store() {
+    let world = World::new(1);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "gone", NewBucket::default()).await.unwrap();
+    for polls in 0..40 {
+        let key = format!("key {polls}");
+        let request = PutRequest { bucket: "gone".into(), key: key.clone(), ..PutRequest::default() };
+        let mut writer = archive.put(&admin(), request).await.unwrap();
+        writer.write(vec![7; 5000].into()).await.unwrap();
+        let mut finish = Box::pin(writer.finish(Expected::default()));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        for _ in 0..polls {
+            if std::future::Future::poll(finish.as_mut(), &mut context).is_ready() {
+                break;
+            }
+        }
+        drop(finish);
+        archive.step().await.unwrap();
+        match get(&archive, "gone", &key).await {
+            Ok(data) => assert_eq!(data, vec![7; 5000]),
+            Err(error) => assert!(matches!(error, ArchiveError::NoSuchKey { .. }), "{error}"),
+        }
+        put(&archive, "gone", &key, b"after").await.unwrap();
+        assert_eq!(get(&archive, "gone", &key).await.unwrap(), b"after");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn many_writers_at_once_share_segments_and_stay_apart() {
+    let world = World::sized(1, 512 * MIB, 4 * MIB);
+    let volume = stele_media::serve_memory(Size(512 * MIB)).unwrap();
+    let foundation = Foundation { data: volume, ..world.foundation() };
+    let archive = Archive::create(foundation.clone(), world.options.clone()).await.unwrap();
+    archive.create_bucket(&admin(), "many", NewBucket::default()).await.unwrap();
+    let size = |n: u64| [10, 4096, 30_000, 70_000, 300_000, 2_000_000][n as usize % 6];
+    let mut tasks = Vec::new();
+    for writer in 0..12u64 {
+        let archive = archive.clone();
+        tasks.push(tokio::spawn(async move {
+            for n in 0..18 {
+                let seed = writer * 100 + n;
+                put(&archive, "many", &format!("{writer}/{n}"), &content(seed, size(seed))).await.unwrap();
+                if n % 5 == 4 {
+                    archive.delete(&admin(), delete("many", &format!("{writer}/{}", n - 2))).await.unwrap();
+                }
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    // Reclaim what can be, then open as after a crash.
+    while archive.step().await.unwrap().more {}
+    drop(archive);
+    let archive = Archive::open(foundation, world.options.clone()).await.unwrap();
+    for writer in 0..12u64 {
+        for n in 0..18 {
+            let seed = writer * 100 + n;
+            let got = get(&archive, "many", &format!("{writer}/{n}")).await;
+            match [2, 7, 12].contains(&n) {
+                true => assert!(matches!(got, Err(ArchiveError::NoSuchKey { .. }))),
+                false => assert!(got.unwrap() == content(seed, size(seed)), "{writer}/{n}"),
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_master_key_is_refused_and_escrow_is_proved() {
+    let world = World::new(1);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "safe", NewBucket::default()).await.unwrap();
+    let escrowed = archive.export_master_key(&admin()).await.unwrap();
+    assert!(archive.check_master_key(&MasterKey::parse(&escrowed).unwrap()).await.unwrap());
+    let other = MasterKey::generate(&*world.stage);
+    assert!(!archive.check_master_key(&other).await.unwrap());
+    drop(archive);
+    let wrong = Foundation { master: other, ..world.foundation() };
+    assert!(matches!(Archive::open(wrong, Options::default()).await, Err(ArchiveError::WrongKey(_))));
+    let again = Archive::create(world.foundation(), world.options.clone()).await;
+    assert!(matches!(again, Err(ArchiveError::InvalidState(_))));
+    let reader = Options { read_only: true, ..world.options.clone() };
+    let archive = Archive::open(world.foundation(), reader).await.unwrap();
+    assert!(matches!(put(&archive, "safe", "key", b"x").await, Err(ArchiveError::ReadOnly(_))));
+    assert_eq!(archive.list_buckets(&admin()).await.unwrap().len(), 1);
+    drop(Arc::new(archive));
+}
