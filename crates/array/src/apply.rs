@@ -27,10 +27,6 @@ impl Pages {
         let found = self.0.iter().find(|(have, _)| *have == id);
         &found.unwrap_or_else(|| panic!("{id} was not fetched for the record that changes it")).1
     }
-
-    pub fn merge(&mut self, other: Pages) {
-        self.0.extend(other.0);
-    }
 }
 
 impl Engine {
@@ -247,9 +243,7 @@ impl Engine {
         self.set_home(volume, stripe, Home::Slot(slot), pages);
         self.break_promise(volume, stripe);
         // A stripe written whole anew is lost no more, unless the mapping itself says so.
-        if !digests.contains(&LOST) {
-            self.list_lost(StripeKey { volume: volume.id, stripe }, false);
-        }
+        self.list_lost(StripeKey { volume: volume.id, stripe }, digests.contains(&LOST));
     }
 
     /// The stripe needs its promised slot no longer.

@@ -214,6 +214,21 @@ impl Cache {
         taken
     }
 
+    /// The highest dirty stripe of a volume.
+    pub fn last_dirty(&self, volume: VolumeId) -> Option<u64> {
+        let all = StripeKey { volume, stripe: 0 }..=StripeKey { volume, stripe: u64::MAX };
+        self.stripes.range(all).next_back().map(|(key, _)| key.stripe)
+    }
+
+    /// The stripe's dirty blocks were appended to the log anew: its age is theirs.
+    pub fn renew_age(&mut self, key: StripeKey) {
+        let Some(stripe) = self.stripes.get_mut(&key) else { return };
+        let oldest = stripe.blocks.values().map(|block| block.lsn).min().unwrap_or(stripe.oldest);
+        self.ages.remove(&(stripe.oldest, key));
+        stripe.oldest = oldest;
+        self.ages.insert((oldest, key));
+    }
+
     pub fn dirty_bytes(&self) -> u64 {
         self.dirty_blocks * BLOCK as u64
     }
@@ -225,11 +240,6 @@ impl Cache {
     /// The LSN below which no dirty block needs the log.
     pub fn oldest_dirty(&self) -> Option<Lsn> {
         self.ages.first().map(|(lsn, _)| *lsn)
-    }
-
-    /// The stripe that holds back the log's trim.
-    pub fn oldest_stripe(&self) -> Option<(Lsn, StripeKey)> {
-        self.ages.first().copied()
     }
 
     /// Dirty stripes from `from` on, then from the beginning: the elevator.

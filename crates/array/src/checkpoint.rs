@@ -5,17 +5,18 @@
 
 use std::rc::Rc;
 
-use stele_ground::Duration;
+use stele_ground::{BLOCK, Duration};
 use stele_media::Shared;
 
 use crate::ArrayError;
-use crate::apply::write_row;
-use crate::cache::StripeKey;
+use crate::apply::{Pages, write_row};
+use crate::cache::{BlockKey, StripeKey};
 use crate::codec::{Reader, Writer};
 use crate::engine::Engine;
 use crate::layout::row::ROW_ENTRY;
 use crate::log::Purpose;
-use crate::place::{PageId, RowId};
+use crate::place::{Lsn, PageId, RowId};
+use crate::records::Record;
 use crate::table::{PageRef, checkpoint_cost};
 use crate::volumes::Volume;
 use crate::volumes::tables::{self, LOST, LOST_ENTRY, LOST_PER_PAGE};
@@ -160,6 +161,9 @@ impl Engine {
             }
             if self.log.wants_checkpoint() {
                 self.drain_older_half().await;
+                if let Err(error) = self.carry_stuck_forward().await {
+                    tracing::warn!("writes that cannot be destaged could not be appended anew: {error}");
+                }
             }
             if let Err(error) = self.checkpoint().await {
                 tracing::warn!("checkpoint put off: {error}");
@@ -185,7 +189,7 @@ impl Engine {
     /// Lets destage empty the older half of the log, for a while.
     async fn drain_older_half(self: &Rc<Self>) {
         let oldest = self.oldest_needed();
-        let middle = crate::place::Lsn(oldest.0 + (self.log.next_lsn().0 - oldest.0) / 2);
+        let middle = Lsn(oldest.0 + (self.log.next_lsn().0 - oldest.0) / 2);
         let until = self.io.now() + Duration::from_millis(500);
         while self.oldest_needed() < middle && self.io.now() < until {
             let changed = self.room.changed();
@@ -194,6 +198,35 @@ impl Engine {
             futures_util::pin_mut!(sleep, changed);
             futures_util::future::select(sleep, changed).await;
         }
+    }
+
+    /// Dirty blocks of stripes that cannot be changed for now (too many of their strips are absent) would keep the log from
+    /// being trimmed: those in its older half are appended again, so that everything else goes on.
+    async fn carry_stuck_forward(self: &Rc<Self>) -> Result<(), ArrayError> {
+        let oldest = self.oldest_needed();
+        let middle = Lsn(oldest.0 + (self.log.next_lsn().0 - oldest.0) / 2);
+        let old: Vec<StripeKey> = {
+            let (cache, stuck) = (self.cache.borrow(), self.stuck.borrow());
+            let older = cache.by_age().take_while(|(lsn, _)| *lsn < middle).map(|(_, key)| key);
+            older.filter(|key| stuck.contains_key(key)).collect()
+        };
+        for key in old {
+            let _guard = self.locks.exclusive(key.volume, key.stripe).await;
+            let Some(volume) = self.volumes.get(key.volume) else { continue };
+            let first = key.stripe * u64::from(volume.shape.blocks());
+            let numbers: Vec<u32> = self.cache.borrow().dirty_of(key).into_iter().map(|(number, _)| number).collect();
+            for number in numbers {
+                let cost = self.log.cost_of(64 + BLOCK);
+                let Some(mut funds) = self.log.try_reserve(cost, Purpose::Inside) else { return Ok(()) };
+                // One moment: what is appended is the newest content.
+                let block = BlockKey { volume: key.volume, block: first + u64::from(number) };
+                let Some(data) = self.cache.borrow().dirty(block).map(|dirty| dirty.data.clone()) else { continue };
+                let record = Record::Write { volume: key.volume, at: block.block * BLOCK as u64, data: vec![data] };
+                self.append(&record, &Pages::default(), &mut funds);
+            }
+            self.cache.borrow_mut().renew_age(key);
+        }
+        Ok(())
     }
 
     /// Destages everything that was dirty at the call and can be destaged.

@@ -1,7 +1,6 @@
 //! Finding a free slot for a stripe, and new rows when the old ones are full.
 
 use stele_ground::Duration;
-use stele_media::Priority;
 
 use crate::engine::Engine;
 use crate::layout::RowClass;
@@ -164,10 +163,5 @@ impl Engine {
             "volume '{}' needs space and the pool has none left; delete or discard data, or add drives",
             volume.name()
         ))
-    }
-
-    /// Which priority destage-like work has.
-    pub fn quiet_priority(&self) -> Priority {
-        Priority::Destage
     }
 }

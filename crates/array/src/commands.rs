@@ -8,9 +8,13 @@ use crate::engine::Engine;
 use crate::host::Serving;
 use crate::log::Purpose;
 use crate::records::Record;
-use crate::volumes::Volume;
+use crate::sync::join_all;
 use crate::volumes::shape::check_spec;
+use crate::volumes::{Volume, map, tables};
 use crate::{ArrayError, Command, Reply, VolumeSpec, VolumeStatus, WriteMode};
+
+/// Stripes given up at once.
+const UNMAPS: usize = 128;
 
 impl Serving {
     pub async fn obey(self: &Rc<Self>, command: Command) -> Result<Reply, ArrayError> {
@@ -144,11 +148,21 @@ impl Engine {
                 "volume '{name}' holds retained records of its owner '{owner}'; it can be deleted when none are left"
             )));
         }
-        for stripe in 0..volume.stripes() {
-            self.unmap(&volume, stripe, false).await?;
+        // Stripes beyond the pages of its map were never written.
+        let written = u64::from(self.table.pages(tables::map(volume.id))) * map::PER_PAGE;
+        let dirty = self.cache.borrow().last_dirty(volume.id).map_or(0, |stripe| stripe + 1);
+        let last = volume.stripes().min(written.max(dirty));
+        for first in (0..last).step_by(UNMAPS) {
             if volume.retained.get() {
                 return Err(ArrayError::Refused(format!("volume '{name}' came under protection meanwhile")));
             }
+            let stripes = first..last.min(first + UNMAPS as u64);
+            for result in join_all(stripes.map(|stripe| self.unmap(&volume, stripe, false))).await {
+                result?;
+            }
+        }
+        if volume.retained.get() {
+            return Err(ArrayError::Refused(format!("volume '{name}' came under protection meanwhile")));
         }
         let record = Record::VolumeDelete { volume: volume.id };
         let lsn = self.record(record, Purpose::Inside).await?;

@@ -24,7 +24,7 @@ use crate::place::{Lsn, SlotId};
 use crate::records::{Image, NewDigest, Record, RedoImage};
 use crate::stripe::{Columns, StripWrite, Stripe};
 use crate::volumes::Volume;
-use crate::volumes::entry::ZERO;
+use crate::volumes::entry::{LOST, ZERO};
 use crate::volumes::map::Home;
 use crate::volumes::shape::Shape;
 use crate::{ArrayError, DigestUnit};
@@ -68,8 +68,70 @@ impl Engine {
         match self.home(key).await? {
             Home::Unmapped | Home::Zero => self.destage_fresh(volume, stripe, &dirty, covers).await,
             Home::Slot(old) if mostly && self.destage_whole(volume, stripe, old, &dirty, covers).await? => Ok(()),
-            Home::Slot(_) => self.destage_in_place(volume, stripe, &dirty, covers, funds).await,
+            Home::Slot(old) => match self.destage_in_place(volume, stripe, &dirty, covers, funds).await {
+                Err(ArrayError::Damaged(why)) => match self.destage_salvage(volume, stripe, old, &dirty, covers).await?
+                {
+                    true => Ok(()),
+                    false => Err(ArrayError::Damaged(why)),
+                },
+                other => other,
+            },
         }
+    }
+
+    /// A stripe of which something is lost for good moves to a new slot with what is left of it: lost units stand as zeros
+    /// in the parity and as lost in the digests, so that no read ever returns them. False while drives that are away may
+    /// still bring them back, or when there is no slot to spare.
+    async fn destage_salvage(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        old: SlotId,
+        dirty: &Dirty,
+        covers: Lsn,
+    ) -> Result<bool, ArrayError> {
+        let Some(of) = self.locate(volume, stripe).await? else { return Ok(false) };
+        let shape = Rc::clone(&of.shape);
+        let every = 0..shape.units;
+        let mut columns = self.read_columns(&of, Strips::all(shape.k), every.clone(), Priority::Destage).await;
+        if columns.lost.is_empty() || self.beyond_repair(&of, &columns).is_empty() {
+            return Ok(false);
+        }
+        let Some(claim) = self.claim(volume, false).await? else { return Ok(false) };
+        let mut strips: Vec<Buffer> =
+            columns.strips.drain(..).map(|strip| strip.unwrap_or_else(|| Buffer::zeroed(shape.strip))).collect();
+        for (strip, unit) in &columns.lost {
+            strips[*strip][shape.bytes_of(*unit..*unit + 1)].fill(0);
+        }
+        overlay(&shape, dirty, &every, &mut strips);
+        let written = |strip: usize, unit: usize| {
+            let mut blocks = unit * shape.unit_blocks()..(unit + 1) * shape.unit_blocks();
+            blocks.all(|block| dirty.contains_key(&((strip * shape.strip_blocks() + block) as u32)))
+        };
+        let lost: BTreeSet<(usize, usize)> =
+            columns.lost.iter().copied().filter(|(strip, unit)| !written(*strip, *unit)).collect();
+        for (strip, unit) in &lost {
+            // A unit of which only a part was written again stays lost as a whole.
+            strips[*strip][shape.bytes_of(*unit..*unit + 1)].fill(0);
+        }
+        encode(&shape, &mut strips);
+        let binding = self.binding(claim.slot, claim.generation);
+        let mut digests = Vec::with_capacity(shape.digests());
+        let mut writes = Vec::new();
+        for (strip, buffer) in strips.into_iter().enumerate() {
+            for (unit, data) in buffer.chunks(shape.unit_bytes).enumerate() {
+                let is_lost = lost.contains(&(strip, unit));
+                digests.push(if is_lost { LOST } else { binding.digest(strip, unit, data) });
+            }
+            writes.push(StripWrite { strip, at: 0, data: vec![buffer.freeze()] });
+        }
+        let stored =
+            self.store_slot(volume, stripe, claim, Some(old), covers, digests, writes, Priority::Destage).await;
+        if stored.is_err() {
+            self.abandon(claim);
+        }
+        self.settle_map(StripeKey { volume: volume.id, stripe }, stored?, Some(old)).await?;
+        Ok(true)
     }
 
     /// A stripe that owns no slot: only the columns that hold something are written, the rest stays unwritten zeros.

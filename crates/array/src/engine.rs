@@ -143,7 +143,7 @@ pub const DESTAGES: u64 = 96;
 /// The part of a pool's identity that goes into digests.
 pub fn digest_pool(pool: PoolId) -> u64 {
     let (left, right) = pool.0.split_at(8);
-    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_le_bytes);
+    let word = |bytes: &[u8]| bytes.try_into().map_or(0, u64::from_be_bytes);
     digest::context(word(left), word(right))
 }
 
@@ -213,12 +213,16 @@ impl Engine {
         self.io.emit(Action::Alarm(Alarm { kind, severity, drive, message }));
     }
 
-    /// Stops the pool: nothing is served any more. The first cause counts.
-    pub fn stop(&self, error: ArrayError) {
-        let mut stopped = self.stopped.borrow_mut();
-        if stopped.is_none() {
-            *stopped = Some(error);
+    /// A log that has stopped leaves a pool that reads and writes no more.
+    pub fn watch_log(&self) {
+        if self.read_only.get() {
+            return;
         }
+        let Some(error) = self.log.stopped() else { return };
+        self.read_only.set(true);
+        self.alarm(AlarmKind::LogDegraded, Severity::Critical, None, format!("the pool only reads now: {error}"));
+        self.room.wake_all();
+        self.losses_settled.wake_all();
     }
 
     pub fn volume(&self, id: VolumeId) -> Result<Rc<Volume>, ArrayError> {

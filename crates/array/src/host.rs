@@ -13,10 +13,13 @@ use crate::place::Lsn;
 use crate::pool::Action;
 use crate::records::Record;
 use crate::recovery::{Recovered, Rejected};
+use crate::sync::join_all;
 use crate::volumes::Volume;
 use crate::volumes::map::Home;
 use crate::{ArrayError, Attached, Command};
 
+/// Stripes of one zeroing or discard worked on at once.
+const STRIPES_AT_ONCE: usize = 64;
 /// Host operations under way at most; more are answered `Retry`.
 const HOSTS_MAX: u64 = 16 << 10;
 
@@ -169,23 +172,37 @@ impl Engine {
             self.zero_edges(volume, at, end, first, last).await?;
         }
         let mut newest = Lsn(0);
-        let stripe_bytes = volume.shape.data();
         let mut here = first;
         while here < last {
-            let stripe = here / stripe_bytes;
-            let begin = stripe * stripe_bytes;
-            let stripe_end = (begin + stripe_bytes).min(volume.size().next_multiple_of(block));
-            let to = stripe_end.min(last);
-            let lsn = if here == begin && to == stripe_end {
-                self.unmap(volume, stripe, exact).await?
-            } else {
-                self.zero_blocks(volume, stripe, here, to - here).await?
-            };
-            newest = newest.max(lsn.unwrap_or_default());
-            here = to;
+            let mut batch = Vec::new();
+            while here < last && batch.len() < STRIPES_AT_ONCE {
+                let stripe = here / volume.shape.data();
+                let to = ((stripe + 1) * volume.shape.data()).min(volume.size()).min(last);
+                batch.push(self.zero_part(volume, stripe, here, to, exact));
+                here = to;
+            }
+            for lsn in join_all(batch).await {
+                newest = newest.max(lsn?.unwrap_or_default());
+            }
         }
         // Durable in the log: the group's flushes are behind this.
         self.log.durable(newest).await
+    }
+
+    async fn zero_part(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        from: u64,
+        to: u64,
+        exact: bool,
+    ) -> Result<Option<Lsn>, ArrayError> {
+        let begin = stripe * volume.shape.data();
+        if from == begin && to == (begin + volume.shape.data()).min(volume.size()) {
+            self.unmap(volume, stripe, exact).await
+        } else {
+            self.zero_blocks(volume, stripe, from, to - from).await
+        }
     }
 
     async fn zero_edges(

@@ -8,7 +8,7 @@
 //! hosts read in the meantime comes before all. Hosts are protected by a token bucket, with a floor where nothing more
 //! may be lost.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use stele_codes::Strips;
@@ -495,11 +495,4 @@ impl Engine {
         }
         Ok(())
     }
-}
-
-/// Rows by how many of their members are unsound, for tests of the order.
-pub fn urgency(tasks: &BTreeMap<u32, usize>) -> Vec<u32> {
-    let mut order: Vec<(usize, u32)> = tasks.iter().map(|(row, weak)| (*weak, *row)).collect();
-    order.sort_by_key(|(weak, row)| (std::cmp::Reverse(*weak), *row));
-    order.into_iter().map(|(_, row)| row).collect()
 }

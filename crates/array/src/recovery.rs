@@ -31,7 +31,7 @@ use crate::space::Space;
 use crate::stripe::StripWrite;
 use crate::table::{Opened, Table};
 use crate::volumes::map::Home;
-use crate::volumes::tables::{self, LOST, LOST_PER_PAGE, ROWS, VOLUMES};
+use crate::volumes::tables::{LOST, LOST_PER_PAGE, ROWS, VOLUMES};
 use crate::volumes::{Volume, entry};
 use crate::{Alarm, AlarmKind, ArrayError, Attached, CreateOptions, OpenOptions, Severity};
 
@@ -510,9 +510,4 @@ async fn redo_one(
     tracing::debug!(stripe = key.stripe, slot = %redo.slot, digests = redo.digests.len(), "redo");
     engine.put_in_place(&of, writes).await?;
     Ok(true)
-}
-
-/// The pages of a slot's row, for tests.
-pub fn slots_table(slot: SlotId) -> u32 {
-    tables::slots(slot.row)
 }

@@ -149,7 +149,7 @@ impl Engine {
 
     /// Strips with lost units, where waiting for drives will not help: each lost unit was given up before, or fails
     /// although every drive of the stripe that could still come back is there.
-    fn beyond_repair(&self, of: &Stripe, columns: &Columns) -> Strips {
+    pub fn beyond_repair(&self, of: &Stripe, columns: &Columns) -> Strips {
         let absent = (0..of.shape.width()).any(|strip| {
             let drive = of.places[strip].cell.drive;
             self.drives.index(drive).is_none() && self.drive_state(drive).votes()

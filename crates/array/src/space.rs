@@ -217,13 +217,6 @@ impl Space {
         self.rows.borrow().get(&row).is_some_and(|row| !row.held.is_empty())
     }
 
-    /// Marks the row's record as different from what its page says.
-    pub fn touch(&self, row: RowId) {
-        if let Some(row) = self.rows.borrow_mut().get_mut(&row) {
-            row.changed = true;
-        }
-    }
-
     /// Rows whose count the row table does not have yet.
     pub fn changed(&self) -> Vec<RowId> {
         self.rows.borrow().iter().filter(|(_, row)| row.changed).map(|(id, _)| *id).collect()

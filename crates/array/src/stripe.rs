@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::mutation::Mutation;
 use crate::place::{Cell, SlotId};
 use crate::sync::join_all;
-use crate::volumes::entry::{self, Binding, LOST, ZERO};
+use crate::volumes::entry::{Binding, LOST, ZERO};
 use crate::volumes::shape::Shape;
 
 /// A strip's cell, and the byte offset on its drive where the strip begins.
@@ -69,13 +69,6 @@ impl Stripe {
     /// Whether every unit in the range reads as zeros without asking a drive (never written, or lost).
     fn is_blank(&self, strip: usize, units: Range<usize>) -> bool {
         units.into_iter().all(|unit| self.digest(strip, unit) <= ZERO)
-    }
-
-    /// The strips whose drives can be asked now.
-    pub fn reachable(&self, engine: &Engine) -> Strips {
-        Strips::of(
-            (0..self.shape.width()).filter(|&strip| engine.drives.index(self.places[strip].cell.drive).is_some()),
-        )
     }
 }
 
@@ -296,9 +289,4 @@ pub struct StripWrite {
 /// The digests of whole strips given as pieces of whole units.
 pub fn digests_of(binding: Binding, shape: &Shape, strip: usize, data: &[u8]) -> Vec<u32> {
     data.chunks(shape.unit_bytes).enumerate().map(|(unit, data)| binding.digest(strip, unit, data)).collect()
-}
-
-/// The entry module's sentinel, spelled where parity of blank columns is decided.
-pub fn is_blank(digest: u32) -> bool {
-    digest == entry::ZERO
 }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use stele_codes::Strips;
-use stele_ground::BLOCK;
+use stele_ground::{BLOCK, Duration};
 use stele_media::{Buffer, Priority, Shared};
 
 use crate::apply::Pages;
@@ -192,16 +192,46 @@ impl Engine {
         let cost = self.log.cost(&record) + self.destage_cost(&volume.shape, blocks);
         let mut funds = match self.log.try_reserve(cost, Purpose::Host) {
             Some(funds) => funds,
-            None => {
-                self.destage_wanted.wake_all();
-                self.log.reserve(cost, Purpose::Host).await?
-            }
+            None => self.reserve_for_host(cost).await?,
         };
         self.admit(volume, stripe).await?;
         // One synchronous step: append, and dirty in the cache.
         let lsn = self.append(&record, &Pages::default(), &mut funds);
         self.fund_destage(volume, key, funds);
         Ok(lsn)
+    }
+
+    /// Waits for log space, but not where everything dirty belongs to stripes that cannot be changed.
+    async fn reserve_for_host(&self, cost: u64) -> Result<Reservation, ArrayError> {
+        loop {
+            self.check_writable()?;
+            let changed = self.room.changed();
+            if let Some(funds) = self.log.try_reserve(cost, Purpose::Host) {
+                return Ok(funds);
+            }
+            if self.all_stuck() {
+                return Err(ArrayError::Degraded(
+                    "the log is full of writes to stripes that cannot be changed, as too many of their strips are absent; \
+                     bring missing drives back"
+                        .into(),
+                ));
+            }
+            self.destage_wanted.wake_all();
+            let reserve = self.log.reserve(cost, Purpose::Host);
+            let sleep = self.io.sleep(Duration::from_millis(100));
+            futures_util::pin_mut!(reserve, sleep, changed);
+            let other = futures_util::future::select(sleep, changed);
+            if let futures_util::future::Either::Left((funds, _)) = futures_util::future::select(reserve, other).await {
+                return funds;
+            }
+        }
+    }
+
+    /// Every dirty stripe failed to destage just now, and they are too many to be carried forward in the log.
+    fn all_stuck(&self) -> bool {
+        let (cache, stuck) = (self.cache.borrow(), self.stuck.borrow());
+        let carried = cache.dirty_bytes() / BLOCK as u64 * self.log.cost_of(64 + BLOCK);
+        carried * 4 > self.log.size().0 && cache.by_age().all(|(_, key)| stuck.contains_key(&key))
     }
 
     /// Keeps log space for the stripe's destage, no more than it can need.
@@ -217,7 +247,8 @@ impl Engine {
         }
         all.insert(key, funds);
         drop(all);
-        if self.presses() {
+        // The flow sleeps without a timer while nothing is dirty.
+        if self.presses() || self.cache.borrow().dirty_stripes() == 1 {
             self.destage_wanted.wake_all();
         }
     }

@@ -1,1 +1,107 @@
-//! Tests of the block cache.
+//! Tests of the block cache, beside a twin that is two maps.
+
+use std::collections::BTreeMap;
+
+use stele_ground::{BLOCK, Bytes, Dice, VolumeId};
+use stele_media::Shared;
+
+use super::{BlockKey, Cache, StripeKey};
+use crate::place::Lsn;
+
+const PER_STRIPE: u32 = 8;
+
+fn content(byte: u64) -> Shared {
+    Shared::from(vec![byte as u8; BLOCK])
+}
+
+fn key(block: u64) -> BlockKey {
+    BlockKey { volume: VolumeId(1), block }
+}
+
+fn stripe(stripe: u64) -> StripeKey {
+    StripeKey { volume: VolumeId(1), stripe }
+}
+
+#[test]
+fn it_holds_what_the_dull_twin_holds() {
+    for seed in 0..20 {
+        let mut dice = Dice::new(seed);
+        let mut cache = Cache::new(Bytes(64 * BLOCK as u64));
+        cache.add_volume(VolumeId(1), PER_STRIPE);
+        let mut dirty: BTreeMap<u64, (u64, u8)> = BTreeMap::new();
+        let mut newest: BTreeMap<u64, u8> = BTreeMap::new();
+        for lsn in 1..3000 {
+            let block = dice.below(256);
+            let number = block / u64::from(PER_STRIPE);
+            match dice.below(6) {
+                0 | 1 => {
+                    cache.put_dirty(key(block), Lsn(lsn), content(lsn));
+                    dirty.insert(block, (lsn, lsn as u8));
+                    newest.insert(block, lsn as u8);
+                }
+                2 => {
+                    let covers = lsn.saturating_sub(dice.below(40));
+                    cache.settle(stripe(number), Lsn(covers));
+                    dirty.retain(|at, (own, _)| at / u64::from(PER_STRIPE) != number || *own > covers);
+                }
+                3 => {
+                    if let Some(byte) = newest.get(&block) {
+                        cache.put_clean(key(block), &content(u64::from(*byte)));
+                    }
+                }
+                4 => {
+                    cache.drop_clean(key(block));
+                    assert_eq!(cache.dirty(key(block)).is_some(), dirty.contains_key(&block));
+                }
+                _ => {
+                    if let Some((data, lsn)) = cache.get(key(block)) {
+                        assert_eq!(Some(&data[0]), newest.get(&block), "seed {seed}: block {block} is stale");
+                        let expected = dirty.get(&block).map_or(0, |(lsn, _)| *lsn);
+                        assert_eq!(lsn, Lsn(expected), "seed {seed}: block {block}");
+                    } else {
+                        assert!(!dirty.contains_key(&block), "seed {seed}: dirty block {block} is gone");
+                    }
+                }
+            }
+            assert_eq!(cache.dirty_bytes(), dirty.len() as u64 * BLOCK as u64, "seed {seed}");
+            let oldest = dirty.values().map(|(lsn, _)| Lsn(*lsn)).min();
+            assert!(cache.oldest_dirty().is_none() == oldest.is_none(), "seed {seed}");
+            assert!(cache.oldest_dirty() <= oldest, "seed {seed}: the log could be trimmed too far");
+            assert!(cache.clean_bytes() <= 64 * BLOCK as u64, "seed {seed}: more memory than allowed");
+        }
+    }
+}
+
+#[test]
+fn a_scan_leaves_what_is_read_often() {
+    let mut cache = Cache::new(Bytes(1000 * BLOCK as u64));
+    cache.add_volume(VolumeId(1), PER_STRIPE);
+    for block in 0..500 {
+        cache.put_clean(key(block), &content(block));
+    }
+    for _ in 0..3 {
+        (0..500).for_each(|block| assert!(cache.get(key(block)).is_some()));
+    }
+    for block in 10_000..60_000 {
+        cache.put_clean(key(block), &content(block));
+    }
+    let kept = (0..500).filter(|block| cache.get(key(*block)).is_some()).count();
+    assert!(kept >= 450, "{kept} of 500 hot blocks outlived a scan of 50,000");
+}
+
+#[test]
+fn writes_after_the_destage_stay_dirty() {
+    let mut cache = Cache::new(Bytes(64 * BLOCK as u64));
+    cache.add_volume(VolumeId(1), PER_STRIPE);
+    cache.put_dirty(key(3), Lsn(5), content(1));
+    cache.put_dirty(key(4), Lsn(6), content(2));
+    cache.put_dirty(key(3), Lsn(9), content(3));
+    cache.settle(stripe(0), Lsn(6));
+    assert_eq!(cache.dirty(key(3)).map(|block| block.lsn), Some(Lsn(9)));
+    assert!(cache.dirty(key(4)).is_none());
+    assert_eq!(cache.get(key(4)).map(|(data, lsn)| (data[0], lsn)), Some((2, Lsn(0))));
+    assert_eq!(cache.oldest_dirty(), Some(Lsn(9)));
+    cache.remove_volume(VolumeId(1));
+    assert!(cache.get(key(3)).is_none() && cache.get(key(4)).is_none());
+    assert_eq!(cache.dirty_bytes(), 0);
+}

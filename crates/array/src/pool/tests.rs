@@ -356,3 +356,68 @@ fn every_shape_of_volume_works() {
         assert!(bed.read(volume, 0, size as usize).expect("read") == model, "{code}, reopened");
     }
 }
+
+#[test]
+fn writes_beside_lost_strips_are_kept_and_nothing_is_invented() {
+    let mut bed = Bed::new(6, 6, 12);
+    let size = 1 << 20;
+    let volume = bed.create_volume(spec("a", "4+2", size)).id;
+    let data = pattern(1, size as usize);
+    bed.write(volume, 0, &data).expect("written");
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened");
+    // Every cell of three drives: more than the code survives, on drives that answer.
+    for drive in 0..3 {
+        bed.yard.damage(drive, 12 << 20, 8 << 20);
+    }
+    let new = pattern(2, 4096);
+    for stripe in 0..16u64 {
+        bed.write(volume, stripe * 64 * KIB as u64, &new).expect("the log takes it");
+    }
+    bed.idle();
+    let status = bed.status();
+    assert_eq!(status.dirty, Bytes(0), "all was destaged, around what is lost");
+    assert!(status.lost_stripes > 0);
+    for block in 0..size / 4096 {
+        match bed.read(volume, block * 4096, 4096) {
+            Ok(read) if block % 16 == 0 => assert!(read == new, "block {block}"),
+            Ok(read) => assert!(read == data[block as usize * 4096..][..4096], "block {block} is invented"),
+            Err(Trouble::Media(error)) => assert_eq!(error.fault, MediaFault::Damaged, "block {block}"),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    // Written whole, a stripe is no longer lost.
+    bed.write(volume, 0, &data).expect("written");
+    assert!(bed.read(volume, 0, size as usize).expect("read") == data);
+    assert_eq!(bed.status().lost_stripes, 0);
+}
+
+#[test]
+fn the_log_is_trimmed_past_writes_that_wait_for_drives() {
+    let mut bed = Bed::new(8, 8, 13);
+    bed.options.rebuild_after = stele_ground::Duration::from_secs(3600);
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened");
+    let wide = bed.create_volume(spec("wide", "6+1", 2 << 20)).id;
+    let catalog = bed.create_volume(spec("catalog", "mirror-4", 1 << 20)).id;
+    let data = pattern(1, 2 << 20);
+    bed.write(wide, 0, &data).expect("written");
+    bed.command(Command::Checkpoint).expect("a checkpoint");
+    bed.write(wide, 0, &data[8192..12288]).expect("written");
+    bed.pull(&[0, 1]);
+    // Some stripes of the wide volume cannot be changed now. The ring is 8 MiB: this goes around it several times.
+    let mut dice = Dice::new(4);
+    for round in 0..6000 {
+        let at = dice.below(256) * 4096;
+        let written = bed.write(catalog, at, &pattern(round, 4096));
+        assert_eq!(written, Ok(()), "round {round}");
+    }
+    for drive in [0, 1] {
+        bed.give_back(drive);
+    }
+    bed.idle();
+    let mut expected = data.clone();
+    expected[..4096].copy_from_slice(&data[8192..12288]);
+    assert!(bed.read(wide, 0, 2 << 20).expect("read") == expected);
+    assert_eq!(bed.scrub().0, 0);
+}

@@ -47,12 +47,6 @@ pub fn locate(shape: &Shape, index: u32) -> (u32, usize) {
     (index / per_page, (index % per_page) as usize * size)
 }
 
-/// Pages that the entries of a row of `slots` slots take.
-pub fn pages(shape: &Shape, slots: u32) -> u32 {
-    let per_page = (crate::table::PAGE / size(shape)) as u32;
-    slots.div_ceil(per_page)
-}
-
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..at + 4).and_then(|field| field.try_into().ok()).map_or(0, u32::from_le_bytes)
 }
