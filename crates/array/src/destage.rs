@@ -343,8 +343,17 @@ impl Engine {
         } else {
             modify_parity(&self.io, shape, dirty, &run, touched, &mut read);
         }
+        // A unit of which no block is written keeps its digest: one that was never written stays unwritten zeros.
+        let changed: BTreeSet<(usize, usize)> = dirty
+            .keys()
+            .map(|block| shape.strip_of(*block))
+            .map(|(strip, at)| (strip, at / shape.unit_blocks()))
+            .collect();
         for strip in touched.iter().chain(parity.iter()) {
             for (place, unit) in run.clone().enumerate() {
+                if strip < shape.k && !changed.contains(&(strip, unit)) {
+                    continue;
+                }
                 let digest =
                     of.binding.digest(strip, unit, &read[strip][place * shape.unit_bytes..][..shape.unit_bytes]);
                 if digest != of.digest(strip, unit) {

@@ -17,7 +17,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use stele_ground::{Bytes, DriveId, PoolId};
-use stele_media::{MediaError, Priority};
+use stele_media::{Buffer, MediaError, Priority};
 
 use crate::io::Io;
 use crate::mutation::Mutation;
@@ -98,8 +98,8 @@ pub struct Configuration {
     pub log_size: Bytes,
     /// Drives' worth of spare space.
     pub spare_drives: u32,
-    /// m: the largest number of lost drives any volume's code tolerates, at least 2 where the drives suffice. Log, anchors
-    /// and table pages lie on up to m + 2 drives, never fewer than m + 1.
+    /// m: the largest number of lost drives any volume's code tolerates, at least 1. Log, anchors and table pages lie on
+    /// m + 2 drives, and 4 where there are so many; never on fewer than m + 1.
     pub tolerates: u32,
     pub drives: Vec<DriveEntry>,
     /// Oldest first. Epochs wholly trimmed are dropped.
@@ -166,9 +166,9 @@ impl Configuration {
         self.units_at() + u64::from(cell.unit) * self.unit_size.0
     }
 
-    /// Replicas of log, anchors and table pages where the drives suffice: m + 2.
+    /// Replicas of log, anchors and table pages where the drives suffice: m + 2, at least 4.
     pub fn replicas(&self) -> usize {
-        self.tolerates as usize + 2
+        self.tolerates.max(2) as usize + 2
     }
 
     /// The power of two nearest below a drive's 8192nd part, 1 MiB to 1 GiB.
@@ -354,19 +354,32 @@ impl Labels {
             .filter(|(_, entry)| entry.state.votes())
             .filter_map(|(at, _)| self.index(DriveNumber(at as u16)).map(|index| (DriveNumber(at as u16), index)))
             .collect();
-        let writes = targets.iter().map(|(number, index)| self.write_one(new, *number, *index));
+        let writes = targets.iter().map(|(number, index)| self.write_one(new, *number, *index, false));
         let results = join_all(writes).await;
         targets.into_iter().map(|(number, _)| number).zip(results).collect()
     }
 
-    async fn write_one(&self, new: &Configuration, number: DriveNumber, index: usize) -> Result<(), MediaError> {
+    /// Writes the next label of one drive. `whole`: the rest of each copy's space too, as unreadable sectors there make
+    /// the copy unreadable until they are rewritten.
+    async fn write_one(
+        &self,
+        new: &Configuration,
+        number: DriveNumber,
+        index: usize,
+        whole: bool,
+    ) -> Result<(), MediaError> {
         let at = usize::from(number.0);
         let size = new.drives[at].size;
         let sequence = self.0.sequences.borrow()[at] + 1;
         let bytes = Label { sequence, number, configuration: new.clone() }.encode();
+        let rest = if whole { LABEL_SIZE as usize - bytes.len() } else { 0 };
+        let mut pieces = vec![bytes];
+        if rest > 0 {
+            pieces.push(Buffer::zeroed(rest).freeze());
+        }
         let io = &self.0.io;
         let copies = copies_of(sequence);
-        let writes = copies.map(|copy| io.write(index, copy_at(size, copy), vec![bytes.clone()], Priority::Urgent));
+        let writes = copies.map(|copy| io.write(index, copy_at(size, copy), pieces.clone(), Priority::Urgent));
         for result in join_all(writes).await {
             // A failed write leaves the sequence: the same pair is tried again, and the other stays whole.
             result?;
@@ -397,7 +410,7 @@ impl Labels {
             if bad > 0 {
                 // The older pair first; each is flushed before the next is touched.
                 for _ in 0..2 {
-                    let written = self.write_one(&configuration, number, index).await;
+                    let written = self.write_one(&configuration, number, index, true).await;
                     written.map_err(|error| {
                         ArrayError::Degraded(format!(
                             "the label of {number} is damaged and cannot be rewritten ({error}); replace the drive"

@@ -135,7 +135,8 @@ fn first_configuration(options: &CreateOptions, drives: &[Attached]) -> Result<C
         unit_size: Configuration::unit_size_for(smallest),
         log_size: log,
         spare_drives: options.spare_drives.unwrap_or(spare),
-        tolerates: 2.min(drives.len() as u32 - 1),
+        // Raised by the first volume that tolerates more.
+        tolerates: 1,
         drives: entries.collect(),
         log: Vec::new(),
         protected: false,

@@ -262,9 +262,22 @@ impl Engine {
             if dirty == 0 || dirty + bytes as u64 <= self.options.dirty_limit.0 {
                 return Ok(());
             }
+            if self.is_blocked() {
+                return Err(ArrayError::Degraded(
+                    "what is dirty belongs to stripes that cannot be changed, as too many of their strips are absent or \
+                     damaged; bring missing drives back, or write those stripes whole"
+                        .into(),
+                ));
+            }
             self.destage_wanted.wake_all();
             changed.await;
         }
+    }
+
+    /// All dirty stripes failed to destage just now: waiting for them may be without end.
+    fn is_blocked(&self) -> bool {
+        let stuck = self.stuck.borrow();
+        self.cache.borrow().by_age().all(|(_, key)| stuck.contains_key(&key))
     }
 
     /// The stripe can take a write: it has a slot, or is promised one, and enough of its drives answer. After the

@@ -2,6 +2,8 @@
 //! that were not yet durable every subset is kept (up to [`EXHAUSTIVE`] of them; beyond, a sample); the pool is opened
 //! on each outcome and compared with the oracle. Outcomes that leave equal drives and equal promises are tried once.
 
+pub mod cases;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use stele_array::{Command, CreateOptions, OpenOptions, Reply, State, VolumeSpec};

@@ -54,6 +54,8 @@ pub struct Host {
     flying: BTreeMap<u64, Flying>,
     /// Issues nothing while the volume is being deleted or resized.
     pub paused: bool,
+    /// Operations it may still begin before it waits for the next scene.
+    pub allowance: u64,
 }
 
 /// What errors are honest at this moment.
@@ -94,12 +96,13 @@ impl Host {
             next_at: Instant(0),
             flying: BTreeMap::new(),
             paused: false,
+            allowance: 0,
         }
     }
 
     /// When it wants to issue; none while it waits for answers.
     pub fn next_at(&self) -> Option<Instant> {
-        (!self.paused && self.flying.len() < self.habit.depth).then_some(self.next_at)
+        (!self.paused && self.allowance > 0 && self.flying.len() < self.habit.depth).then_some(self.next_at)
     }
 
     pub fn in_flight(&self) -> usize {
@@ -140,6 +143,7 @@ impl Host {
 
     /// Draws the next operation.
     pub fn issue(&mut self, now: Instant, tag: u64, value: u64, coverage: &mut Coverage) -> Request {
+        self.allowance = self.allowance.saturating_sub(1);
         let pause = if self.habit.think.0 == 0 { 0 } else { self.dice.below(2 * self.habit.think.0) };
         self.next_at = Instant(now.0 + pause);
         let unit = self.spec.block.0;
@@ -225,8 +229,18 @@ impl Host {
                 self.oracle.end_write(at, length, flying.began, Outcome::Acknowledged);
                 Ok(())
             }
-            (Kind::Zero, Op::Zero { at: back, .. }) | (Kind::Discard, Op::Discard { at: back, .. }) if back == at => {
+            (Kind::Zero, Op::Zero { at: back, .. }) if back == at => {
                 self.oracle.end_write(at, length, flying.began, Outcome::Acknowledged);
+                Ok(())
+            }
+            (Kind::Discard, Op::Discard { at: back, .. }) if back == at => {
+                // Parts of a page are kept or zeroed as it suits the volume; whole pages read as zeros.
+                let end = at + length;
+                let first = at.next_multiple_of(4096).min(end);
+                let last = (end / 4096 * 4096).max(first);
+                self.oracle.end_write(at, first - at, flying.began, Outcome::Failed);
+                self.oracle.end_write(first, last - first, flying.began, Outcome::Acknowledged);
+                self.oracle.end_write(last, end - last, flying.began, Outcome::Failed);
                 Ok(())
             }
             (Kind::Flush, Op::Flush) => {

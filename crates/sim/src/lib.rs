@@ -5,7 +5,7 @@
 //! - [`atlas`]: what may still be hurt, so that the array must answer.
 //! - [`setup`], [`story`], [`world`]: what a seed builds, what befalls it, and the loop they meet in.
 //! - [`enumerate`]: every crash of a short workload instead of some of a long one.
-//! - [`stage`]: the world behind a port, for what stands on a volume and blocks; [`shelf`]: the catalog on it.
+//! - [`stage`]: the world behind a port, for what stands on a volume and blocks; [`shelf`]: the catalog on it, [`rack`]: a pool beneath it.
 //! - [`run`]: each seed twice, with equal traces; many seeds; how to repeat one.
 
 pub mod atlas;
@@ -14,6 +14,7 @@ pub mod enumerate;
 pub mod host;
 pub mod machine;
 pub mod oracle;
+pub mod rack;
 pub mod run;
 pub mod setup;
 pub mod shelf;

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use stele_array::{Action, Alarm, ArrayError, Attached, Command, CreateOptions, Event, OpenOptions, Reply, State};
-use stele_ground::{Dice, DriveId, Instant, VolumeId};
+use stele_ground::{Dice, DriveId, Duration, Instant, VolumeId};
 use stele_media::faulty::{FaultPlan, Faulty};
 use stele_media::simulated::{Platter, SimulatedDrive};
 use stele_media::{Completion, Drive, MediaFault, Op, Request};
@@ -26,6 +26,8 @@ pub struct Bay {
     pub present: bool,
     /// The driver's index of this drive in the running system.
     wired: Option<usize>,
+    /// Since when an answer is overdue.
+    stuck_since: Option<Instant>,
     /// What the drive held at some earlier moment, to be rolled back to.
     pub earlier: Option<Platter>,
 }
@@ -33,10 +35,23 @@ pub struct Bay {
 /// What came out of the system.
 #[derive(Debug)]
 pub enum Happening {
-    Finished { volume: VolumeId, completion: Completion },
-    Reply { id: u64, reply: Result<Reply, ArrayError> },
+    Finished {
+        volume: VolumeId,
+        completion: Completion,
+    },
+    Reply {
+        id: u64,
+        reply: Result<Reply, ArrayError>,
+    },
     Alarm(Alarm),
+    /// The driver lost patience with a drive that did not answer, and took it away.
+    Lost {
+        bay: usize,
+    },
 }
+
+/// A driver waits so long for an answer before it gives the drive up, as operating systems do.
+const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a step did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -107,6 +122,7 @@ impl<S: System> Machine<S> {
             name: format!("bay-{number}"),
             present: true,
             wired: None,
+            stuck_since: None,
             earlier: None,
         });
         number
@@ -157,6 +173,10 @@ impl<S: System> Machine<S> {
         self.system.as_ref().map_or(State::Closed, |system| system.state().clone())
     }
 
+    fn is_starting(&self) -> bool {
+        self.system.as_ref().is_some_and(|system| *system.state() == State::Starting)
+    }
+
     pub fn submit(&mut self, volume: VolumeId, request: Request) {
         if let Some(system) = &mut self.system {
             system.event(Event::Submit { volume, request });
@@ -176,6 +196,7 @@ impl<S: System> Machine<S> {
         let now = self.now;
         let place = &mut self.bays[bay];
         place.present = false;
+        place.stuck_since = None;
         place.drive.advance(now);
         place.drive.unplug();
         let Some(index) = place.wired.take() else { return };
@@ -291,12 +312,13 @@ impl<S: System> Machine<S> {
 
     /// One step of the world, not beyond `limit`.
     pub fn step(&mut self, limit: Instant) -> Step {
+        let starting = self.is_starting();
         self.settle();
         if self.burnt {
             self.system = None;
             return Step::Crash;
         }
-        if !self.happenings.is_empty() {
+        if !self.happenings.is_empty() || starting != self.is_starting() {
             return Step::Event;
         }
         let next = self
@@ -307,6 +329,24 @@ impl<S: System> Machine<S> {
             .filter_map(|(index, bay)| Some((bay.drive.next_event()?, index)))
             .min();
         let wake = self.system.as_ref().and_then(System::next_wake);
+        let overdue = self
+            .bays
+            .iter()
+            .enumerate()
+            .filter(|(_, bay)| bay.wired.is_some())
+            .filter_map(|(index, bay)| Some((bay.stuck_since? + DRIVER_PATIENCE, index)))
+            .min();
+        let limit_now = next.map(|(at, _)| at).into_iter().chain(wake).min();
+        if let Some((at, bay)) = overdue
+            && at <= limit
+            && limit_now.is_none_or(|next| at <= next)
+        {
+            self.now = self.now.max(at);
+            self.coverage.count("drives given up because they did not answer");
+            self.detach(bay);
+            self.happenings.push_back(Happening::Lost { bay });
+            return Step::Event;
+        }
         match (next, wake) {
             (Some((at, bay)), wake) if at <= limit && wake.is_none_or(|wake| at <= wake) => {
                 self.now = self.now.max(at);
@@ -332,6 +372,8 @@ impl<S: System> Machine<S> {
         let Some(index) = self.bays[bay].wired else { return };
         let mut finished = std::mem::take(&mut self.finished);
         self.bays[bay].drive.reap(self.now, &mut finished);
+        let place = &mut self.bays[bay];
+        place.stuck_since = if place.drive.stuck() == 0 { None } else { place.stuck_since.or(Some(self.now)) };
         for completion in finished.drain(..) {
             if self.burnt {
                 continue;
@@ -356,6 +398,7 @@ impl<S: System> Machine<S> {
         self.happenings.clear();
         for bay in &mut self.bays {
             bay.wired = None;
+            bay.stuck_since = None;
             bay.drive.advance(self.now);
             match kind {
                 CrashKind::Power => bay.drive.power_cut(dice),

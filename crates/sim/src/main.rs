@@ -4,13 +4,16 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use stele_array::Pool;
 use stele_sim::coverage::Coverage;
-use stele_sim::run::{replay, run_many, run_pool_seed, usual_tail};
+use stele_sim::enumerate::{EXHAUSTIVE, Effort, cases, enumerate};
+use stele_sim::run::{guarded, replay, run_many, run_pool_seed, usual_tail};
 
 const HELP: &str = "\
 Runs pools in the simulated world under seeds, each twice, against the oracle.
 
 usage: stele-sim [--seeds N] [--from S] [--threads T] [--trace] [--lines L] [--keep-going]
+       stele-sim --enumerate [--outcomes N] [--threads T] [--keep-going]
 
   --seeds N      how many seeds (default 1000)
   --from S       the first seed (default 0)
@@ -18,6 +21,8 @@ usage: stele-sim [--seeds N] [--from S] [--threads T] [--trace] [--lines L] [--k
   --trace        show the last lines of a failing seed's trace; with one seed, also of a passing one
   --lines L      how many lines (default 60)
   --keep-going   do not stop at the first failing seed
+  --enumerate    instead of seeds: every crash of short workloads, with every subset of up to 12 unflushed sectors
+  --outcomes N   of each crash point try at most N outcomes (default: all)
 
 Exit code 0 if every seed passed, 1 if one failed, 2 for wrong arguments.
 
@@ -32,6 +37,8 @@ struct Options {
     trace: bool,
     lines: usize,
     keep_going: bool,
+    enumerate: bool,
+    outcomes: u64,
 }
 
 fn options() -> Result<Option<Options>, String> {
@@ -42,6 +49,8 @@ fn options() -> Result<Option<Options>, String> {
         trace: false,
         lines: usual_tail(),
         keep_going: false,
+        enumerate: false,
+        outcomes: 1 << EXHAUSTIVE,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
@@ -56,6 +65,8 @@ fn options() -> Result<Option<Options>, String> {
             "--lines" => options.lines = number()? as usize,
             "--trace" => options.trace = true,
             "--keep-going" => options.keep_going = true,
+            "--enumerate" => options.enumerate = true,
+            "--outcomes" => options.outcomes = number()?.max(2),
             "--help" | "-h" => return Ok(None),
             other => return Err(format!("unknown argument '{other}'; see --help")),
         }
@@ -75,11 +86,36 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    // An invariant that breaks is reported with its seed; the usual message would only come between.
-    if !options.trace {
-        std::panic::set_hook(Box::new(|_| {}));
-    }
-    soak(&options)
+    if options.enumerate { enumerate_all(&options) } else { soak(&options) }
+}
+
+/// Every crash of every short workload.
+fn enumerate_all(options: &Options) -> ExitCode {
+    let cases = cases::cases();
+    let effort = Effort { outcomes: options.outcomes, stride: 1, again: 4 };
+    let begun = Instant::now();
+    let (mut failed, mut recoveries) = (0u64, 0u64);
+    let run = |index: u64| {
+        let case = cases.get(index as usize)?;
+        Some((case, guarded(|| enumerate::<Pool>(case, effort, &mut Coverage::default()))))
+    };
+    run_many(0..cases.len() as u64, options.threads, run, |outcome| match outcome {
+        Some((case, Ok(tried))) => {
+            recoveries += tried.recoveries;
+            println!(
+                "{}: {} crash points ({} with every outcome), {} outcomes, {} recoveries",
+                case.name, tried.points, tried.exhausted, tried.outcomes, tried.recoveries
+            );
+        }
+        Some((_, Err(violation))) => {
+            failed += 1;
+            println!("FAILED: {violation}");
+        }
+        None => {}
+    });
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("{} cases, {recoveries} recoveries in {seconds:.1} s; {failed} failed", cases.len());
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn soak(options: &Options) -> ExitCode {

@@ -1,6 +1,8 @@
 //! Runs seeds: each twice, comparing traces; many in parallel; and says how to repeat what failed.
 
+use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
 
 use stele_array::Pool;
 
@@ -41,17 +43,7 @@ pub fn run_once<S: System>(seed: u64, campaign: Campaign, tail: usize) -> Run {
 pub fn run_setup<S: System>(seed: u64, setup: Setup, tail: usize) -> Run {
     let campaign = setup.campaign;
     let mut world = World::<S>::new(seed, setup, Trace::new(tail));
-    let verdict = match catch_unwind(AssertUnwindSafe(|| story::run(&mut world))) {
-        Ok(verdict) => verdict,
-        Err(panic) => {
-            let message = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied())
-                .unwrap_or("a panic without words");
-            Err(Violation(format!("an invariant broke: {message}")))
-        }
-    };
+    let verdict = guarded(|| story::run(&mut world));
     world.machine.coverage.count(format!("seeds {campaign:?}"));
     Run {
         hash: world.machine.hash(),
@@ -60,6 +52,33 @@ pub fn run_setup<S: System>(seed: u64, setup: Setup, tail: usize) -> Run {
         tail: world.machine.trace.tail().collect(),
         verdict,
     }
+}
+
+thread_local! {
+    static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs something in which invariants may break: a panic becomes a violation that names its place.
+pub fn guarded<T>(run: impl FnOnce() -> Result<T, Violation>) -> Result<T, Violation> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if QUIET.get() {
+                LAST_PANIC.set(Some(info.to_string()));
+            } else {
+                usual(info);
+            }
+        }));
+    });
+    let before = QUIET.replace(true);
+    let outcome = catch_unwind(AssertUnwindSafe(run));
+    QUIET.set(before);
+    outcome.unwrap_or_else(|_| {
+        let message = LAST_PANIC.take().unwrap_or_else(|| "a panic without words".into());
+        Err(Violation(format!("an invariant broke: {message}")))
+    })
 }
 
 /// A seed, run twice.

@@ -86,7 +86,7 @@ impl Setup {
             });
         let need: u64 = volumes.iter().map(raw_size).sum();
         let cells = need / drives as u64 + 14 * MIB;
-        let log = Bytes((1 + dice.below(3)) * MIB);
+        let log = Bytes((4 + dice.below(4)) * MIB);
         let open = OpenOptions {
             table_cache: Bytes((16 * KIB) << dice.below(9)),
             block_cache: Bytes((16 * KIB) << dice.below(10)),

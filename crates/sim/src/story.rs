@@ -1,6 +1,6 @@
 //! The story of a seed: what befalls the pool while its hosts work, and the proof at the end that it healed.
 
-use stele_array::{Command, DriveHealth, PoolStatus, Reply};
+use stele_array::{Command, DriveHealth, DriveStatus, PoolStatus, Reply};
 use stele_ground::{Duration, KIB};
 use stele_media::faulty::FaultKind;
 
@@ -11,6 +11,9 @@ use crate::world::{Outcome, World};
 
 /// Healing takes at most this much virtual time once faults have stopped.
 const HEALING_MAX: Duration = Duration::from_secs(3_600);
+
+/// The index, in a status, of an attached drive that is none of the pool's.
+const STRANGER: u32 = u32::MAX;
 
 /// How often a patient operator asks for the status.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -95,6 +98,8 @@ pub fn run<S: System>(world: &mut World<S>) -> Result<(), Violation> {
             come_back(world)?;
             continue;
         }
+        let sides = 8 << world.dice.below(6);
+        world.allow(sides);
         make(world, chosen)?;
         let span = Duration::from_micros(1 + world.dice.below(200_000));
         world.work(span)?;
@@ -143,6 +148,8 @@ fn make<S: System>(world: &mut World<S>, chosen: Move) -> Result<(), Violation> 
                 world.grow_volume(&name, size + more)?;
             }
         }
+        // Beyond tolerance nothing promises to become whole.
+        Move::Heal if world.atlas.is_beyond() => {}
         Move::Heal => {
             heal(world)?;
             world.arm(true);
@@ -294,6 +301,11 @@ fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Result<bool, Vi
     world.members.push(fresh);
     world.atlas.note_absent(old);
     let Some(index) = world.machine.attach(fresh) else { return Ok(false) };
+    // A person takes a moment between pushing a drive in and naming it.
+    if world.work(Duration::from_millis(100))? {
+        settle_replacement(world, old, fresh)?;
+        return Ok(false);
+    }
     let identity = world.machine.bays[fresh].identity;
     let command = Command::ReplaceDrive { old: number, new: index as u32, identity };
     match world.ask(command)? {
@@ -481,6 +493,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     }
     let deadline = world.machine.now + HEALING_MAX;
     let status = loop {
+        world.allow(4);
         world.work(LOOK_EVERY)?;
         let Outcome::Reached(status) = world.status()? else { continue };
         if whole(&status) {
@@ -537,13 +550,15 @@ fn carry_clones_away<S: System>(world: &mut World<S>) -> Result<(), Violation> {
 }
 
 fn given_up<S>(world: &World<S>, status: &PoolStatus) -> Option<usize> {
-    let failed = status.drives.iter().find(|drive| drive.health == DriveHealth::Failed)?;
+    let lost = |drive: &&DriveStatus| matches!(drive.health, DriveHealth::Failed | DriveHealth::Missing);
+    let failed = status.drives.iter().filter(|drive| drive.index != STRANGER).find(lost)?;
     world.members.iter().copied().find(|bay| world.machine.bays[*bay].identity == failed.identity)
 }
 
-/// Every drive well, nothing being moved, nothing lost.
+/// Every drive in use (a suspect one is: it only has a history), and nothing being moved.
 fn whole(status: &PoolStatus) -> bool {
-    status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy)
+    let well = |drive: &DriveStatus| matches!(drive.health, DriveHealth::Healthy | DriveHealth::Suspect);
+    status.drives.iter().filter(|drive| drive.index != STRANGER).all(well)
         && status.rebuild.is_none()
         && status.copy_back.is_none()
 }
@@ -574,6 +589,7 @@ fn scrub<S: System>(world: &mut World<S>) -> Result<Option<PoolStatus>, Violatio
     }
     let deadline = world.machine.now + HEALING_MAX;
     loop {
+        world.allow(4);
         world.work(LOOK_EVERY)?;
         let Outcome::Reached(status) = world.status()? else { return Ok(None) };
         if status.scrubs_finished > before.scrubs_finished {

@@ -276,6 +276,13 @@ impl<S: System> World<S> {
         Ok(matches!(self.drain_host(name)?, Outcome::Crashed))
     }
 
+    /// Every host may begin up to so many operations more.
+    pub fn allow(&mut self, operations: u64) {
+        for host in self.hosts.values_mut() {
+            host.allowance = self.dice.below(operations + 1);
+        }
+    }
+
     /// Hosts work for so long. True if the machine crashed in between (and is up again).
     pub fn work(&mut self, span: Duration) -> Result<bool, Violation> {
         let end = self.machine.now + span;
@@ -376,6 +383,7 @@ impl<S: System> World<S> {
                 }
                 Happening::Reply { id, reply } => drop(self.replies.insert(id, reply)),
                 Happening::Alarm(_) => {}
+                Happening::Lost { bay } => self.atlas.note_absent(bay),
             }
         }
         Ok(())
@@ -430,9 +438,17 @@ impl<S: System> World<S> {
         let options = self.open_options();
         let order = self.machine.present(&mut self.crash_dice);
         self.machine.open(options, &order);
+        let present = order.len();
         let deadline = self.machine.now + PATIENCE;
         loop {
             match self.machine.state() {
+                // It lost a drive while it opened, and says to open again without it.
+                State::Failed(ArrayError::Degraded(_))
+                    if self.machine.present(&mut Dice::new(0)).len() < present && !self.atlas.is_beyond() =>
+                {
+                    self.machine.coverage.count("opened again without a drive lost while opening");
+                    return Ok(false);
+                }
                 State::Starting => {}
                 State::Ready { read_only } => {
                     if read_only && !self.atlas.is_beyond() {

@@ -1,4 +1,8 @@
+use stele_array::Pool;
+
 use super::*;
+use crate::rack::{Rack, Wanted};
+use crate::run::guarded;
 
 #[test]
 fn the_catalog_survives_power_cuts_on_a_drive() {
@@ -25,4 +29,36 @@ fn a_drive_that_falls_back_is_noticed() {
         verdict.is_err()
     });
     assert!(caught);
+}
+
+/// The volume that `stele up` makes, in small.
+const CATALOG: Wanted = Wanted {
+    name: "catalog",
+    code: "mirror-3",
+    size: Bytes(48 * MIB),
+    strip: Bytes(64 * KIB),
+    digest: stele_array::DigestUnit::Block,
+};
+
+#[test]
+fn the_catalog_survives_power_cuts_on_a_pool() {
+    let mut coverage = Coverage::default();
+    for seed in 0..6 {
+        // Once each, as the B-tree's library writes its pages in an order that no seed decides.
+        let once = || {
+            let rack = Rack::<Pool>::new(seed, 5, Bytes(96 * MIB), &[CATALOG], seed % 2 == 1).expect("a pool");
+            let verdict = guarded(|| run(&rack, seed, 5));
+            stage::strike();
+            match verdict {
+                Ok(more) => (more, rack.coverage()),
+                Err(violation) => panic!("seed {seed}: {violation}\n{}", rack.tail().join("\n")),
+            }
+        };
+        let (of_catalog, of_pool) = once();
+        coverage.merge(&of_catalog);
+        coverage.merge(&of_pool);
+    }
+    for name in ["catalog crashes in a commit", "catalog comparisons", "fault Leave"] {
+        assert!(coverage.of(name) > 0, "never happened: {name}\n{coverage}");
+    }
 }

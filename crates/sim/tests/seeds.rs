@@ -1,0 +1,32 @@
+//! Seeds of the world as tests: those that once found a defect, by name, and a first few of everybody's.
+
+use std::sync::Mutex;
+
+use stele_sim::run::{replay, run_many, run_pool_seed};
+
+/// Each found something that is mended: what it was.
+const REGRESSIONS: &[(u64, &str)] = &[
+    (14, "a scrub rewrote a label, but not the unreadable sectors behind it in the label's space"),
+    (15, "a pool of three drives wanted three log members to write at all, and stopped at the loss of one"),
+    (44, "an in-place destage gave digests to never written units beside it: reused cells then read as damaged"),
+    (48, "the same, without any fault but crashes"),
+];
+
+fn check(seeds: &[u64]) {
+    let failures = Mutex::new(Vec::new());
+    let run = |index: u64| seeds.get(index as usize).map(|seed| run_pool_seed(*seed, 0));
+    run_many(0..seeds.len() as u64, 2, run, |verdict| {
+        if let Some((seed, failure)) = verdict.and_then(|verdict| Some((verdict.seed, verdict.failure?))) {
+            let line = format!("seed {seed}: {failure}; repeat it with: {} --trace", replay(seed));
+            failures.lock().expect("no other thread panics").push(line);
+        }
+    });
+    let failures = failures.into_inner().expect("no other thread panics");
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn what_was_mended_stays_mended() {
+    let seeds: Vec<u64> = REGRESSIONS.iter().map(|(seed, _)| *seed).collect();
+    check(&seeds);
+}
