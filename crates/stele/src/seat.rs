@@ -54,6 +54,19 @@ impl Seat {
     }
 }
 
+/// Refuses where a server already answers for this directory: its drives are locked, and the socket would be taken from it.
+pub async fn alone(site: &Site) -> Outcome<()> {
+    let socket = site.socket();
+    match UnixStream::connect(&socket).await {
+        Ok(_) => Err(Failure::new(
+            Kind::Busy,
+            format!("a server has these drives in use; it answers at {}", socket.display()),
+        )
+        .next("`stele pool status` shows it; stop it first")),
+        Err(_) => Ok(()),
+    }
+}
+
 async fn post<C: Call>(socket: &Path, call: &C) -> Outcome<C::Answer> {
     let broken = |what: &str, error: &dyn std::fmt::Display| {
         Failure::new(Kind::Busy, format!("the server at {} {what}: {error}", socket.display()))

@@ -15,7 +15,7 @@ use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::{Node, Opening};
 use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, bar, moment, paint, span};
-use crate::seat::Seat;
+use crate::seat::{Seat, alone};
 
 pub async fn run(site: &Site, json: bool, command: Pool) -> Outcome<()> {
     match command {
@@ -46,13 +46,7 @@ async fn create(site: &Site, json: bool, create: arguments::Create) -> Outcome<(
 }
 
 async fn open(site: &Site, json: bool, open: arguments::Open) -> Outcome<()> {
-    if tokio::net::UnixStream::connect(site.socket()).await.is_ok() {
-        return Err(Failure::new(
-            Kind::Busy,
-            format!("a server already holds this pool; it answers at {}", site.socket().display()),
-        )
-        .next("`stele pool status` shows it"));
-    }
+    alone(site).await?;
     let config = Config::read(&site.config_path)?;
     let opening =
         Opening { override_quorum: open.override_quorum, read_only: open.read_only, ..Opening::for_command() };

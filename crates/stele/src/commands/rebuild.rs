@@ -7,13 +7,11 @@ use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::{Node, Opening, create};
+use crate::seat::alone;
 
 pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
     let Catalog::Rebuild { yes } = command;
-    if tokio::net::UnixStream::connect(site.socket()).await.is_ok() {
-        return Err(Failure::new(Kind::Busy, "a server holds this pool")
-            .next("stop it first; a rebuild needs the catalog to itself"));
-    }
+    alone(site).await?;
     let config = Config::read(&site.config_path)?;
     if !yes {
         confirm("Wipe the catalog volume and fill it from the data volume?", "--yes")?;

@@ -23,6 +23,7 @@ use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::create::{Made, make};
 use crate::node::{Node, Opening, own_uid};
+use crate::seat::alone;
 use crate::server::{admin, background, s3, snapshot, tls};
 
 /// How long requests under way may take to finish once told to stop.
@@ -47,6 +48,7 @@ struct Ready {
 }
 
 pub async fn up(site: &Site, json: bool, up: Up) -> Outcome<()> {
+    alone(site).await?;
     fs::create_dir_all(&site.dir).map_err(|error| io_failure("make", &site.dir, &error))?;
     let (node, key) = if site.config_path.exists() {
         let mut config = Config::read(&site.config_path)?;
@@ -62,6 +64,7 @@ pub async fn up(site: &Site, json: bool, up: Up) -> Outcome<()> {
 }
 
 pub async fn serve(site: &Site, json: bool, serve: Serve) -> Outcome<()> {
+    alone(site).await?;
     let config = Config::read(&site.config_path)?;
     let opening = Opening { override_quorum: serve.override_quorum, ..Opening::for_server() };
     let node = Node::open(site, config, opening).await?;

@@ -17,7 +17,6 @@ fn a_mistake_in_the_file_is_named() {
         assert!(error.contains(named), "{error}");
     };
     check("[pool]\ndrives = []\n[s4]\n", "s4");
-    check("[pool]\ndrives = [\"@1\"]\n", "a drive needs a path");
-    check("[pool]\ndrives = [\"x@front\"]\n", "not an enclosure number");
+    check("[pool]\ndrives = [\"@1\"]\n", "names no drive");
     check("[pool]\ndrives = []\n[memory]\nblocks = \"many\"\n", "not a size");
 }
