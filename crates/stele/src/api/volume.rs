@@ -1,7 +1,7 @@
 //! Calls about volumes.
 
 use serde::{Deserialize, Serialize};
-use stele_array::{Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
+use stele_array::{ArrayError, Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
 use stele_ground::Bytes;
 
 use super::{Actor, Call, Done};
@@ -129,7 +129,16 @@ impl Call for Delete {
     const NAME: &'static str = "volume/delete";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
-        let deleted = node.pool.command(Command::DeleteVolume { name: self.name.clone() }).await;
+        // The array refuses while something on it is retained; a volume that a part of Stele keeps its state on is not
+        // an operator's to delete even when nothing is.
+        let owner = find(node, &self.name).await?.owner;
+        let deleted = match owner {
+            Some(owner) => Err(ArrayError::Refused(format!(
+                "volume '{}' carries the {owner} of this pool and is not deleted by command; `stele volume list` shows owners",
+                self.name
+            ))),
+            None => node.pool.command(Command::DeleteVolume { name: self.name.clone() }).await,
+        };
         node.audit(actor, "volume/delete", &self.name, deleted.as_ref().err().map(ToString::to_string)).await?;
         deleted?;
         Ok(Done {})
