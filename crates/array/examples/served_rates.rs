@@ -67,7 +67,7 @@ const CASES: &[Case] = &[
         depth: 32,
         span: 256 * MIB,
         random: true,
-        operations: 20_000,
+        operations: 8_000,
     },
     Case {
         name: "sequential write",

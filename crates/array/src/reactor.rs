@@ -42,7 +42,8 @@ pub struct ServerOptions {
     /// Host operations that may wait for the reactor.
     pub mailbox: usize,
     /// How long it looks for work before it sleeps. A wake-up costs both sides tens of microseconds; spinning costs a
-    /// core while the pool is busy but not saturated.
+    /// core while the pool is busy but not saturated, so that it pays only where cores are left over: by default 20 us
+    /// on machines with four or more.
     pub spin: Duration,
     pub engine: Engine,
     /// Called on the reactor's thread with what an operator should know. It is logged in any case.
@@ -51,10 +52,11 @@ pub struct ServerOptions {
 
 impl Default for ServerOptions {
     fn default() -> ServerOptions {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         ServerOptions {
             name: "stele-pool".to_owned(),
             mailbox: 4096,
-            spin: Duration::from_micros(20),
+            spin: Duration::from_micros(if cores >= 4 { 20 } else { 0 }),
             engine: Engine::Best,
             alarms: None,
         }

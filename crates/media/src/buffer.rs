@@ -37,12 +37,17 @@ fn pages_of_zeros(count: usize) -> Vec<Page> {
 impl Buffer {
     /// `length` zero bytes.
     pub fn zeroed(length: usize) -> Buffer {
-        Buffer { pages: pages_of_zeros(length.div_ceil(BLOCK)), length, home: None }
+        pool::process().take_zeroed(length)
+    }
+
+    /// `length` bytes left over from an earlier use: for who overwrites all of them. It spares the clearing.
+    pub fn stale(length: usize) -> Buffer {
+        pool::process().take(length)
     }
 
     /// A copy of `bytes`, aligned.
     pub fn copy_of(bytes: &[u8]) -> Buffer {
-        let mut buffer = Buffer::zeroed(bytes.len());
+        let mut buffer = Buffer::stale(bytes.len());
         buffer.copy_from_slice(bytes);
         buffer
     }

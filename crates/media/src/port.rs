@@ -5,11 +5,9 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use futures_channel::oneshot;
-use stele_ground::{Bytes, Instant};
+use stele_ground::Instant;
 
-use crate::{
-    Buffer, BufferPool, Completion, Drive, Extent, Geometry, MediaError, MediaFault, Op, Priority, Request, Shared,
-};
+use crate::{Buffer, Completion, Drive, Extent, Geometry, MediaError, MediaFault, Op, Priority, Request, Shared};
 
 /// Called exactly once with the finished operation, on the thread that serves the port. It must not block.
 pub type Done = Box<dyn FnOnce(Op, Result<(), MediaError>) + Send>;
@@ -28,15 +26,9 @@ pub trait Port: Send + Sync + 'static {
     }
 }
 
-/// A port, shared, with the verbs spelled out. The buffers that its reads return are used again when dropped.
+/// A port, shared, with the verbs spelled out.
 #[derive(Clone)]
-pub struct Handle {
-    port: Arc<dyn Port>,
-    buffers: BufferPool,
-}
-
-/// Memory that the handles of one port keep for further reads.
-const BUFFERS_KEPT_MAX: Bytes = Bytes(16 << 20);
+pub struct Handle(Arc<dyn Port>);
 
 type Finished = (Op, Result<(), MediaError>);
 
@@ -77,31 +69,26 @@ impl Drop for Fill {
 
 impl Handle {
     pub fn new(port: impl Port) -> Handle {
-        Handle { port: Arc::new(port), buffers: BufferPool::new(BUFFERS_KEPT_MAX) }
+        Handle(Arc::new(port))
     }
 
     pub fn geometry(&self) -> Geometry {
-        self.port.geometry()
+        self.0.geometry()
     }
 
     /// Queues the operation; see [`Port::submit`].
     pub fn submit(&self, op: Op, priority: Priority, done: Done) {
-        self.port.submit(op, priority, done);
+        self.0.submit(op, priority, done);
     }
 
     /// See [`Port::pump`].
     pub fn pump(&self) -> bool {
-        self.port.pump()
-    }
-
-    /// A buffer for a read through this handle, with stale content.
-    pub fn buffer(&self, length: usize) -> Buffer {
-        self.buffers.take(length)
+        self.0.pump()
     }
 
     async fn run(&self, op: Op, priority: Priority) -> Result<Op, MediaError> {
         let (sender, receiver) = oneshot::channel::<Finished>();
-        self.port.submit(op, priority, Box::new(move |op, result| drop(sender.send((op, result)))));
+        self.0.submit(op, priority, Box::new(move |op, result| drop(sender.send((op, result)))));
         match receiver.await {
             Ok((op, result)) => result.map(|()| op),
             Err(_) => Err(gone()),
@@ -111,9 +98,9 @@ impl Handle {
     fn run_blocking(&self, op: Op, priority: Priority) -> Result<Op, MediaError> {
         let slot = Arc::new(Slot::default());
         let fill = Fill(Arc::clone(&slot));
-        self.port.submit(op, priority, Box::new(move |op, result| fill.set(Answer::Here((op, result)))));
+        self.0.submit(op, priority, Box::new(move |op, result| fill.set(Answer::Here((op, result)))));
         loop {
-            let pumped = self.port.pump();
+            let pumped = self.0.pump();
             let mut answer = slot.answer.lock().unwrap_or_else(PoisonError::into_inner);
             while matches!(*answer, Answer::Awaited) && !pumped {
                 answer = slot.filled.wait(answer).unwrap_or_else(PoisonError::into_inner);
@@ -127,7 +114,7 @@ impl Handle {
     }
 
     pub async fn read(&self, at: u64, length: usize) -> Result<Buffer, MediaError> {
-        filled(self.run(Op::Read { at, buffer: self.buffer(length) }, Priority::Host).await?)
+        filled(self.run(Op::Read { at, buffer: Buffer::stale(length) }, Priority::Host).await?)
     }
 
     /// Acknowledged by the rules of [`Op::Write`].
@@ -155,7 +142,7 @@ impl Handle {
     }
 
     pub fn read_blocking(&self, at: u64, length: usize) -> Result<Buffer, MediaError> {
-        filled(self.run_blocking(Op::Read { at, buffer: self.buffer(length) }, Priority::Host)?)
+        filled(self.run_blocking(Op::Read { at, buffer: Buffer::stale(length) }, Priority::Host)?)
     }
 
     pub fn write_blocking(&self, at: u64, data: Vec<Shared>, fua: bool) -> Result<(), MediaError> {

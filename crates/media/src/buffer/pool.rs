@@ -6,14 +6,38 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use stele_ground::{BLOCK, Bytes};
 
 use super::{Buffer, Page, pages_of_zeros};
 
-/// Classes of 1, 2, 4 ... 1024 pages. Larger buffers are allocated and freed.
-const CLASSES: usize = 11;
+/// Classes of 1 to 4 pages exactly, then four to each doubling, up to 1024 pages: at most a quarter is wasted. Larger
+/// buffers are allocated and freed.
+const CLASSES: usize = 36;
+const PAGES_MAX: usize = 1024;
+/// What the pool of the process keeps.
+const PROCESS_KEPT_MAX: Bytes = Bytes(32 << 20);
+
+/// The pool behind every buffer that names no other.
+pub(super) fn process() -> &'static BufferPool {
+    static POOL: LazyLock<BufferPool> = LazyLock::new(|| BufferPool::new(PROCESS_KEPT_MAX));
+    &POOL
+}
+
+/// The class that holds `count` pages, and the pages of its buffers; none if it is too large.
+fn class_of(count: usize) -> Option<(usize, usize)> {
+    match count {
+        0 | 1 => Some((0, 1)),
+        2..=4 => Some((count - 1, count)),
+        5..=PAGES_MAX => {
+            let shift = (count - 1).ilog2() - 2;
+            let quanta = count.div_ceil(1 << shift);
+            Some((4 * shift as usize + quanta - 1, quanta << shift))
+        }
+        _ => None,
+    }
+}
 
 /// A limited store of buffers by size. Clones share it.
 #[derive(Clone)]
@@ -30,25 +54,46 @@ impl BufferPool {
     /// Keeps at most `kept_max` bytes that nobody uses. It allocates nothing by itself.
     pub fn new(kept_max: Bytes) -> BufferPool {
         let kept_max = usize::try_from(kept_max.0).unwrap_or(usize::MAX);
-        BufferPool(Arc::new(Shelves { classes: Default::default(), kept: AtomicUsize::new(0), kept_max }))
+        BufferPool(Arc::new(Shelves {
+            classes: std::array::from_fn(|_| Mutex::default()),
+            kept: AtomicUsize::new(0),
+            kept_max,
+        }))
     }
 
     /// A buffer of `length` bytes of stale or zero content: for who overwrites all of it.
     pub fn take(&self, length: usize) -> Buffer {
-        let count = length.div_ceil(BLOCK).max(1);
-        let class = count.next_power_of_two().trailing_zeros() as usize;
-        if class >= CLASSES {
-            return Buffer::zeroed(length);
+        self.fetch(length).0
+    }
+
+    /// As `take`, with all of its capacity zero.
+    pub(super) fn take_zeroed(&self, length: usize) -> Buffer {
+        let (mut buffer, stale) = self.fetch(length);
+        if stale {
+            let capacity = buffer.capacity();
+            buffer.set_length(capacity);
+            buffer.fill(0);
+            buffer.set_length(length);
         }
-        let shelf = self.0.classes[class].lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let pages = match shelf {
+        buffer
+    }
+
+    /// The buffer, and whether its content is stale rather than zeros.
+    fn fetch(&self, length: usize) -> (Buffer, bool) {
+        let count = length.div_ceil(BLOCK);
+        let Some((class, pages)) = class_of(count).filter(|_| count > 0) else {
+            return (Buffer { pages: pages_of_zeros(count), length, home: None }, false);
+        };
+        let kept = self.0.classes[class].lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let stale = kept.is_some();
+        let pages = match kept {
             Some(pages) => {
                 self.0.kept.fetch_sub(pages.len() * BLOCK, Ordering::Relaxed);
                 pages
             }
-            None => pages_of_zeros(1 << class),
+            None => pages_of_zeros(pages),
         };
-        Buffer { pages, length, home: Some(Arc::clone(&self.0)) }
+        (Buffer { pages, length, home: Some(Arc::clone(&self.0)) }, stale)
     }
 
     /// Bytes waiting to be used again.
@@ -60,8 +105,8 @@ impl BufferPool {
 impl Shelves {
     pub(super) fn put_back(&self, pages: Vec<Page>) {
         let bytes = pages.len() * BLOCK;
-        let class = pages.len().trailing_zeros() as usize;
-        if class >= CLASSES || self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes > self.kept_max {
+        let Some((class, _)) = class_of(pages.len()) else { return };
+        if self.kept.fetch_add(bytes, Ordering::Relaxed) + bytes > self.kept_max {
             self.kept.fetch_sub(bytes, Ordering::Relaxed);
             return;
         }
@@ -72,5 +117,23 @@ impl Shelves {
 impl fmt::Debug for BufferPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "BufferPool(keeps {} of {} bytes)", self.kept().0, self.0.kept_max)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_waste_at_most_a_quarter_and_are_all_used() {
+        let mut seen = [false; CLASSES];
+        for count in 1..=PAGES_MAX {
+            let (class, pages) = class_of(count).expect("a class");
+            assert!(pages >= count && pages <= count + count / 4, "{count} pages in {pages}");
+            assert_eq!(class_of(pages), Some((class, pages)), "a buffer goes back to where it came from");
+            seen[class] = true;
+        }
+        assert!(seen.iter().all(|used| *used));
+        assert_eq!(class_of(PAGES_MAX + 1), None);
     }
 }
