@@ -19,7 +19,7 @@ pub trait Catalog: Send + Sync {
     fn commit(&self, transaction: Transaction) -> Pending<Receipt>;
 
     /// A consistent view of everything acknowledged so far. Cheap; holding one for hours costs space, as
-    /// what it still sees cannot be freed.
+    /// what it still sees cannot be freed. One that outlives its catalog may answer with errors.
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError>;
 }
 

@@ -199,7 +199,7 @@ impl Area {
             let state = self.state();
             state.gathered.range(..self.capacity / BLOCK).map(|(page, bytes)| (*page, bytes.clone())).collect()
         };
-        let mut flight = Flight::new(&self.handle);
+        let mut flight = Flight::new(&self.handle, Priority::Destage);
         for run in pages.chunk_by(|(left, _), (right, _)| left + 1 == *right).flat_map(|run| run.chunks(RUN_MAX)) {
             let Some((first, _)) = run.first() else { continue };
             flight.write(self.at + first * BLOCK, run.iter().map(|(_, bytes)| bytes.clone()).collect())?;
@@ -303,9 +303,17 @@ pub(crate) fn retried<T>(handle: &Handle, mut ask: impl FnMut() -> Result<T, Med
     }
 }
 
+/// One write that is durable when this returns, ahead of everything nobody waits for.
+pub(crate) fn force(handle: &Handle, at: u64, data: Shared) -> io::Result<()> {
+    let mut flight = Flight::new(handle, Priority::Urgent);
+    flight.submit(Op::Write { at, data: vec![data], fua: true });
+    flight.land(0)
+}
+
 /// Writes under way.
 struct Flight<'a> {
     handle: &'a Handle,
+    priority: Priority,
     landing: Arc<Landing>,
 }
 
@@ -356,8 +364,8 @@ impl Drop for Ticket {
 }
 
 impl<'a> Flight<'a> {
-    fn new(handle: &'a Handle) -> Flight<'a> {
-        Flight { handle, landing: Arc::default() }
+    fn new(handle: &'a Handle, priority: Priority) -> Flight<'a> {
+        Flight { handle, priority, landing: Arc::default() }
     }
 
     fn write(&mut self, at: u64, data: Vec<Shared>) -> io::Result<()> {
@@ -370,7 +378,7 @@ impl<'a> Flight<'a> {
         self.landing.lock().under_way += 1;
         let ticket = Ticket { landing: Arc::clone(&self.landing), answer: None };
         let done = Box::new(move |op, result| ticket.land(op, result));
-        self.handle.submit(op, Priority::Destage, done);
+        self.handle.submit(op, self.priority, done);
     }
 
     /// Waits until at most `left` are under way, whatever becomes of them.

@@ -70,10 +70,11 @@ impl InlineCatalog {
             }
             let Core { writer, checkpointer } = &mut *core;
             let answers = writer.commit(&transactions, checkpointer);
-            drop(core);
             for (answerer, answer) in answerers.into_iter().zip(answers) {
                 answerer.answer(answer);
             }
+            writer.tend(checkpointer);
+            drop(core);
             if self.queue().is_empty() {
                 return;
             }

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use stele_ground::MIB;
 use stele_media::{Buffer, Handle, Shared};
 
-use super::area::retried;
+use super::area::{force, retried};
 use super::layout::{BLOCK, Layout};
 use super::memtable::Changes;
 use crate::{CatalogError, KEY_MAX, Table, VALUE_MAX};
@@ -101,15 +101,13 @@ impl Journal {
         assert!(at + length <= self.length, "a batch stays within the journal");
         let data: Shared = Buffer::copy_of(&batch).freeze();
         // Forced: every acknowledgement of a commit rests on this write.
-        retried(&self.handle, || self.handle.write_blocking(self.at + at, vec![data.clone()], true)).map_err(
-            |error| {
-                CatalogError::Stopped(format!(
-                    "batch {} of the journal could not be written at byte {}: {error}",
-                    self.next.sequence,
-                    self.at + at
-                ))
-            },
-        )?;
+        force(&self.handle, self.at + at, data).map_err(|error| {
+            CatalogError::Stopped(format!(
+                "batch {} of the journal could not be written at byte {}: {error}",
+                self.next.sequence,
+                self.at + at
+            ))
+        })?;
         self.advance(at, length, digest);
         self.written += need;
         Ok(())

@@ -195,6 +195,7 @@ fn run_commits(mut writer: Writer, queue: &Queue, mut checkpoints: Beside) {
             for (answerer, answer) in answerers.into_iter().zip(answers) {
                 answerer.answer(answer);
             }
+            writer.tend(&mut checkpoints);
         }
         if !waiting.is_empty() {
             writer.checkpoint(&mut checkpoints);

@@ -296,10 +296,21 @@ impl Writer {
             view.active.add(prepared.changes, prepared.commit);
             view.commit = prepared.commit;
         });
-        if self.is_ripe() && self.shared.view().frozen.is_none() {
+        prepared.answers
+    }
+
+    /// To be called after the answers to a commit have been given: starts a checkpoint where one is due.
+    pub fn tend(&mut self, checkpoints: &mut dyn Checkpoints) {
+        if self.shared.stopped().is_some() || !self.is_ripe() {
+            return;
+        }
+        if self.shared.view().frozen.is_some() {
+            // Commits come faster than they can be written: they wait here rather than in memory.
+            checkpoints.wait();
+        }
+        if self.shared.view().frozen.is_none() {
             self.freeze(checkpoints);
         }
-        prepared.answers
     }
 
     /// Brings everything committed so far into the B-tree, as far as there is room, and waits for it.
