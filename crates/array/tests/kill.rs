@@ -333,7 +333,9 @@ fn nothing_acknowledged_is_lost_by_kill() {
         if reports_wanted < 3 {
             // Somewhere in the opening: some thousand looks at the clock long.
             reader.read_exact(&mut [0; REPORT]).expect("the child starts");
-            (0..dice.below(200_000)).for_each(|_| drop(std::hint::black_box(stele_media::system::now())));
+            for _ in 0..dice.below(200_000) {
+                std::hint::black_box(stele_media::system::now());
+            }
         }
         let mut received = 0;
         let mut bytes = [0; REPORT];
@@ -366,6 +368,24 @@ fn nothing_acknowledged_is_lost_by_kill() {
         }
     }
     println!("{kills} kills, {operations} operations begun, {acknowledged} acknowledged, none lost");
+}
+
+#[test]
+fn the_oracle_knows_what_a_block_may_hold() {
+    let mut oracle = Oracle::new();
+    let mut say = |acknowledged, sequence, stamp| {
+        let report = Report { acknowledged, volume: 1, sequence, at: 4096, length: 8192, stamp };
+        oracle.take_in(report);
+        let may: Vec<u64> = oracle.blocks[1][2].iter().map(|write| write.stamp).collect();
+        may
+    };
+    assert_eq!(say(false, 1, 11), [0, 11], "in flight: either");
+    assert_eq!(say(false, 2, 12), [0, 11, 12]);
+    assert_eq!(say(true, 1, 11), [11, 12], "acknowledged: what came before is lost");
+    assert_eq!(say(true, 2, 12), [11, 12], "they overlapped: either may have come last");
+    assert_eq!(say(false, 3, 0), [11, 12, 0]);
+    assert_eq!(say(true, 3, 0), [0], "the last to begin after all others had ended");
+    assert_eq!(oracle.blocks[1][0][0].stamp, 0);
 }
 
 #[test]

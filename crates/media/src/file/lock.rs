@@ -31,7 +31,8 @@ pub fn take(
             Err(TryLockError::WouldBlock) => {}
         }
         let holder = holder(metadata);
-        let lingering = holder.is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+        // The kernel does not list locks of processes that are gone (nor of those in other containers, who are told late).
+        let lingering = holder.is_none_or(|pid| !Path::new(&format!("/proc/{pid}")).exists());
         if lingering && system::now().since(since) < linger_max {
             std::thread::sleep(std::time::Duration::from_millis(2));
             continue;
