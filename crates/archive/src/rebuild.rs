@@ -157,7 +157,7 @@ impl Survey {
                     SegmentUse::Keys(header.ordinal)
                 }
             };
-            self.highest = self.highest.max(header.incarnation);
+            self.highest = self.highest.max(crate::space::incarnation(&superblock.store, header.incarnation));
             let row = SegmentRow { usage, incarnation: header.incarnation, used: BLOCK, live: 0 };
             self.segments.insert(number, row);
         }

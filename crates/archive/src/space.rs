@@ -14,6 +14,13 @@ pub(crate) mod walk;
 /// The unit of writing.
 pub(crate) const BLOCK: u32 = 4096;
 
+/// A segment's incarnation from a number that is used once: told apart from those of any other store that used the
+/// volume before, whose numbers began at 1 too. Its own inverse.
+pub(crate) fn incarnation(store: &[u8; 16], number: u64) -> u64 {
+    let (mask, _) = store.split_first_chunk::<8>().unwrap_or((&[0; 8], &[]));
+    number ^ u64::from_le_bytes(*mask)
+}
+
 pub(crate) fn align_up(value: u32, unit: u32) -> u32 {
     value.div_ceil(unit) * unit
 }

@@ -343,7 +343,7 @@ impl Appender {
     }
 
     async fn prepare_segment(&self, number: u32) -> Result<u64> {
-        let incarnation = self.numbers.next().await?;
+        let incarnation = crate::space::incarnation(&self.store, self.numbers.next().await?);
         let header = SegmentHeader { store: self.store, number, kind: SegmentKind::Data, ordinal: 0, incarnation };
         let block = Buffer::copy_of(&header.encode()).freeze();
         self.volume.write(self.segments.start(number), vec![block], true).await?;

@@ -335,7 +335,7 @@ impl KeyTable {
     }
 
     async fn prepare_part(&self, number: u32, ordinal: u32) -> Result<()> {
-        let incarnation = self.numbers.next().await?;
+        let incarnation = crate::space::incarnation(&self.store, self.numbers.next().await?);
         let start = self.segments.start(number);
         // What data left there must not be taken for entries.
         self.volume.zero(start, self.segments.size.into()).await?;

@@ -190,3 +190,29 @@ async fn a_wrong_master_key_is_refused_and_escrow_is_proved() {
     assert_eq!(archive.list_buckets(&admin()).await.unwrap().len(), 1);
     drop(Arc::new(archive));
 }
+
+#[tokio::test]
+async fn what_an_earlier_store_left_on_the_volume_is_never_taken_for_this_ones() {
+    let world = World::sized(1, 8 * MIB, 256 << 10);
+    let old = world.create().await;
+    old.create_bucket(&admin(), "old", NewBucket::default()).await.unwrap();
+    for n in 0..100 {
+        put(&old, "old", &format!("{n}"), &content(n, 30_000)).await.unwrap();
+    }
+    drop(old);
+    world.bench.handle().zero(0, 8192).await.unwrap();
+    let catalog = Arc::new(stele_catalog::MemoryCatalog::new());
+    let world = World { catalog, master: MasterKey::generate(&*world.stage), ..world };
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "new", NewBucket::default()).await.unwrap();
+    put(&archive, "new", "key", b"data").await.unwrap();
+    drop(archive);
+    let archive = world.open().await;
+    let (_, tail) = archive.store.appender.tail().unwrap();
+    assert!(tail < 32 << 10, "appending goes on behind this store's records: {tail}");
+    drop(archive);
+    let world = World { catalog: Arc::new(stele_catalog::MemoryCatalog::new()), ..world };
+    let (archive, report) = Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap();
+    assert_eq!((report.buckets, report.versions), (1, 1), "{report:?}");
+    assert_eq!(get(&archive, "new", "key").await.unwrap(), b"data");
+}
