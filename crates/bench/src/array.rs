@@ -3,6 +3,8 @@
 //! The limit for sequential writes is what cannot be left out: copying the stripe to its drives (the memory drive's own
 //! copy), coding it, and taking its digests, measured alone in the same run.
 
+mod loops;
+
 use std::time::Instant as WallInstant;
 
 use stele_array::{
@@ -125,7 +127,7 @@ impl Rig {
         let begin = WallInstant::now();
         let (mut submitted, mut done) = (0, 0);
         let mut answers = Vec::new();
-        let mut submit = |pool: &mut Pool, next: &mut u64, op: Op| {
+        let submit = |pool: &mut Pool, next: &mut u64, op: Op| {
             *next += 1;
             let request = Request { tag: *next, op, priority: Priority::Host, deadline: None };
             pool.event(Event::Submit { volume, request });
@@ -191,7 +193,15 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         "memory drives, one thread; every write durable in the pool's sense (log replicas, flushes) before its answer",
     );
     sequential(bench)?;
-    random(bench)
+    random(bench)?;
+    loops::run(bench, &random_bytes(16 * MIB as usize))
+}
+
+/// Microseconds of CPU that one call of `work` takes for each of `count` operations.
+fn cpu_each(count: u64, work: impl FnOnce() -> Result<f64, String>) -> Result<f64, String> {
+    let before = Usage::own().cpu_nanoseconds;
+    work()?;
+    Ok((Usage::own().cpu_nanoseconds - before) as f64 / 1e3 / count as f64)
 }
 
 fn sequential(bench: &mut Bench) -> Result<(), String> {
@@ -207,13 +217,11 @@ fn sequential(bench: &mut Bench) -> Result<(), String> {
     let write = |number: u64, _| Op::Write { at: number % span * MIB, data: vec![slice(number)], fua: false };
     rig.drive(volume, 16, span, write)?;
     let before = rig.status()?;
-    let usage = Usage::own();
     bench
         .case("8+2 sequential write 1 MiB", Unit::more("MB/s"))
         .target(0.4)
         .beside("copy + code + digest alone", || Ok(limit(&data)))
         .run(|| Ok((span * MIB) as f64 / rig.drive(volume, 16, span, write)? / 1e6))?;
-    let cpu = Usage::own().cpu_nanoseconds - usage.cpu_nanoseconds;
     let after = rig.status()?;
     let count = |status: &PoolStatus, name: &str| {
         status.counters.iter().find(|(have, _)| *have == name).map_or(0, |(_, value)| *value)
@@ -235,7 +243,8 @@ fn sequential(bench: &mut Bench) -> Result<(), String> {
         None,
         None,
     );
-    let _ = cpu;
+    let cpu = cpu_each(span, || rig.drive(volume, 16, span, write))?;
+    bench.figure("8+2 sequential write 1 MiB, CPU each", Unit::less("us"), cpu, None, None);
     let read = |number: u64, old: Option<Op>| {
         let buffer = match old {
             Some(Op::Read { buffer, .. }) => buffer,
@@ -245,7 +254,10 @@ fn sequential(bench: &mut Bench) -> Result<(), String> {
     };
     bench
         .case("8+2 sequential read 1 MiB", Unit::more("MB/s"))
-        .run(|| Ok((span * MIB) as f64 / rig.drive(volume, 16, span, read)? / 1e6))
+        .run(|| Ok((span * MIB) as f64 / rig.drive(volume, 16, span, read)? / 1e6))?;
+    let cpu = cpu_each(span, || rig.drive(volume, 16, span, read))?;
+    bench.figure("8+2 sequential read 1 MiB, CPU each", Unit::less("us"), cpu, None, None);
+    Ok(())
 }
 
 fn random(bench: &mut Bench) -> Result<(), String> {
@@ -278,6 +290,8 @@ fn random(bench: &mut Bench) -> Result<(), String> {
         bench
             .case(wanted[0], Unit::more("reads/s"))
             .run(|| Ok(400_000.0 / rig.drive(volume, 32, 400_000, &mut next)?))?;
+        let cpu = cpu_each(400_000, || rig.drive(volume, 32, 400_000, &mut next))?;
+        bench.figure("4+2 random read 4 KiB cached, CPU each", Unit::less("us"), cpu, None, None);
     }
     if bench.wants(wanted[1]) {
         let mut next = read(size);
@@ -294,6 +308,8 @@ fn random(bench: &mut Bench) -> Result<(), String> {
         bench
             .case(wanted[2], Unit::more("writes/s"))
             .run(|| Ok(60_000.0 / rig.drive(volume, 32, 60_000, &mut next)?))?;
+        let cpu = cpu_each(60_000, || rig.drive(volume, 32, 60_000, &mut next))?;
+        bench.figure("4+2 random write 4 KiB, CPU each", Unit::less("us"), cpu, None, None);
         let status = rig.status()?;
         bench.note(&format!("counters: {:?}", status.counters));
     }
