@@ -153,7 +153,7 @@ fn cases(bench: &mut Bench, server: &PoolServer, data: &Shared, names: &[&str; 3
             .case(names[1], Unit::more("writes/s"))
             .target(2.0)
             .against(BTRFS, 7800.0)
-            .run(|| Ok(60_000.0 / drive(&volume, 32, 60_000, &mut block)?))?;
+            .run(|| Ok(15_000.0 / drive(&volume, 32, 15_000, &mut block)?))?;
     }
     if bench.wants(names[2]) {
         bench.case(names[2], Unit::more("writes/s")).target(2.0).against(BTRFS, 1168.0).run(|| {
