@@ -83,6 +83,9 @@ const FILE_BLOCK: u64 = BLOCK as u64;
 /// How long the lock of a process that has died may linger: the kernel lets go of its last operations by and by.
 const LINGER_MAX: Duration = Duration::from_secs(5);
 
+/// The same for a device, where a holder cannot be told from a mount.
+const DEVICE_LINGER_MAX: Duration = Duration::from_secs(1);
+
 impl DriveFile {
     /// Creates a file of `size`, rounded down to whole blocks, that exists even if power fails right after.
     /// Refuses a path that exists.
@@ -136,7 +139,7 @@ impl DriveFile {
         }
         let alignment = system::direct_alignment(&file).map_or(block as usize, |(memory, _)| memory.max(1));
         Ok(DriveFile {
-            way: if system::in_memory(&file) { Way::Inline } else { Way::Ring },
+            way: if !device && system::in_memory(&file) { Way::Inline } else { Way::Ring },
             file,
             path: path.to_owned(),
             geometry,
@@ -208,7 +211,21 @@ impl Drop for DriveFile {
 fn open_file(path: &Path, access: Access, device: bool) -> Result<(File, bool), MediaError> {
     let write = access == Access::Exclusive;
     let in_use = if device && write { libc::O_EXCL } else { 0 };
-    let open = |flags| OpenOptions::new().read(true).write(write).custom_flags(flags | in_use).open(path);
+    let since = system::now();
+    let open = |flags| loop {
+        let opened = OpenOptions::new().read(true).write(write).custom_flags(flags | in_use).open(path);
+        match opened {
+            // A process that has just died holds the device until the kernel has finished its last operations.
+            Err(error)
+                if in_use != 0
+                    && error.raw_os_error() == Some(libc::EBUSY)
+                    && system::now().since(since) < DEVICE_LINGER_MAX =>
+            {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            other => break other,
+        }
+    };
     let explain = |error: io::Error| {
         if device && error.raw_os_error() == Some(libc::EBUSY) {
             let message = format!(
@@ -220,9 +237,9 @@ fn open_file(path: &Path, access: Access, device: bool) -> Result<(File, bool), 
         failure(path, "cannot be opened", &error)
     };
     match open(libc::O_DIRECT) {
-        // Newer kernels accept the flag on tmpfs, where there is nothing to pass by.
+        // Newer kernels accept the flag on tmpfs, where there is nothing to pass by. A device's own node lies on one.
         Ok(file) => {
-            let direct = !system::in_memory(&file);
+            let direct = device || !system::in_memory(&file);
             Ok((file, direct))
         }
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0).map(|file| (file, false)).map_err(explain),

@@ -223,3 +223,41 @@ fn a_served_file_conforms() {
         });
     }
 }
+
+/// `STELE_TEST_DEVICE=/dev/loop7` names a block device of a few MiB whose content may be destroyed; without one there is
+/// nothing to test on.
+#[test]
+fn a_block_device_conforms() {
+    struct Device {
+        ring: Ring,
+        drive: FileDrive,
+    }
+    impl Subject for Device {
+        fn drive(&mut self) -> &mut dyn Drive {
+            &mut self.drive
+        }
+        fn wait(&mut self) -> Instant {
+            self.ring.wait(Some(Duration::from_millis(1)));
+            Instant(0)
+        }
+        fn whole_blocks(&self) -> bool {
+            false
+        }
+        fn discard_zeroes(&self) -> bool {
+            false
+        }
+    }
+    let Ok(path) = std::env::var("STELE_TEST_DEVICE") else { return };
+    for engine in [Engine::Best, Engine::Threads] {
+        conformance::check("device", 6, &mut |_| {
+            let ring = ring(engine);
+            let mut drive = ring.attach(DriveFile::open(&path, Access::Exclusive).expect("opened"));
+            let size = drive.geometry().size.0;
+            one(&ring, &mut drive, Op::Zero { at: 0, length: size }).1.expect("zeroed");
+            Box::new(Device { ring, drive })
+        });
+    }
+    let held = DriveFile::open(&path, Access::Exclusive).expect("opened");
+    assert_eq!(DriveFile::open(&path, Access::Exclusive).expect_err("in use").fault, MediaFault::Refused);
+    drop(held);
+}
