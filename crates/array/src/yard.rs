@@ -224,6 +224,13 @@ impl Yard {
         }
     }
 
+    /// Replaces bytes, durably.
+    pub fn poke(&mut self, drive: usize, at: u64, bytes: &[u8]) {
+        let drive = &mut self.drives[drive];
+        put(&mut drive.durable, at, bytes);
+        put(&mut drive.current, at, bytes);
+    }
+
     pub fn peek(&self, drive: usize, at: u64, length: usize) -> Vec<u8> {
         let mut bytes = vec![0; length];
         get(&self.drives[drive].current, at, &mut bytes);

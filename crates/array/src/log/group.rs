@@ -200,5 +200,13 @@ impl Filling {
     }
 }
 
+/// A group with another header over the same records.
+#[cfg(test)]
+pub fn resealed(mut header: Header, group: &[u8]) -> Vec<u8> {
+    let mut bytes = group.to_vec();
+    header.encode(&mut bytes);
+    bytes
+}
+
 #[cfg(test)]
 mod tests;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::label::{Configuration, Discovery, discover};
+use crate::mutation::Mutations;
 use crate::records::Record;
 use crate::yard::{End, Yard};
 use stele_ground::{Bytes, Dice, DriveId, MIB, PoolId, VolumeId};
@@ -21,6 +22,8 @@ struct Bench {
     /// What a durable anchor would say.
     anchor: LogPosition,
     ring: u64,
+    /// Taken away while opening.
+    opening: Mutations,
 }
 
 fn configuration(drives: usize, ring: u64, tolerates: u32) -> Configuration {
@@ -71,6 +74,7 @@ impl Bench {
             acknowledged: 1,
             anchor: FIRST,
             ring,
+            opening: Mutations::default(),
         }
     }
 
@@ -90,6 +94,7 @@ impl Bench {
         };
         self.yard.cut_at = cut;
         let (tasks, io) = self.yard.start();
+        io.set_mutations(self.opening);
         let labels = Labels::resume(&io, &discovery, false);
         let (own, anchor) = (io.clone(), self.anchor);
         let opened = self.yard.finish(&tasks, &io, async move {

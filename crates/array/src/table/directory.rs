@@ -258,3 +258,8 @@ pub fn decode_index(bytes: Shared) -> Option<Vec<(u32, (u32, u32), Entry)>> {
 }
 
 const _: () = assert!(PAGE.is_multiple_of(BLOCK));
+// What a page costs in memory.
+const _: () = assert!(size_of::<Entry>() == Entry::SIZE);
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::label::LOG_AT;
-use crate::mutation::{Mutation, Mutations};
+use crate::mutation::Mutation;
 
 #[test]
 fn power_cuts_at_every_operation_lose_nothing_acknowledged() {
@@ -231,14 +231,15 @@ fn scrub_repairs_a_damaged_replica() {
 #[test]
 fn each_protection_is_needed() {
     // With a protection taken away, some seed must notice: a panic in the comparison, or a refusal.
-    for mutation in [Mutation::LogFlush] {
-        let noticed = (0..40).any(|seed| {
+    let noticed = |mutations: Mutations| {
+        (0..60).any(|seed| {
             let run = std::panic::AssertUnwindSafe(|| {
                 let mut bench = Bench::new(5, MIB, seed);
+                bench.opening = mutations;
                 for _ in 0..3 {
-                    bench.yard.cut_at = Some(bench.yard.operations + 100 + bench.dice.below(600));
+                    bench.yard.cut_at = Some(bench.yard.operations + 40 + bench.dice.below(600));
                     if let Some(Ok(opened)) = bench.open() {
-                        opened.io.set_mutations(Mutations::default().with(mutation));
+                        opened.io.set_mutations(mutations);
                         bench.work(&opened, 120);
                     }
                     bench.yard.cut();
@@ -247,7 +248,99 @@ fn each_protection_is_needed() {
                 bench.open().expect("no cut").map(drop).expect("opens");
             });
             std::panic::catch_unwind(run).is_err()
-        });
-        assert!(noticed, "{mutation:?} was taken away and nothing noticed");
+        })
+    };
+    assert!(!noticed(Mutations::default()), "with every protection there is nothing to notice");
+    assert!(noticed(Mutations::default().with(Mutation::LogFlush)), "nothing noticed");
+}
+
+#[test]
+fn without_the_check_for_holes_an_acknowledged_group_would_be_lost() {
+    for (mutations, refused) in [(Mutations::default(), true), (Mutations::default().with(Mutation::LogHole), false)] {
+        let mut bench = Bench::new(5, MIB, 29);
+        let opened = bench.open().expect("no cut").expect("opens");
+        bench.work(&opened, 30);
+        let victim = { opened.log.state().live[3] };
+        drop(opened);
+        for drive in 0..5 {
+            bench.yard.damage(drive, LOG_AT + victim.offset + 200, 16);
+        }
+        // As far as the comparison knows, nothing after the victim was acknowledged.
+        bench.acknowledged = victim.first.0 - 1;
+        bench.opening = mutations;
+        assert_eq!(bench.open().expect("no cut").is_err(), refused);
+    }
+}
+
+#[test]
+fn a_group_that_only_a_lost_member_held_was_copied_before_serving() {
+    for (mutations, kept) in [(Mutations::default(), true), (Mutations::default().with(Mutation::LogReplicate), false)]
+    {
+        let mut bench = Bench::new(6, MIB, 30);
+        let opened = bench.open().expect("no cut").expect("opens");
+        bench.work(&opened, 20);
+        let (members, _) = opened.log.members();
+        let last = *opened.log.state().live.back().expect("groups are live");
+        drop(opened);
+        // The power went when the last group was on one member only.
+        bench.acknowledged = last.first.0 - 1;
+        for member in &members[1..] {
+            bench.yard.damage(usize::from(member.0), LOG_AT + last.offset, last.total);
+        }
+        bench.opening = mutations;
+        let opened = bench.open().expect("no cut").expect("opens");
+        assert!(bench.acknowledged >= last.first.0, "it was found, and is now as good as acknowledged");
+        drop(opened);
+        bench.yard.drives[usize::from(members[0].0)].gone = true;
+        let run = std::panic::AssertUnwindSafe(|| bench.open().expect("no cut").map(drop));
+        assert_eq!(matches!(std::panic::catch_unwind(run), Ok(Ok(()))), kept);
+    }
+}
+
+/// The tail of an abandoned branch lies right where the next group is looked for.
+#[test]
+fn a_group_of_an_abandoned_branch_is_never_continued() {
+    let without = Mutations::default().with(Mutation::LogChain).with(Mutation::LogEpoch);
+    for (mutations, safe) in [(Mutations::default(), true), (without, false)] {
+        let mut bench = Bench::new(5, MIB, 31);
+        let opened = bench.open().expect("no cut").expect("opens");
+        let (tasks, io, log) = (opened.tasks, opened.io, opened.log);
+        let append = |log: &Log, byte: u8| {
+            let record = Record::Write { volume: VolumeId(1), at: 0, data: vec![vec![byte; 5000].into()] };
+            let mut paid = log.try_reserve(log.cost(&record), Purpose::Host).expect("free");
+            let lsn = log.append(&record, &mut paid);
+            (lsn, record)
+        };
+        // Two groups of one size; then the first of them is torn on every member, as if only the second had landed.
+        for byte in [1, 2] {
+            let (lsn, record) = append(&log, byte);
+            bench.twin.push(record);
+            let own = log.clone();
+            bench.yard.finish(&tasks, &io, async move { own.durable(lsn).await });
+        }
+        let live: Vec<Live> = log.state().live.iter().copied().collect();
+        let [.., first, second] = live[..] else { panic!("two groups are live") };
+        // The second must not have seen the first acknowledged, or its watermark would tell: rewrite it so.
+        for drive in 0..5 {
+            let bytes = bench.yard.peek(drive, LOG_AT + second.offset, second.total as usize);
+            let Some(header) = group::Header::decode(&bytes) else { continue };
+            let older = group::Header { watermark: first.sequence - 1, ..header };
+            bench.yard.poke(drive, LOG_AT + second.offset, &group::resealed(older, &bytes));
+            bench.yard.damage(drive, LOG_AT + first.offset + 200, 16);
+        }
+        drop((tasks, io, log, opened.labels));
+        bench.acknowledged = first.first.0 - 1;
+        bench.opening = mutations;
+        let opened = bench.open().expect("no cut").expect("the tail is cut");
+        // Another first group takes its place, and power goes.
+        let (lsn, record) = append(&opened.log, 3);
+        bench.twin.push(record);
+        let own = opened.log.clone();
+        bench.yard.finish(&opened.tasks, &opened.io, async move { own.durable(lsn).await });
+        bench.acknowledged = lsn.0;
+        drop(opened);
+        let run = std::panic::AssertUnwindSafe(|| bench.open().expect("no cut").map(drop));
+        let fine = matches!(std::panic::catch_unwind(run), Ok(Ok(()))) && bench.acknowledged == lsn.0;
+        assert_eq!(fine, safe);
     }
 }
