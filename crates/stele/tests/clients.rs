@@ -60,6 +60,7 @@ impl Server {
             .env("AWS_EC2_METADATA_DISABLED", "true")
             .env("AWS_PAGER", "")
             .env_remove("AWS_PROFILE")
+            .env_remove("AWS_CA_BUNDLE")
             .stdin(Stdio::null());
         command
     }
