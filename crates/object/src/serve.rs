@@ -96,10 +96,14 @@ async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, face: Arc<Face>) {
         .serve_connection(TokioIo::new(&mut stream), service);
     let mut told = false;
     let outcome = loop {
-        tokio::select! {
+        let ended = tokio::select! {
             biased;
-            outcome = poll_fn(|context| connection.poll_without_shutdown(context)) => break outcome,
-            _ = closing.wait_for(|closing| *closing), if !told => {
+            outcome = poll_fn(|context| connection.poll_without_shutdown(context)) => Some(outcome),
+            _ = closing.wait_for(|closing| *closing), if !told => None,
+        };
+        match ended {
+            Some(outcome) => break outcome,
+            None => {
                 told = true;
                 Pin::new(&mut connection).graceful_shutdown();
             }

@@ -50,12 +50,10 @@ async fn start() -> Server {
     let said = rest(&mut stream).await;
     assert!(said.starts_with("HTTP/1.1 200"), "{said}");
     task.await.unwrap();
-    // From here on time passes when everyone waits for it.
-    tokio::time::pause();
     server
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_head_that_never_ends_is_refused_and_an_idle_connection_closed() {
     let server = start().await;
     let (mut stream, task) = connect(&server);
@@ -74,7 +72,7 @@ async fn a_head_that_never_ends_is_refused_and_an_idle_connection_closed() {
     task.await.unwrap();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_body_that_stops_or_drips_is_refused() {
     let server = start().await;
     let upload = Ask::new(&server, "PUT", "/bucket/k").hash("UNSIGNED-PAYLOAD").header("content-length", "1000000");
@@ -106,7 +104,7 @@ async fn a_body_that_stops_or_drips_is_refused() {
     dripping.abort();
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn too_many_connections_and_requests_are_told_to_slow_down() {
     let server = start().await;
     let (_first, _one) = connect(&server);
@@ -140,7 +138,7 @@ async fn too_many_connections_and_requests_are_told_to_slow_down() {
     assert!(text.contains("stele_s3_connections_refused_total 1"), "{text}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_read_is_cut_off() {
     let server = start().await;
     let caller = stele_archive::Caller::local(0);
@@ -156,7 +154,7 @@ async fn a_client_that_does_not_read_is_cut_off() {
     assert!(said.len() < 4 << 20, "less than the whole was taken");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn closing_the_doors_lets_a_request_finish_and_takes_no_other() {
     let server = start().await;
     let (mut idle, idle_task) = connect(&server);

@@ -396,3 +396,67 @@ async fn a_full_store_says_so_and_goes_on_reading() {
     check(&server, "reading", Ask::new(&server, "GET", "/bucket/0"), 200, "").await;
     check(&server, "deleting", Ask::new(&server, "DELETE", "/bucket/0"), 204, "").await;
 }
+
+#[tokio::test]
+async fn a_bucket_offers_to_everyone_what_it_says_and_no_more() {
+    use stele_archive::{AnonymousAccess, BucketChange, Caller};
+    let server = server().await;
+    check(&server, "an object", Ask::new(&server, "PUT", "/bucket/k").body("open"), 200, "").await;
+    let unsigned = async |method: &str, target: &str| {
+        let answer = Ask::new(&server, method, target).body("x").send_unsigned(&server, false).await;
+        (answer.status, answer.code())
+    };
+    let denied = (403, "AccessDenied".to_owned());
+    for (access, get, list) in [
+        (AnonymousAccess::None, denied.clone(), denied.clone()),
+        (AnonymousAccess::Read, (200, String::new()), denied.clone()),
+        (AnonymousAccess::ReadAndList, (200, String::new()), (200, String::new())),
+    ] {
+        let change = BucketChange::Anonymous(access);
+        server.archive.change_bucket(&Caller::local(0), "bucket", change).await.unwrap();
+        assert_eq!(unsigned("GET", "/bucket/k").await, get, "{access:?}");
+        assert_eq!(unsigned("GET", "/bucket?list-type=2").await, list, "{access:?}");
+        for (method, target) in [
+            ("PUT", "/bucket/k"),
+            ("DELETE", "/bucket/k"),
+            ("PUT", "/other"),
+            ("DELETE", "/bucket"),
+            ("POST", "/bucket/k?uploads"),
+            ("PUT", "/bucket/k?legal-hold"),
+            ("GET", "/bucket?versioning"),
+        ] {
+            let (status, code) = unsigned(method, target).await;
+            assert!(status >= 400, "{access:?} {method} {target}: {status} {code}");
+        }
+    }
+    let overridden = unsigned("GET", "/bucket/k?response-content-type=text/html").await;
+    assert_eq!(overridden, (400, "InvalidRequest".to_owned()));
+}
+
+#[tokio::test]
+async fn a_quota_is_kept_and_named() {
+    use stele_archive::{BucketChange, Caller, Quota};
+    let server = server().await;
+    let change = BucketChange::Quota(Quota { bytes: Some(1000), versions: None });
+    server.archive.change_bucket(&Caller::local(0), "bucket", change).await.unwrap();
+    check(&server, "within", Ask::new(&server, "PUT", "/bucket/a").body(vec![1; 900]), 200, "").await;
+    check(&server, "beyond", Ask::new(&server, "PUT", "/bucket/b").body(vec![1; 200]), 403, "QuotaExceeded").await;
+    check(&server, "nothing half-stored", Ask::new(&server, "GET", "/bucket/b"), 404, "NoSuchKey").await;
+    check(&server, "deleting", Ask::new(&server, "DELETE", "/bucket/a"), 204, "").await;
+    check(&server, "within again", Ask::new(&server, "PUT", "/bucket/b").body(vec![1; 200]), 200, "").await;
+}
+
+#[tokio::test]
+async fn every_audit_record_names_the_access_key() {
+    use stele_archive::Caller;
+    let server = server().await;
+    check(&server, "a put", Ask::new(&server, "PUT", "/bucket/k").body("x"), 200, "").await;
+    let key = server.key(stele_archive::Rights::user("bucket", "mine/")).await;
+    check(&server, "refused", Ask::new(&server, "PUT", "/bucket/k").body("y").by(&key), 403, "AccessDenied").await;
+    let records = server.archive.audit_records(&Caller::local(0), 0, 1000).await.unwrap();
+    let of = |key: &str| records.iter().filter(|record| record.actor.contains(key)).collect::<Vec<_>>();
+    let done = of(&server.access_key);
+    assert!(done.iter().any(|record| record.action == "PutObject" && record.refused.is_none()), "{done:?}");
+    assert!(done.iter().all(|record| record.origin.as_deref().is_some_and(|from| from.starts_with("127.0.0.1"))));
+    assert!(of(&key.0).iter().any(|record| record.refused.is_some()), "{records:?}");
+}
