@@ -277,7 +277,8 @@ impl Checkpoint {
         let least = inner.labels.configuration().tolerates as usize + 1;
         for (row, drives) in held {
             let width = inner.layout.borrow().row(row).map_or(0, |row| row.members.len());
-            if drives.len() < least.min(width) && !(inner.labels.overridden() && !drives.is_empty()) {
+            let accepted = inner.labels.overridden() && !drives.is_empty();
+            if drives.len() < least.min(width) && !accepted {
                 return Err(ArrayError::Degraded(format!(
                     "a checkpoint reached {} of the {} drives it needs at least; return or replace drives",
                     drives.len(),
@@ -333,7 +334,8 @@ impl Checkpoint {
         let enough = configuration.replicas().min(inner.labels.usable().len());
         let least = configuration.tolerates as usize + 1;
         drop(configuration);
-        if held < enough && held < least && !(inner.labels.overridden() && held > 0) {
+        let accepted = inner.labels.overridden() && held > 0;
+        if held < enough.min(least) && !accepted {
             return Err(ArrayError::Degraded(format!(
                 "the anchor of checkpoint {} is on {held} of the {enough} drives it needs; return or replace drives",
                 self.sequence

@@ -244,8 +244,10 @@ pub fn decode_chunk(bytes: Shared) -> Option<Vec<Entry>> {
     (0..CHUNK).map(|_| Entry::decode(&mut r)).collect()
 }
 
-/// The chunks an index page lists: slot within the page, table and chunk number, entry.
-pub fn decode_index(bytes: Shared) -> Option<Vec<(u32, (u32, u32), Entry)>> {
+/// A chunk that an index page lists: slot within the page, table and chunk number, entry.
+pub type Listed = (u32, (u32, u32), Entry);
+
+pub fn decode_index(bytes: Shared) -> Option<Vec<Listed>> {
     let mut r = Reader::new(bytes);
     let mut found = Vec::new();
     for slot in 0..INDEX as u32 {

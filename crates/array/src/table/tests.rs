@@ -9,7 +9,7 @@ use crate::place::{DriveNumber, Lsn};
 use crate::records::Record;
 use crate::task::Tasks;
 use crate::yard::{End, Yard};
-use stele_ground::{Dice, DriveId, KIB, MIB, PoolId, VolumeId};
+use stele_ground::{Dice, DriveId, MIB, PoolId, VolumeId};
 
 mod faults;
 mod flow;
