@@ -581,7 +581,18 @@ fn complaint(status: &PoolStatus) -> String {
 
 /// One whole pass. None if the machine crashed meanwhile.
 fn scrub<S: System>(world: &mut World<S>) -> Result<Option<PoolStatus>, Violation> {
-    let Outcome::Reached(before) = world.status()? else { return Ok(None) };
+    let deadline = world.machine.now + HEALING_MAX;
+    // A pass under way may have been here before the last damage was done: it does not count.
+    let before = loop {
+        let Outcome::Reached(status) = world.status()? else { return Ok(None) };
+        if status.scrub.is_none() {
+            break status;
+        }
+        if world.machine.now >= deadline {
+            return Err(Violation("a scrub does not end".into()));
+        }
+        world.work(LOOK_EVERY)?;
+    };
     match world.ask(Command::StartScrub)? {
         Outcome::Reached(Ok(Reply::Done)) => {}
         Outcome::Reached(other) => return Err(Violation(format!("StartScrub was answered with {other:?}"))),

@@ -8,6 +8,7 @@ use stele_sim::run::{replay, run_many, run_pool_seed};
 const REGRESSIONS: &[(u64, &str)] = &[
     (14, "a scrub rewrote a label, but not the unreadable sectors behind it in the label's space"),
     (15, "a pool of three drives wanted three log members to write at all, and stopped at the loss of one"),
+    (27, "a log drive that failed a write while the pool opened kept it from opening"),
     (44, "an in-place destage gave digests to never written units beside it: reused cells then read as damaged"),
     (48, "the same, without any fault but crashes"),
 ];

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stele_ground::BLOCK;
-use stele_media::{Priority, Shared};
+use stele_media::{MediaFault, Priority, Shared};
 
 use super::group::{self, Header};
 use super::ring::{Expected, RingReader};
@@ -80,12 +80,21 @@ impl Log {
             return Ok((Log::assemble(io, labels, state), walk.found));
         }
         let latest = walk.epochs.last().map(|epoch| epoch.members.clone()).unwrap_or_default();
-        let keep: Vec<DriveNumber> = latest.into_iter().filter(|member| labels.is_usable(*member)).collect();
-        let members = membership::choose(labels, &keep, &BTreeSet::new());
-        membership::enough(labels, &members)?;
-        if !io.lacks(Mutation::LogReplicate) {
-            walk.replicate(labels, &members).await?;
-        }
+        // A member that takes no writes is left out, as it would be if it failed later.
+        let mut avoid = BTreeSet::new();
+        let members = loop {
+            let usable = |member: &DriveNumber| labels.is_usable(*member) && !avoid.contains(member);
+            let keep: Vec<DriveNumber> = latest.iter().copied().filter(usable).collect();
+            let members = membership::choose(labels, &keep, &avoid);
+            membership::enough(labels, &members)?;
+            if io.lacks(Mutation::LogReplicate) {
+                break members;
+            }
+            match walk.replicate(labels, &members).await? {
+                None => break members,
+                Some(failed) => avoid.insert(failed),
+            };
+        };
         let mut epoch = 0;
         labels
             .commit(|configuration| {
@@ -249,8 +258,8 @@ impl Walk {
         state
     }
 
-    /// Puts every live group onto every member that lacks it, and flushes all members.
-    async fn replicate(&mut self, labels: &Labels, members: &[DriveNumber]) -> Result<(), ArrayError> {
+    /// Puts every live group onto every member that lacks it, and flushes all members. Answers a member that failed.
+    async fn replicate(&mut self, labels: &Labels, members: &[DriveNumber]) -> Result<Option<DriveNumber>, ArrayError> {
         let readers: BTreeMap<DriveNumber, usize> = self.members.iter().copied().zip(0..).collect();
         for (live, holders) in self.live.iter().zip(&self.holders) {
             let lacking: Vec<DriveNumber> =
@@ -271,26 +280,32 @@ impl Walk {
             let (_, bytes) = copy.ok_or_else(|| {
                 ArrayError::Damaged(format!("group {} of the log was whole and is not any more; scrub", live.sequence))
             })?;
-            let writes = lacking
-                .iter()
-                .filter_map(|member| labels.index(*member))
-                .map(|index| self.io.write(index, LOG_AT + live.offset, vec![bytes.clone()], Priority::Urgent));
-            for result in join_all(writes).await {
-                result.map_err(|error| {
-                    ArrayError::Degraded(format!(
-                        "a drive of the log takes no writes ({error}); detach it and open again"
-                    ))
-                })?;
-                self.found.repaired += 1;
+            let write = |member: DriveNumber| {
+                let (io, place, bytes) = (&self.io, labels.index(member), bytes.clone());
+                async move {
+                    let index = place?;
+                    let at = LOG_AT + live.offset;
+                    // Passing failures are asked once more.
+                    match io.write(index, at, vec![bytes.clone()], Priority::Urgent).await {
+                        Err(error) if error.fault == MediaFault::Retry => {
+                            io.write(index, at, vec![bytes], Priority::Urgent).await.ok()
+                        }
+                        other => other.ok(),
+                    }
+                }
+            };
+            let results = join_all(lacking.iter().map(|member| write(*member))).await;
+            if let Some((failed, _)) = lacking.iter().zip(&results).find(|(_, result)| result.is_none()) {
+                return Ok(Some(*failed));
             }
+            self.found.repaired += lacking.len() as u64;
         }
-        let indexes: Vec<usize> = members.iter().filter_map(|member| labels.index(*member)).collect();
-        for result in join_all(indexes.iter().map(|index| self.io.flush(*index))).await {
-            result.map_err(|error| {
-                ArrayError::Degraded(format!("a drive of the log cannot flush ({error}); detach it and open again"))
-            })?;
-        }
-        Ok(())
+        let flush = |member: DriveNumber| {
+            let (io, place) = (&self.io, labels.index(member));
+            async move { io.flush(place?).await.ok() }
+        };
+        let results = join_all(members.iter().map(|member| flush(*member))).await;
+        Ok(members.iter().zip(&results).find(|(_, result)| result.is_none()).map(|(failed, _)| *failed))
     }
 }
 
