@@ -1,5 +1,7 @@
 //! Multipart uploads: parts in any order, each replaceable until the upload is completed.
 
+mod complete;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -10,20 +12,17 @@ use crate::audit::{Action, Event};
 use crate::body::Body;
 use crate::bucket::check_key;
 use crate::buckets::{Bucket, check_tags};
-use crate::checksum::{
-    Algorithm, Checksum, ChecksumKind, Digests, Expected, composite, composite_blake3, composite_etag, joined,
-};
+use crate::checksum::{Algorithm, ChecksumKind, Digests, Expected};
 use crate::error::{ArchiveError, Result};
 use crate::get::PartInfo;
-use crate::install::{Committing, Install, Lease, place_extents, places};
+use crate::install::{Committing, Lease, place_extents, places};
 use crate::list::{LIMIT_MAX, Scan, common_prefix, end_of_prefix};
-use crate::lookup;
 use crate::principal::{Access, Caller};
-use crate::put::{ObjectWriter, Target, WriteCondition, check_metadata, kept, wanted};
-use crate::record::content::{Content, Layout, LayoutPart, Place, Stream};
+use crate::put::{ObjectWriter, Target, check_metadata, kept, wanted};
+use crate::record::content::{Place, Stream};
 use crate::record::part::{PartNote, PartRow};
 use crate::record::upload::UploadRow;
-use crate::record::version::{CustomerMark, Owner, VersionRef, VersionRow};
+use crate::record::version::{CustomerMark, Owner, VersionRef};
 use crate::record::{BUCKETS, FREE_SLOTS, OBJECTS, PARTS, UPLOADS, decode, encode, fetch, keys};
 use crate::retention::initial_retention;
 use crate::space::header::Kind;
@@ -32,6 +31,8 @@ use crate::store::Store;
 use crate::time::Timestamp;
 use crate::version::{ETag, Metadata, ObjectInfo, Retention, Tags, VersionId};
 use crate::{Archive, CustomerKey};
+
+pub use complete::{CompleteRequest, CompletedPart};
 
 pub const PART_NUMBER_MAX: u32 = 10_000;
 /// Every part but the last.
@@ -75,27 +76,6 @@ pub struct PartRequest {
     pub expected: Expected,
     pub algorithms: Vec<Algorithm>,
     pub customer_key: Option<CustomerKey>,
-}
-
-/// A part as `CompleteMultipartUpload` names it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CompletedPart {
-    pub number: u32,
-    pub etag: String,
-    pub checksums: Vec<Checksum>,
-}
-
-#[derive(Clone, Default, Debug)]
-pub struct CompleteRequest {
-    pub bucket: String,
-    pub key: String,
-    pub upload: String,
-    pub parts: Vec<CompletedPart>,
-    pub condition: WriteCondition,
-    /// The checksum of the whole that the client expects.
-    pub checksums: Vec<Checksum>,
-    /// The size of the whole that the client expects.
-    pub size: Option<u64>,
 }
 
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
@@ -376,97 +356,6 @@ impl Archive {
         })
     }
 
-    /// Makes the parts an object. Repeating a completion that took place answers with its object.
-    pub async fn complete_upload(&self, caller: &Caller, request: CompleteRequest) -> Result<ObjectInfo> {
-        let result = self.try_complete(caller, &request).await;
-        let event = || Event::new(caller, Action::CompleteUpload).object(&request.bucket, &request.key);
-        self.store.audited(result, event).await
-    }
-
-    async fn try_complete(&self, caller: &Caller, request: &CompleteRequest) -> Result<ObjectInfo> {
-        let store = &self.store;
-        check_key(&request.key)?;
-        store.writable()?;
-        let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;
-        let lock = store.lock(bucket.number, &request.key).await;
-        let snapshot = store.snapshot()?;
-        let upload = match store.upload(&*snapshot, &bucket, &request.key, &request.upload) {
-            Ok(upload) => upload,
-            Err(error) => {
-                let done = lookup::newest(&*snapshot, &bucket, &request.key)?.filter(|found| {
-                    matches!(VersionId::parse(&request.upload), Ok(VersionId::Number(number, _)) if found.row.upload == Some(number))
-                });
-                return done.map(|found| found.info(&bucket, &request.key)).ok_or(error);
-            }
-        };
-        let mut rows = part_rows(&*snapshot, upload.row.object)?;
-        drop(snapshot);
-        let chosen = choose(request, &mut rows)?;
-        let size: u64 = chosen.iter().map(|(_, row)| row.stream.size).sum();
-        if let Some(wanted) = request.size
-            && wanted != size
-        {
-            return Err(ArchiveError::InvalidRequest(format!(
-                "the parts have {size} bytes, the request says {wanted}"
-            )));
-        }
-        let checksums = whole_checksums(&upload.row, request, &chosen)?;
-        let (retention, hold) =
-            initial_retention(store, caller, &bucket, &request.key, upload.row.retention, upload.row.hold)?;
-        let layout = Layout {
-            parts: chosen
-                .iter()
-                .map(|(number, row)| LayoutPart { number: *number, size: row.stream.size, stream: row.stream.number })
-                .collect(),
-        };
-        let md5s: Vec<&[u8; 16]> = chosen.iter().map(|(_, row)| &row.md5).collect();
-        let row = VersionRow {
-            object: upload.row.object,
-            salt: store.random(),
-            null: !bucket.versioned(),
-            marker: false,
-            size,
-            etag: composite_etag(md5s.into_iter()),
-            modified: store.wall(),
-            owner: upload.row.owner.clone(),
-            slot: upload.row.slot,
-            metadata: upload.row.metadata.clone(),
-            tags: upload.row.tags.clone(),
-            retention,
-            hold,
-            checksums,
-            blake3: composite_blake3(chosen.iter().map(|(_, row)| &row.blake3)),
-            customer: upload.row.customer.clone(),
-            content: Content::Parts,
-            note: Place::default(),
-            notified: None,
-            upload: Some(upload.number),
-        };
-        let upload_key = keys::upload(bucket.number, &request.key, upload.number);
-        let mut transaction =
-            Transaction::new().equals(UPLOADS, upload_key.clone(), upload.raw.clone()).delete(UPLOADS, upload_key);
-        // What is left was uploaded and not listed.
-        for number in rows.keys() {
-            transaction = transaction.delete(PARTS, keys::pair(upload.row.object, *number));
-        }
-        let lease = Lease::settled(store, upload.row.object, upload.row.slot);
-        let install = Install {
-            caller,
-            action: Action::CompleteUpload,
-            bucket: &bucket,
-            key: &request.key,
-            condition: &request.condition,
-            detail: Some(format!("upload {}, {} parts, {size} bytes", upload.id(), layout.parts.len())),
-            lock,
-        };
-        let info = install.plain(store, row, Some(&layout), lease, transaction).await?;
-        for row in rows.into_values() {
-            store.clear_stream(&row.stream).await?;
-            store.segments.drop_live(row.note);
-        }
-        Ok(info)
-    }
-
     pub async fn abort_upload(&self, caller: &Caller, bucket: &str, key: &str, upload: &str) -> Result<()> {
         let result = self.try_abort(caller, bucket, key, upload).await;
         let event = || Event::new(caller, Action::AbortUpload).object(bucket, key).detail(upload.into());
@@ -568,61 +457,4 @@ impl Archive {
         }
         Ok(page)
     }
-}
-
-/// The rows of the listed parts, in order, taken out of `rows`.
-fn choose(request: &CompleteRequest, rows: &mut BTreeMap<u32, PartRow>) -> Result<Vec<(u32, PartRow)>> {
-    if request.parts.is_empty() {
-        return Err(ArchiveError::InvalidRequest("a completion lists at least one part".into()));
-    }
-    if request.parts.windows(2).any(|pair| pair[0].number >= pair[1].number) {
-        return Err(ArchiveError::InvalidPartOrder);
-    }
-    let mut chosen = Vec::with_capacity(request.parts.len());
-    for part in &request.parts {
-        let invalid = |message: &str| ArchiveError::InvalidPart { number: part.number, message: message.into() };
-        let row = rows.remove(&part.number).ok_or_else(|| invalid("it was not uploaded"))?;
-        if ETag::parse(&part.etag) != Some(ETag { md5: row.md5, parts: None }) {
-            return Err(invalid("its entity tag is another"));
-        }
-        for checksum in &part.checksums {
-            let have = row.checksums.iter().find(|have| have.algorithm == checksum.algorithm);
-            if have.is_some_and(|have| have.value != checksum.value) {
-                return Err(invalid("its checksum is another"));
-            }
-        }
-        chosen.push((part.number, row));
-    }
-    let last = chosen.len() - 1;
-    if let Some((number, row)) = chosen.iter().take(last).find(|(_, row)| row.stream.size < PART_SIZE_MIN) {
-        return Err(ArchiveError::PartTooSmall { number: *number, size: row.stream.size });
-    }
-    Ok(chosen)
-}
-
-/// The checksum of the whole, as the upload was begun; compared with what the client expects.
-fn whole_checksums(upload: &UploadRow, request: &CompleteRequest, parts: &[(u32, PartRow)]) -> Result<Vec<Checksum>> {
-    let Some(algorithm) = upload.algorithm else { return Ok(Vec::new()) };
-    let mut sums = Vec::with_capacity(parts.len());
-    for (number, row) in parts {
-        let sum = row.checksums.iter().find(|sum| sum.algorithm == algorithm).ok_or_else(|| {
-            ArchiveError::InvalidPart { number: *number, message: format!("it has no {} checksum", algorithm.name()) }
-        })?;
-        sums.push((sum, row.stream.size));
-    }
-    let whole = match upload.kind {
-        Some(ChecksumKind::FullObject) => joined(algorithm, &sums),
-        _ => Some(composite(algorithm, &sums.iter().map(|(sum, _)| *sum).collect::<Vec<_>>())),
-    };
-    let Some(whole) = whole else { return Ok(Vec::new()) };
-    for wanted in request.checksums.iter().filter(|wanted| wanted.algorithm == algorithm) {
-        if wanted.value != whole.value {
-            return Err(ArchiveError::BadDigest {
-                algorithm: algorithm.name(),
-                expected: wanted.to_string(),
-                computed: whole.to_string(),
-            });
-        }
-    }
-    Ok(vec![whole])
 }

@@ -369,7 +369,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Every stripe of the row gets its strip right. False when some could not be, for now.
+    /// Every stripe of the row gets its strip right. False when some could not be at this time: the row stays queued.
     async fn for_each_stripe(self: &Rc<Self>, task: Task, to_spare: bool, critical: bool) -> Result<bool, ArrayError> {
         let slots = self.space.slots(task.row);
         let mut complete = true;

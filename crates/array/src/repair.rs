@@ -102,7 +102,7 @@ impl Engine {
         let beyond = self.beyond_repair(&of, &columns);
         healed.lost = beyond.len() as u64;
         let listed = volume.lost.borrow().contains(&stripe);
-        if listed != !beyond.is_empty() {
+        if listed == beyond.is_empty() {
             self.record_lost(&of, beyond).await?;
             if !listed {
                 self.alarm(

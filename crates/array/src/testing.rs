@@ -22,6 +22,9 @@ pub struct Bed {
     next: u64,
 }
 
+/// An operation as it came back, its buffers in it, and what came of it.
+pub type Answer = (Op, Result<(), MediaError>);
+
 /// Why an answer did not come.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trouble {
@@ -112,7 +115,7 @@ impl Bed {
     }
 
     /// Several operations at once; answers in the order given. The power may go before all have answered.
-    pub fn submit_all(&mut self, volume: VolumeId, ops: Vec<Op>) -> (End, Vec<Option<(Op, Result<(), MediaError>)>>) {
+    pub fn submit_all(&mut self, volume: VolumeId, ops: Vec<Op>) -> (End, Vec<Option<Answer>>) {
         let first = self.next;
         let count = ops.len();
         for op in ops {
@@ -125,7 +128,7 @@ impl Bed {
             answers.iter().filter(|answer| matches!(answer, Action::Finished { .. })).count() == count
         };
         let end = self.yard.run_pool(&mut self.pool, &mut answers, finished);
-        let mut results: Vec<Option<(Op, Result<(), MediaError>)>> = (0..count).map(|_| None).collect();
+        let mut results: Vec<Option<Answer>> = (0..count).map(|_| None).collect();
         for answer in self.note(answers) {
             if let Action::Finished { completion, .. } = answer
                 && completion.tag >= first

@@ -1,7 +1,6 @@
 //! Clients that are slow, endless, or too many; and the end of serving. Over pipes, on a clock that stands still
 //! until everyone waits.
 
-#[allow(dead_code)]
 mod http;
 #[path = "server/mod.rs"]
 mod server;

@@ -1,0 +1,160 @@
+//! Healing: once faults stop, the pool must become whole again and prove it by a scrub.
+
+use stele_array::{Command, DriveHealth, DriveStatus, PoolStatus, Reply};
+use stele_ground::Duration;
+
+use super::losses::replace_drive;
+use crate::oracle::Violation;
+use crate::system::System;
+use crate::world::{Outcome, World};
+
+/// Healing takes at most this much virtual time once faults have stopped.
+const HEALING_MAX: Duration = Duration::from_secs(3_600);
+
+/// The index, in a status, of an attached drive that is none of the pool's.
+const STRANGER: u32 = u32::MAX;
+
+/// How often a patient operator asks for the status.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Faults stop; the pool must become whole again, prove it by a scrub, and read right everywhere.
+pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
+    world.arm(false);
+    world.machine.fuse = None;
+    carry_clones_away(world)?;
+    for bay in world.machine.bays.iter_mut().filter(|bay| bay.present) {
+        bay.drive.limp(Duration(0));
+        bay.drive.release();
+        bay.drive.inner_mut().settle();
+        bay.earlier = None;
+    }
+    // A drive that is still away comes back as it was, or is replaced, or its strips go to spare space.
+    let away: Vec<usize> = world.members.iter().copied().filter(|bay| !world.machine.bays[*bay].present).collect();
+    for bay in away {
+        if world.dice.one_in(2) {
+            world.machine.attach(bay);
+            world.machine.coverage.count("fault Return");
+        } else {
+            replace_drive(world, bay)?;
+        }
+    }
+    let deadline = world.machine.now + HEALING_MAX;
+    let status = loop {
+        world.allow(4);
+        world.work(LOOK_EVERY)?;
+        let Outcome::Reached(status) = world.status()? else { continue };
+        if whole(&status) {
+            break status;
+        }
+        // A drive that the pool gave up on is replaced by the operator.
+        if let Some(failed) = given_up(world, &status) {
+            if world.machine.bays[failed].present {
+                world.machine.detach(failed);
+            }
+            replace_drive(world, failed)?;
+        }
+        if world.machine.now >= deadline {
+            return Err(Violation(format!("not whole again long after faults stopped: {}", complaint(&status))));
+        }
+    };
+    if status.lost_stripes > 0 {
+        return Err(Violation(format!("{} stripes lost within tolerance", status.lost_stripes)));
+    }
+    // The first scrub repairs what lay hidden; the second has nothing left to find.
+    scrub(world)?;
+    if let Some(second) = scrub(world)?
+        && second.scrub_damage_found > 0
+    {
+        return Err(Violation(format!("the second scrub still found {} damaged", second.scrub_damage_found)));
+    }
+    if let Outcome::Reached(()) = world.look_at_everything()? {
+        world.machine.coverage.count("healings");
+    }
+    world.resume_hosts();
+    world.atlas.healed();
+    Ok(())
+}
+
+fn carry_clones_away<S: System>(world: &mut World<S>) -> Result<(), Violation> {
+    let strangers: Vec<usize> = (0..world.machine.bays.len())
+        .filter(|bay| world.machine.bays[*bay].present && !world.members.contains(bay))
+        .collect();
+    if strangers.is_empty() {
+        return Ok(());
+    }
+    // Which of two equal drives the pool took is not said: the copies go while the pool is down.
+    world.machine.crash(crate::machine::CrashKind::Process, &mut world.crash_dice);
+    world.hosts.values_mut().for_each(crate::host::Host::crash);
+    for bay in strangers {
+        world.machine.bays[bay].present = false;
+        world.machine.bays[bay].drive.inner_mut().unplug();
+    }
+    if !world.start()? {
+        world.crash_and_recover()?;
+    }
+    world.machine.fuse = None;
+    Ok(())
+}
+
+fn given_up<S>(world: &World<S>, status: &PoolStatus) -> Option<usize> {
+    let lost = |drive: &&DriveStatus| matches!(drive.health, DriveHealth::Failed | DriveHealth::Missing);
+    let failed = status.drives.iter().filter(|drive| drive.index != STRANGER).find(lost)?;
+    world.members.iter().copied().find(|bay| world.machine.bays[*bay].identity == failed.identity)
+}
+
+/// Every drive in use (a suspect one is: it only has a history), and nothing being moved.
+fn whole(status: &PoolStatus) -> bool {
+    let well = |drive: &DriveStatus| matches!(drive.health, DriveHealth::Healthy | DriveHealth::Suspect);
+    status.drives.iter().filter(|drive| drive.index != STRANGER).all(well)
+        && status.rebuild.is_none()
+        && status.copy_back.is_none()
+}
+
+fn complaint(status: &PoolStatus) -> String {
+    let drives: Vec<String> = status
+        .drives
+        .iter()
+        .filter(|drive| drive.health != DriveHealth::Healthy)
+        .map(|drive| format!("drive {} is {:?} ({})", drive.index, drive.health, drive.note))
+        .collect();
+    format!(
+        "{}; rebuild {:?}, copy-back {:?}, {} lost",
+        drives.join(", "),
+        status.rebuild.map(|progress| (progress.done, progress.total)),
+        status.copy_back.map(|progress| (progress.done, progress.total)),
+        status.lost_stripes
+    )
+}
+
+/// One whole pass. None if the machine crashed meanwhile.
+fn scrub<S: System>(world: &mut World<S>) -> Result<Option<PoolStatus>, Violation> {
+    let deadline = world.machine.now + HEALING_MAX;
+    // A pass under way may have been here before the last damage was done: it does not count.
+    let before = loop {
+        let Outcome::Reached(status) = world.status()? else { return Ok(None) };
+        if status.scrub.is_none() {
+            break status;
+        }
+        if world.machine.now >= deadline {
+            return Err(Violation("a scrub does not end".into()));
+        }
+        world.work(LOOK_EVERY)?;
+    };
+    match world.ask(Command::StartScrub)? {
+        Outcome::Reached(Ok(Reply::Done)) => {}
+        Outcome::Reached(other) => return Err(Violation(format!("StartScrub was answered with {other:?}"))),
+        Outcome::Crashed => return Ok(None),
+    }
+    let deadline = world.machine.now + HEALING_MAX;
+    loop {
+        world.allow(4);
+        world.work(LOOK_EVERY)?;
+        let Outcome::Reached(status) = world.status()? else { return Ok(None) };
+        if status.scrubs_finished > before.scrubs_finished {
+            return Ok(Some(status));
+        }
+        if world.machine.now >= deadline {
+            return Err(Violation("a scrub does not end".into()));
+        }
+    }
+}

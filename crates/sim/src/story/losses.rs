@@ -1,0 +1,255 @@
+//! What befalls the drives of a story: they leave and return, are replaced, hurt, rolled back, cloned and slowed.
+
+use stele_array::{Command, DriveHealth};
+use stele_ground::Duration;
+use stele_media::faulty::FaultKind;
+
+use super::command;
+use crate::oracle::Violation;
+use crate::setup::Campaign;
+use crate::system::System;
+use crate::world::{Outcome, World};
+
+/// A member drive that is here, preferring one that is hurt already.
+fn pick_present<S>(world: &mut World<S>) -> Option<usize> {
+    let hurt = world.atlas.damaged();
+    let present: Vec<usize> = world.members.iter().copied().filter(|bay| world.machine.bays[*bay].present).collect();
+    let preferred: Vec<usize> = present.iter().copied().filter(|bay| hurt.contains(bay)).collect();
+    if !preferred.is_empty() && world.dice.one_in(2) {
+        return world.dice.pick(&preferred).copied();
+    }
+    world.dice.pick(&present).copied()
+}
+
+pub(super) fn leave<S: System>(world: &mut World<S>) {
+    let Some(bay) = pick_present(world) else { return };
+    take(world, bay, FaultKind::Leave);
+}
+
+fn take<S: System>(world: &mut World<S>, bay: usize, kind: FaultKind) {
+    if !world.atlas.allows(&[bay]) {
+        return;
+    }
+    world.atlas.note_absent(bay);
+    world.machine.detach(bay);
+    world.machine.coverage.count(format!("fault {kind:?}"));
+    if world.dice.one_in(2) {
+        // Pulled out, so without power.
+        let dice = &mut world.crash_dice;
+        world.machine.bays[bay].drive.power_cut(dice);
+    }
+}
+
+/// A drive that was away is here again, with what it held then.
+pub(super) fn bring_back<S: System>(world: &mut World<S>) {
+    let away: Vec<usize> = world.members.iter().copied().filter(|bay| !world.machine.bays[*bay].present).collect();
+    if let Some(&bay) = world.dice.pick(&away) {
+        world.machine.attach(bay);
+        world.machine.coverage.count("fault Return");
+    }
+}
+
+pub(super) fn lose_enclosure<S: System>(world: &mut World<S>) {
+    if !(world.setup.enclosure_may_go || world.atlas.is_beyond()) || world.atlas.is_hurt() {
+        return;
+    }
+    let count = 1 + world.setup.enclosures.iter().copied().max().unwrap_or(0);
+    let enclosure = world.dice.below(u64::from(count)) as u32;
+    let bays: Vec<usize> = world
+        .members
+        .iter()
+        .copied()
+        .filter(|bay| world.machine.bays[*bay].enclosure == enclosure && world.machine.bays[*bay].present)
+        .collect();
+    if bays.is_empty() || bays.len() == world.members.len() {
+        return;
+    }
+    world.machine.coverage.count("fault EnclosureLoss");
+    for bay in bays {
+        world.atlas.note_absent(bay);
+        world.machine.detach(bay);
+    }
+}
+
+/// Puts a new drive in the place of one that is away or has failed.
+pub(super) fn replace<S: System>(world: &mut World<S>) -> Result<(), Violation> {
+    let away: Vec<usize> = world
+        .members
+        .iter()
+        .copied()
+        .filter(|bay| !world.machine.bays[*bay].present && world.machine.bays[*bay].drive.inner().in_flight() == 0)
+        .collect();
+    let Some(&old) = world.dice.pick(&away) else { return Ok(()) };
+    replace_drive(world, old).map(drop)
+}
+
+pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Result<bool, Violation> {
+    let Outcome::Reached(status) = world.status()? else { return Ok(false) };
+    let identity = world.machine.bays[old].identity;
+    let Some(number) = status.drives.iter().find(|drive| drive.identity == identity).map(|drive| drive.index) else {
+        return Err(Violation(format!("drive {identity} is not in the pool's status")));
+    };
+    let enclosure = world.machine.bays[old].enclosure;
+    let fresh = world.new_bay(enclosure);
+    world.machine.bays[fresh].drive.decider().arm(false);
+    world.members.push(fresh);
+    world.atlas.note_absent(old);
+    let Some(index) = world.machine.attach(fresh) else { return Ok(false) };
+    // A person takes a moment between pushing a drive in and naming it.
+    if world.work(Duration::from_millis(100))? {
+        settle_replacement(world, old, fresh)?;
+        return Ok(false);
+    }
+    let identity = world.machine.bays[fresh].identity;
+    let command = Command::ReplaceDrive { old: number, new: index as u32, identity };
+    match world.ask(command)? {
+        Outcome::Reached(Ok(_)) => {
+            world.machine.coverage.count("fault Replace");
+            world.members.retain(|bay| *bay != old);
+            Ok(true)
+        }
+        Outcome::Reached(Err(error)) => {
+            if !world.atlas.is_beyond() {
+                return Err(Violation(format!("drive {number} could not be replaced: {error:?}")));
+            }
+            abandon(world, fresh);
+            Ok(false)
+        }
+        // Settled by asking again which of the two is in the pool.
+        Outcome::Crashed => {
+            settle_replacement(world, old, fresh)?;
+            Ok(false)
+        }
+    }
+}
+
+fn settle_replacement<S: System>(world: &mut World<S>, old: usize, fresh: usize) -> Result<(), Violation> {
+    loop {
+        if world.refused.is_some() {
+            return Ok(());
+        }
+        let Outcome::Reached(status) = world.status()? else { continue };
+        let identity = world.machine.bays[fresh].identity;
+        let joined =
+            status.drives.iter().any(|drive| drive.identity == identity && drive.health != DriveHealth::Rejected);
+        if joined {
+            world.members.retain(|bay| *bay != old);
+        } else {
+            abandon(world, fresh);
+        }
+        return Ok(());
+    }
+}
+
+/// A drive that did not become part of the pool is carried away.
+fn abandon<S: System>(world: &mut World<S>, bay: usize) {
+    world.members.retain(|member| *member != bay);
+    world.machine.detach(bay);
+}
+
+/// The operator gives up a drive that is still answering.
+pub(super) fn fail_drive<S: System>(world: &mut World<S>) -> Result<(), Violation> {
+    let Some(bay) = pick_present(world) else { return Ok(()) };
+    if !world.atlas.allows(&[bay]) {
+        return Ok(());
+    }
+    let Outcome::Reached(status) = world.status()? else { return Ok(()) };
+    let identity = world.machine.bays[bay].identity;
+    let Some(number) = status.drives.iter().find(|drive| drive.identity == identity).map(|drive| drive.index) else {
+        return Ok(());
+    };
+    world.atlas.note_absent(bay);
+    command(world, Command::FailDrive { drive: number })
+}
+
+/// Damages what a drive holds, in places that were written.
+pub(super) fn injure<S: System>(world: &mut World<S>) {
+    let Some(bay) = pick_present(world) else { return };
+    for _ in 0..=world.dice.below(24) {
+        let kinds = [FaultKind::BitFlip, FaultKind::ByteFlip, FaultKind::LatentError];
+        let Some(&kind) = world.dice.pick(&kinds) else { return };
+        let written: Vec<u64> = world.machine.bays[bay].drive.inner().platter().written().collect();
+        let Some(&page) = world.dice.pick(&written) else { return };
+        let sides = 1 + world.dice.below(8);
+        let length = (4096 * (1 + world.dice.below(sides))).min(world.setup.drive_size.0 - page * 4096);
+        world.machine.bays[bay].drive.injure(kind, page * 4096, length);
+    }
+    world.machine.note_faults();
+}
+
+/// Takes an image now; at the next crash the drive may be back at it.
+pub(super) fn roll_back<S: System>(world: &mut World<S>) {
+    let Some(bay) = pick_present(world) else { return };
+    let image = world.machine.bays[bay].drive.inner().image();
+    world.machine.bays[bay].earlier = Some(image);
+    world.at_next_crash.push(FaultKind::Rollback);
+}
+
+/// At the next start a copy of a drive is there beside it.
+pub(super) fn clone_drive<S: System>(world: &mut World<S>) {
+    world.at_next_crash.push(FaultKind::Clone);
+}
+
+pub(super) fn limp<S: System>(world: &mut World<S>) {
+    let Some(bay) = pick_present(world) else { return };
+    let extra = if world.machine.bays[bay].drive.is_limping() { 0 } else { 1 + world.dice.below(80) };
+    world.machine.bays[bay].drive.limp(Duration::from_millis(extra));
+    world.machine.coverage.count("fault Limp");
+}
+
+/// What happens to drives while nothing runs: between a crash or a close and the next start.
+pub fn befall_while_down<S: System>(world: &mut World<S>) {
+    for kind in std::mem::take(&mut world.at_next_crash) {
+        match kind {
+            FaultKind::Rollback if !world.atlas.is_beyond() => {
+                for bay in world.members.clone() {
+                    let Some(image) = world.machine.bays[bay].earlier.take() else { continue };
+                    if world.atlas.allows(&[bay]) && world.machine.bays[bay].present {
+                        world.atlas.note_damaged(bay);
+                        world.machine.bays[bay].drive.inner_mut().restore(image);
+                        world.machine.coverage.count("fault Rollback");
+                        world.machine.trace.note(world.machine.now, "drive {} is rolled back", &[bay as u64]);
+                    }
+                }
+            }
+            FaultKind::Clone => clone_while_down(world),
+            _ => {}
+        }
+    }
+    if world.setup.campaign == Campaign::Crashes {
+        return;
+    }
+    // Drives come and go while the power is off, too.
+    if world.crash_dice.one_in(6)
+        && let Some(bay) = pick_present(world)
+        && world.atlas.allows(&[bay])
+    {
+        world.atlas.note_absent(bay);
+        world.machine.bays[bay].present = false;
+        world.machine.bays[bay].drive.inner_mut().unplug();
+        world.machine.coverage.count("fault Leave");
+    }
+    if world.crash_dice.one_in(4) {
+        let away: Vec<usize> = world.members.iter().copied().filter(|bay| !world.machine.bays[*bay].present).collect();
+        if let Some(&bay) = world.dice.pick(&away) {
+            world.machine.bays[bay].present = true;
+            world.machine.bays[bay].drive.inner_mut().plug();
+            world.machine.coverage.count("fault Return");
+        }
+    }
+}
+
+/// A byte-for-byte copy of a drive appears beside it. The pool may believe either, so the drive counts as damaged.
+fn clone_while_down<S: System>(world: &mut World<S>) {
+    let Some(bay) = pick_present(world) else { return };
+    if world.atlas.is_beyond() || !world.atlas.allows(&[bay]) {
+        return;
+    }
+    world.atlas.note_damaged(bay);
+    let enclosure = world.machine.bays[bay].enclosure;
+    let copy = world.new_bay(enclosure);
+    let image = world.machine.bays[bay].drive.inner().image();
+    world.machine.bays[copy].drive.inner_mut().restore(image);
+    world.machine.bays[copy].drive.decider().arm(false);
+    world.machine.coverage.count("fault Clone");
+}
