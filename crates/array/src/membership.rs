@@ -319,3 +319,6 @@ impl Serving {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

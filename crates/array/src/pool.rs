@@ -187,7 +187,11 @@ impl Pool {
 
     fn begin_serving(&mut self, recovered: Recovered) {
         let serving = Serving::start(recovered);
-        *self.shared.serving.borrow_mut() = Some(serving);
+        *self.shared.serving.borrow_mut() = Some(Rc::clone(&serving));
+        // Drives that left while the pool was opening: nobody was there yet who could note it.
+        for index in (0..self.io.drives()).filter(|index| self.io.is_gone(*index)) {
+            serving.engine.drive_gone(index);
+        }
         let mut attached = self.early.iter().filter(|event| matches!(event, Event::Attach(_))).count();
         for event in std::mem::take(&mut self.early) {
             match event {

@@ -91,10 +91,20 @@ impl Engine {
             }
         }
         let mut go_on = |_: u64, _: u64| true;
-        let repaired =
-            self.log.scrub().await? + self.table.scrub(&mut go_on).await? + self.drives.labels.scrub().await?;
-        sum.bad += repaired;
-        sum.repaired += repaired;
+        // What is beyond repair in one of them keeps the pass from none of the others.
+        for repaired in [self.log.scrub().await, self.table.scrub(&mut go_on).await, self.drives.labels.scrub().await] {
+            self.check_writable()?;
+            match repaired {
+                Ok(repaired) => {
+                    sum.bad += repaired;
+                    sum.repaired += repaired;
+                }
+                Err(error) => {
+                    sum.bad += 1;
+                    self.alarm(AlarmKind::ScrubFinished, Severity::Warning, None, format!("scrub: {error}"));
+                }
+            }
+        }
         Ok(sum)
     }
 

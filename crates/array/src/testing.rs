@@ -98,9 +98,25 @@ impl Bed {
     }
 
     pub fn open(&mut self) -> Result<(), Trouble> {
+        self.begin_to_open();
+        self.settle()
+    }
+
+    /// Opens the pool on all drives, and leaves it there.
+    pub fn begin_to_open(&mut self) {
         self.pool = Pool::open(self.options.clone(), attached(&self.yard, self.enclosures), self.yard.now());
         self.pool.set_mutations(self.mutations);
-        self.settle()
+    }
+
+    /// Lets so many drive operations end.
+    pub fn run_operations(&mut self, count: u64) {
+        let mut answers = Vec::new();
+        let mut left = count;
+        self.yard.run_pool(&mut self.pool, &mut answers, |_, _| {
+            left = left.saturating_sub(1);
+            left == 0
+        });
+        self.note(answers);
     }
 
     fn note(&mut self, answers: Vec<Action>) -> Vec<Action> {

@@ -6,6 +6,7 @@ use stele_sim::run::{replay, run_many, run_pool_seed};
 
 /// Each found something that is mended: what it was.
 const REGRESSIONS: &[(u64, &str)] = &[
+    (3, "a drive that left while the pool opened counted as attached: it could not come back, and no scrub ended"),
     (14, "a scrub rewrote a label, but not the unreadable sectors behind it in the label's space"),
     (15, "a pool of three drives wanted three log members to write at all, and stopped at the loss of one"),
     (27, "a log drive that failed a write while the pool opened kept it from opening"),

@@ -38,18 +38,25 @@ pub struct RingReader {
     start: u64,
     window: Shared,
     priority: Priority,
+    /// Bytes read at once at least.
+    chunk: u64,
 }
 
 impl RingReader {
     pub fn new(io: &Io, index: usize, ring: u64, priority: Priority) -> RingReader {
-        RingReader { io: io.clone(), index, ring, start: 0, window: Shared::new(), priority }
+        RingReader { io: io.clone(), index, ring, start: 0, window: Shared::new(), priority, chunk: CHUNK }
+    }
+
+    /// Reads nothing ahead: for whoever wants single groups, and none that is being written behind them.
+    pub fn only_what_is_asked(self) -> RingReader {
+        RingReader { chunk: 0, ..self }
     }
 
     /// Bytes of the ring; none where the drive cannot read them.
     pub async fn bytes(&mut self, offset: u64, length: u64) -> Option<Shared> {
         let end = offset.checked_add(length).filter(|end| *end <= self.ring)?;
         if offset < self.start || end > self.start + self.window.len() as u64 {
-            let ahead = length.max(CHUNK).min(self.ring - offset);
+            let ahead = length.max(self.chunk).min(self.ring - offset);
             let read = match self.read(offset, ahead).await {
                 // One bad sector must not hide its neighbours.
                 None if ahead > length => self.read(offset, length).await,

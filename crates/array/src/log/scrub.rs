@@ -9,13 +9,15 @@ use crate::label::LOG_AT;
 use crate::place::DriveNumber;
 
 impl Log {
-    /// Compares every durable group on all members and rewrites damaged copies. Returns copies repaired. A group that
-    /// is whole nowhere is reported: until the next checkpoint a crash would lose it.
+    /// Compares every group that is durable now on all members and rewrites damaged copies; groups that come meanwhile
+    /// are the next pass's, or a busy pool would never see the end. Returns copies repaired. A group that is whole nowhere
+    /// is reported: until the next checkpoint a crash would lose it.
     pub async fn scrub(&self) -> Result<u64, ArrayError> {
         let _turn = self.0.scrubbing.lock().await;
         let mut repaired = 0;
         let mut next = 0;
-        while let Some(live) = self.pin_from(next) {
+        let last = self.state().watermark;
+        while let Some(live) = self.pin_from(next, last) {
             let result = self.scrub_group(live).await;
             let mut state = self.change();
             state.pinned = None;
@@ -28,12 +30,11 @@ impl Log {
         Ok(repaired)
     }
 
-    /// The first durable live group from `sequence` on; it stays until it is unpinned.
-    fn pin_from(&self, sequence: u64) -> Option<Live> {
+    /// The first live group from `sequence` up to `last`; it stays until it is unpinned.
+    fn pin_from(&self, sequence: u64, last: u64) -> Option<Live> {
         let mut state = self.change();
-        let watermark = state.watermark;
         let live = state.live.iter().find(|live| live.sequence >= sequence).copied();
-        let live = live.filter(|live| live.sequence <= watermark)?;
+        let live = live.filter(|live| live.sequence <= last)?;
         state.pinned = Some(live.sequence);
         Some(live)
     }
@@ -55,7 +56,7 @@ impl Log {
         let mut bad: Vec<DriveNumber> = Vec::new();
         for member in members {
             let Some(index) = self.0.labels.index(member) else { continue };
-            let mut reader = RingReader::new(&self.0.io, index, ring, Priority::Scrub);
+            let mut reader = RingReader::new(&self.0.io, index, ring, Priority::Scrub).only_what_is_asked();
             match reader.group(live.offset, &expected).await.filter(|(header, _)| header.crc == live.crc) {
                 Some((_, bytes)) => whole = Some(bytes),
                 None => bad.push(member),
