@@ -19,7 +19,8 @@ use crate::settings::Settings;
 use crate::sigv4::SigningKeys;
 use crate::wire::Wire;
 use aws_lc_rs::rand;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::EXPECT;
 use hyper::{Method, Request, Response};
 use s3s::service::{S3Service, S3ServiceBuilder};
 use s3s::{Body, S3ErrorCode};
@@ -111,7 +112,12 @@ impl Face {
         self.metrics.request(true);
         let head = *request.method() == Method::HEAD;
         let resource = request.uri().path().to_owned();
+        // Nobody is invited to send a body that is empty.
+        let uninvited = request.headers().contains_key(EXPECT) && request.body().is_end_stream();
         let (mut response, operation) = self.serve(request, peer, &id).await;
+        if uninvited {
+            answer::end_connection(&mut response);
+        }
         self.finish(&mut response, &id, &resource, head);
         self.metrics.request(false);
         self.metrics.answered(operation, response.status().as_u16(), started.elapsed());

@@ -246,6 +246,16 @@ async fn lengths_and_sizes_are_bounded() {
 }
 
 #[tokio::test]
+async fn an_answer_without_an_invitation_ends_the_connection() {
+    let server = server().await;
+    let put = |body: &'static str| Ask::new(&server, "PUT", "/bucket/k").body(body).header("expect", "100-continue");
+    let empty = put("").send(&server).await;
+    assert!(empty.status == 200 && empty.closed, "nothing to invite: {}", empty.head);
+    let invited = put("a body").send(&server).await;
+    assert!(invited.status == 200 && !invited.closed, "invited: {}", invited.head);
+}
+
+#[tokio::test]
 async fn a_body_cut_short_stores_nothing() {
     use tokio::io::AsyncWriteExt;
     let server = server().await;

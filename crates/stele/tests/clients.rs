@@ -203,6 +203,8 @@ fn rclone_syncs_and_checks_a_tree() {
             .env("RCLONE_CONFIG_S_CHUNK_SIZE", "5Mi")
             .env("RCLONE_CONFIG_S_UPLOAD_CUTOFF", "8Mi")
             .env("RCLONE_RETRIES", "1")
+            // It notes the absence of a configuration file.
+            .env("RCLONE_LOG_LEVEL", "ERROR")
             .args(arguments);
         command
     };

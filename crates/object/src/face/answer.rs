@@ -33,8 +33,14 @@ pub async fn read_away(response: &mut Response<Body>, rest: Option<Payload>) {
     // A client that waits for `100 Continue` has sent nothing, and asking for the rest would make it.
     let read = !payload.awaits_invitation() && payload.drain(DRAIN_BYTES, DRAIN_TIME).await;
     if !read {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        end_connection(response);
     }
+}
+
+/// The connection ends with this answer. Also where a client that asked to be invited got its answer without an
+/// invitation: botocore takes the status of that answer for the one of the next request on the connection.
+pub fn end_connection(response: &mut Response<Body>) {
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
 impl Face {
