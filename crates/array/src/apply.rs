@@ -345,6 +345,7 @@ impl Engine {
                         block += 1;
                     }
                 }
+                return;
             }
             Record::Zero { volume, at, length, .. } => {
                 let zeros = crate::write::zero_block();
@@ -352,6 +353,7 @@ impl Engine {
                 for block in blocks {
                     cache.put_dirty(BlockKey { volume: *volume, block }, lsn, zeros.clone());
                 }
+                return;
             }
             // Whatever the cache holds up to there is in the slot now; clean copies may be older than the slot.
             Record::Map { volume, stripe, covers, .. } | Record::Unmap { volume, stripe, covers, .. } => {
@@ -361,8 +363,10 @@ impl Engine {
                 cache.settle(StripeKey { volume: *volume, stripe: *stripe }, *covers);
             }
             Record::VolumeDelete { volume } => cache.remove_volume(*volume),
-            _ => {}
+            _ => return,
         }
+        // Whatever brought this about, dirty blocks may be fewer now.
+        self.room.wake_all();
     }
 }
 

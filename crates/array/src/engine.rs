@@ -121,7 +121,7 @@ pub struct Engine {
     pub last_host: Cell<Instant>,
     /// Losses of drives not yet in the labels: no write that missed such a drive is acknowledged before they are.
     pub losses: RefCell<BTreeSet<DriveNumber>>,
-    pub losses_settled: Notify,
+    pub settling: Mutex,
     /// Set once by whatever makes going on impossible.
     pub stopped: RefCell<Option<ArrayError>>,
     pub closing: Cell<bool>,
@@ -195,7 +195,7 @@ impl Engine {
             hosts_active: Cell::new(0),
             last_host: Cell::new(now),
             losses: RefCell::default(),
-            losses_settled: Notify::default(),
+            settling: Mutex::default(),
             stopped: RefCell::default(),
             closing: Cell::new(false),
             lost_slots: RefCell::default(),
@@ -219,10 +219,17 @@ impl Engine {
             return;
         }
         let Some(error) = self.log.stopped() else { return };
-        self.read_only.set(true);
-        self.alarm(AlarmKind::LogDegraded, Severity::Critical, None, format!("the pool only reads now: {error}"));
+        self.only_read(AlarmKind::LogDegraded, format!("the pool only reads now: {error}"));
+    }
+
+    /// From here on nothing is written any more; whoever waits to write finds out.
+    fn only_read(&self, kind: AlarmKind, message: String) {
+        if self.read_only.replace(true) {
+            return;
+        }
+        self.alarm(kind, Severity::Critical, None, message);
         self.room.wake_all();
-        self.losses_settled.wake_all();
+        self.drives_changed.wake_all();
     }
 
     pub fn volume(&self, id: VolumeId) -> Result<Rc<Volume>, ArrayError> {
@@ -427,18 +434,23 @@ impl Engine {
         );
     }
 
-    /// Waits until every loss of a drive seen so far is in the labels, so that a write that missed the drive is
-    /// acknowledged only when the drive cannot come back as if it had it.
+    /// Brings every loss of a drive seen so far into the labels, so that a write that missed the drive is acknowledged only
+    /// when the drive cannot come back as if it had it. Whoever needs it does it: while the pool opens, no flow runs yet.
     pub async fn settle_losses(&self) -> Result<(), ArrayError> {
+        let _turn = self.settling.lock().await;
         loop {
-            if let Some(error) = &*self.stopped.borrow() {
-                return Err(error.clone());
-            }
-            let settled = self.losses_settled.changed();
-            if self.losses.borrow().is_empty() {
+            self.check_writable()?;
+            let lost: Vec<DriveNumber> = self.losses.borrow().iter().copied().collect();
+            if lost.is_empty() {
                 return Ok(());
             }
-            settled.await;
+            // A commit renews the labels of all drives but the lost ones: from then on theirs are old.
+            if let Err(error) = self.drives.labels.commit(|_| ()).await {
+                self.only_read(AlarmKind::ReadOnly, format!("the pool is read-only now: {error}"));
+                return Err(error);
+            }
+            let mut losses = self.losses.borrow_mut();
+            losses.retain(|drive| !lost.contains(drive));
         }
     }
 

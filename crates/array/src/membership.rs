@@ -21,33 +21,11 @@ impl Engine {
     pub async fn membership_flow(self: Rc<Self>) {
         loop {
             let changed = self.drives_changed.changed();
-            let lost: Vec<DriveNumber> = self.losses.borrow().iter().copied().collect();
-            if lost.is_empty() {
+            if self.losses.borrow().is_empty() {
                 changed.await;
-                continue;
+            } else if self.settle_losses().await.is_err() {
+                return;
             }
-            // A commit renews the labels of all drives but the lost ones: from then on theirs are old.
-            match self.drives.labels.commit(|_| ()).await {
-                Ok(()) => {
-                    let mut losses = self.losses.borrow_mut();
-                    lost.iter().for_each(|drive| {
-                        losses.remove(drive);
-                    });
-                }
-                Err(error) => {
-                    self.read_only.set(true);
-                    self.alarm(
-                        AlarmKind::ReadOnly,
-                        Severity::Critical,
-                        None,
-                        format!("the pool is read-only now: {error}"),
-                    );
-                    self.losses_settled.wake_all();
-                    self.room.wake_all();
-                    return;
-                }
-            }
-            self.losses_settled.wake_all();
         }
     }
 
@@ -141,8 +119,10 @@ impl Engine {
         sequence: u64,
     ) -> Result<(), ArrayError> {
         // A loss under way is committed first, or the drive would count as never gone.
-        while self.losses.borrow().contains(&drive) && !self.read_only.get() {
-            self.losses_settled.changed().await;
+        if !self.read_only.get()
+            && let Err(error) = self.settle_losses().await
+        {
+            tracing::warn!("{drive} is back, for reading only: {error}");
         }
         self.drives.labels.set_returned(drive, index, sequence);
         self.drives.change(drive, |seen| {

@@ -132,6 +132,16 @@ impl Bed {
 
     /// Several operations at once; answers in the order given. The power may go before all have answered.
     pub fn submit_all(&mut self, volume: VolumeId, ops: Vec<Op>) -> (End, Vec<Option<Answer>>) {
+        self.submit_all_and(volume, ops, |_, _| ())
+    }
+
+    /// As `submit_all`, and when the operations have been begun something else happens.
+    pub fn submit_all_and(
+        &mut self,
+        volume: VolumeId,
+        ops: Vec<Op>,
+        and: impl FnOnce(&mut Yard, &mut Pool),
+    ) -> (End, Vec<Option<Answer>>) {
         let first = self.next;
         let count = ops.len();
         for op in ops {
@@ -140,6 +150,8 @@ impl Bed {
             self.pool.event(Event::Submit { volume, request });
         }
         let mut answers = Vec::new();
+        self.pool.run(self.yard.now());
+        and(&mut self.yard, &mut self.pool);
         let finished = |answers: &[Action], _: &Pool| {
             answers.iter().filter(|answer| matches!(answer, Action::Finished { .. })).count() == count
         };

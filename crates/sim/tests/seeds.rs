@@ -9,9 +9,15 @@ const REGRESSIONS: &[(u64, &str)] = &[
     (3, "a drive that left while the pool opened counted as attached: it could not come back, and no scrub ended"),
     (14, "a scrub rewrote a label, but not the unreadable sectors behind it in the label's space"),
     (15, "a pool of three drives wanted three log members to write at all, and stopped at the loss of one"),
+    (
+        19,
+        "a write larger than the limit of dirty blocks waited for room that a write-through had made without saying so",
+    ),
     (27, "a log drive that failed a write while the pool opened kept it from opening"),
+    (34, "a write that missed a drive was never answered once the pool could only read"),
     (44, "an in-place destage gave digests to never written units beside it: reused cells then read as damaged"),
     (48, "the same, without any fault but crashes"),
+    (77, "a drive that died under redo images kept the pool from opening: nobody told the labels yet"),
 ];
 
 fn check(seeds: &[u64]) {

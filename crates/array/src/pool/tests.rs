@@ -421,3 +421,21 @@ fn the_log_is_trimmed_past_writes_that_wait_for_drives() {
     assert!(bed.read(wide, 0, 2 << 20).expect("read") == expected);
     assert_eq!(bed.scrub().0, 0);
 }
+
+#[test]
+fn a_write_larger_than_the_dirty_limit_waits_for_a_write_through_and_no_longer() {
+    let options = crate::OpenOptions { dirty_limit: Bytes(64 << 10), ..crate::OpenOptions::default() };
+    let mut bed = Bed::blank(6, 6, 1, options);
+    assert_eq!(bed.settle(), Ok(()));
+    let spec = VolumeSpec { mode: WriteMode::WriteThrough, strip: Bytes(64 << 10), ..spec("a", "4+2", 4 << 20) };
+    let volume = bed.create_volume(spec).id;
+    let write = |at: usize, length: usize| stele_media::Op::Write {
+        at: at as u64,
+        data: vec![stele_media::Buffer::copy_of(&pattern(at as u64, length)).freeze()],
+        fua: false,
+    };
+    bed.write(volume, 0, &pattern(9, 1 << 20)).expect("written");
+    let ops = vec![write(0, 20 * KIB), write(512 * KIB, 100 * KIB), write(800 * KIB, 72 * KIB)];
+    let (_, answers) = bed.submit_all(volume, ops);
+    assert!(answers.iter().all(|answer| matches!(answer, Some((_, Ok(()))))), "{answers:?}");
+}
