@@ -257,7 +257,7 @@ impl Engine {
             self.space.hold(slot);
         }
         let lsn = self.append(&record, &pages, &mut funds);
-        self.destage_funds.borrow_mut().remove(&key);
+        self.trim_destage_funds(volume, stripe);
         self.unsettled.borrow_mut().insert(key, lsn);
         self.settle_map(key, lsn, slot).await?;
         self.room.wake_all();

@@ -135,6 +135,7 @@ fn counters(engine: &Engine) -> Vec<(&'static str, u64)> {
         ("log groups", log.groups),
         ("log records", log.records),
         ("log bytes", log.bytes),
+        ("log bytes reserved", engine.log.reserved().0),
         ("log epoch changes", log.epoch_changes),
         ("table page reads", table.page_reads),
         ("table page writes", table.page_writes),

@@ -253,6 +253,20 @@ impl Engine {
         }
     }
 
+    /// Log space kept for blocks that are dirty no more flows back.
+    pub fn trim_destage_funds(&self, volume: &Volume, stripe: u64) {
+        let key = StripeKey { volume: volume.id, stripe };
+        let mut all = self.destage_funds.borrow_mut();
+        match self.cache.borrow().dirty_count(key) {
+            0 => drop(all.remove(&key)),
+            dirty => {
+                if let Some(funds) = all.get_mut(&key) {
+                    funds.shrink_to(self.destage_cost(&volume.shape, dirty));
+                }
+            }
+        }
+    }
+
     /// Waits while the dirty blocks are at their limit.
     async fn wait_for_room(&self, bytes: usize) -> Result<(), ArrayError> {
         loop {
@@ -542,6 +556,7 @@ impl Engine {
             self.space.hold(old);
         }
         let lsn = self.append(&record, &pages, &mut funds);
+        self.trim_destage_funds(volume, stripe);
         self.space.let_go(claim.slot);
         self.unsettled.borrow_mut().insert(StripeKey { volume: volume.id, stripe }, lsn);
         self.room.wake_all();

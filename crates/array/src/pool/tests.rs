@@ -42,6 +42,19 @@ fn what_is_written_is_read() {
 }
 
 #[test]
+fn log_space_kept_for_a_destage_flows_back_when_the_stripe_is_written_whole() {
+    let mut bed = Bed::new(6, 3, 1);
+    let volume = bed.create_volume(spec("a", "4+2", 8 << 20)).id;
+    for at in (0..8 << 20).step_by(64 * KIB) {
+        bed.write(volume, at, &pattern(at, 4 * KIB)).expect("a part");
+        bed.write(volume, at, &pattern(at, 64 * KIB)).expect("the whole");
+    }
+    let status = bed.status();
+    let counted = |name: &str| status.counters.iter().find(|(counter, _)| *counter == name).map(|(_, value)| *value);
+    assert_eq!((counted("dirty stripes"), counted("log bytes reserved")), (Some(0), Some(0)));
+}
+
+#[test]
 fn acknowledged_writes_survive_a_power_cut() {
     for seed in 0..40 {
         let mut bed = Bed::new(6, 3, seed);
