@@ -4,25 +4,28 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use stele_catalog::{Direction, KeyRange, Transaction};
 use zeroize::Zeroizing;
 
 use crate::Archive;
 use crate::audit::{Action, Event};
+use crate::committing::{Committing, Proof};
 use crate::error::{ArchiveError, Result};
-use crate::install::Committing;
 use crate::principal::{AccessKeyInfo, Actor, Caller, Credentials, NewAccessKey, Rights, Role};
 use crate::record::access_key::AccessKeyRow;
 use crate::record::content::Place;
-use crate::record::{ACCESS_KEYS, decode, encode, fetch};
+use crate::record::{ACCESS_KEYS, decode, encode};
 use crate::seal::{Secret, derive, open_note, seal_note, wrong_key};
 use crate::space::header::Kind;
-use crate::store::{Store, locked};
+use crate::store::{KeyLock, Store, locked};
 
 /// A key as faces need it.
 pub(crate) struct KnownKey {
     secret: Zeroizing<String>,
     rights: Arc<Rights>,
+    /// The row that said so.
+    raw: Bytes,
 }
 
 /// What a segment keeps of an access key.
@@ -60,19 +63,22 @@ impl Archive {
     /// The secret behind an access key id, and the caller it stands for once the signature is right.
     pub async fn credentials(&self, id: &str) -> Result<Credentials> {
         let store = &self.store;
-        let known = locked(&store.access).get(&id.to_string());
+        let missing = || ArchiveError::NoSuchAccessKey(id.into());
+        // Looked up each time, so that a key is void from the moment its revocation is committed, whoever waited for that.
+        let raw = store.snapshot()?.get(ACCESS_KEYS, id.as_bytes())?.ok_or_else(missing)?;
+        let known = locked(&store.access).get(&id.to_string()).filter(|known| known.raw == raw);
         let known = match known {
             Some(known) => known,
             None => {
-                let snapshot = store.snapshot()?;
-                let row: Option<AccessKeyRow> = fetch(&*snapshot, ACCESS_KEYS, id.as_bytes())?;
-                let row =
-                    row.filter(|row| row.revoked.is_none()).ok_or_else(|| ArchiveError::NoSuchAccessKey(id.into()))?;
+                let row: AccessKeyRow = decode(ACCESS_KEYS, id.as_bytes(), &raw)?;
+                if row.revoked.is_some() {
+                    return Err(missing());
+                }
                 let secret = open_note(&store.secret_key(), id.as_bytes(), &row.secret)
                     .map_err(|_| wrong_key(&format!("the secret of access key {id}")))?;
                 let secret = String::from_utf8(secret)
                     .map_err(|_| ArchiveError::damaged(format!("access key {id}"), "its secret is no text"))?;
-                let known = Arc::new(KnownKey { secret: Zeroizing::new(secret), rights: Arc::new(row.rights) });
+                let known = Arc::new(KnownKey { secret: Zeroizing::new(secret), rights: Arc::new(row.rights), raw });
                 locked(&store.access).insert(id.into(), Arc::clone(&known), 1);
                 known
             }
@@ -99,7 +105,8 @@ impl Archive {
         let absent = Transaction::new().absent(ACCESS_KEYS, id.clone());
         let event =
             Event::new(caller, Action::CreateAccessKey).detail(format!("{id} ({description}): {:?}", row.rights));
-        self.write_access_key(&id, row, absent, event).await?;
+        let lock = self.store.lock(0, &id).await?;
+        self.write_access_key(&id, row, absent, event, lock).await?;
         Ok(NewAccessKey { id, secret })
     }
 
@@ -109,6 +116,7 @@ impl Archive {
         mut row: AccessKeyRow,
         transaction: Transaction,
         event: Event,
+        lock: KeyLock,
     ) -> Result<()> {
         let store = &self.store;
         row.change += 1;
@@ -116,13 +124,16 @@ impl Archive {
         let before = row.note;
         let mut note = AccessKeyNote { id: id.into(), row };
         note.row.note = store.note(Kind::AccessKey, None, 0, &note).await?;
-        let committing = Committing::new(store, &writing);
-        let answer = store.record(transaction.put(ACCESS_KEYS, id.to_string(), encode(&note.row)), event).await;
-        committing.done();
-        answer?;
-        store.segments.add_live(note.row.note);
-        store.segments.drop_live(before);
-        locked(&store.access).remove(&id.to_string());
+        let (raw, after) = (encode(&note.row), note.row.note);
+        let transaction = store.with_record(transaction.put(ACCESS_KEYS, id.to_string(), raw.clone()), event);
+        let key = Bytes::copy_from_slice(id.as_bytes());
+        let proof = Proof { table: ACCESS_KEYS, key, value: Some(raw) };
+        let committing = Committing::new(store, proof).writing(writing).lock(lock).after(move |store| {
+            store.segments.add_live(after);
+            store.segments.drop_live(before);
+            None
+        });
+        committing.commit(transaction).await?;
         Ok(())
     }
 
@@ -149,7 +160,7 @@ impl Archive {
         store.writable()?;
         let allowed = caller.require_role(&[Role::StorageAdministrator], Action::RevokeAccessKey);
         store.audited(allowed, || Event::new(caller, Action::RevokeAccessKey).detail(id.into())).await?;
-        let _lock = store.lock(0, id).await;
+        let lock = store.lock(0, id).await?;
         let snapshot = store.snapshot()?;
         let raw = snapshot.get(ACCESS_KEYS, id.as_bytes())?.ok_or_else(|| ArchiveError::NoSuchAccessKey(id.into()))?;
         let mut row: AccessKeyRow = decode(ACCESS_KEYS, id.as_bytes(), &raw)?;
@@ -159,7 +170,7 @@ impl Archive {
         row.revoked = Some(store.wall());
         let unchanged = Transaction::new().with_reserve().equals(ACCESS_KEYS, id.to_string(), raw);
         let event = Event::new(caller, Action::RevokeAccessKey).detail(id.into());
-        self.write_access_key(id, row, unchanged, event).await
+        self.write_access_key(id, row, unchanged, event, lock).await
     }
 
     /// A face refused a request before it reached the archive (wrong signature, expired, unknown key): records it.

@@ -4,7 +4,7 @@
 //! is. Dropping its future between awaits is safe: each piece of work is a transaction of its own, and what was begun is
 //! found again. Expiration goes by the compliance clock, and not at all while that is frozen.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
@@ -14,15 +14,16 @@ use stele_catalog::{Direction, KeyRange, Transaction};
 use crate::Archive;
 use crate::audit::{Action, Event};
 use crate::bucket::ExpiryAction;
+use crate::committing::Abandoned;
 use crate::deletion::Cause;
 use crate::error::{ArchiveError, Result};
-use crate::install::Abandoned;
 use crate::lookup;
 use crate::principal::{Caller, Role};
+use crate::record::content::Stream;
 use crate::record::disposal::DisposalRow;
 use crate::record::settings::{CLOCK, IdentityNote};
-use crate::record::version::{VersionRef, VersionRow};
-use crate::record::{RETAINED, SEGMENTS, SETTINGS, VERSIONS, decode, encode, fetch, keys};
+use crate::record::version::VersionRef;
+use crate::record::{RETAINED, SEGMENTS, SETTINGS, decode, encode, keys};
 use crate::space::header::Kind;
 use crate::store::{Store, locked};
 use crate::time::Timestamp;
@@ -36,6 +37,8 @@ const DISPOSALS: usize = 256;
 const WRITE_EVERY: u64 = 30_000;
 const NOTE_EVERY: u64 = 6 * 3_600_000;
 const EXPIRE_EVERY: u64 = 300_000;
+/// Between attempts to destroy keys whose entries could not be overwritten.
+const RETRY_EVERY: u64 = 300_000;
 /// Sealed segments with at most this share still needed are reclaimed; all of them while free ones are few.
 const POOR: u32 = 40;
 const POOR_WHEN_SHORT: u32 = 80;
@@ -44,20 +47,26 @@ const SHORT: usize = 8;
 /// What background work remembers between steps.
 #[derive(Default)]
 pub(crate) struct Work {
-    /// Slots of short disposals, to be made free.
-    pub settled: Mutex<Vec<u64>>,
+    /// Short disposals, slot and object, to be made free.
+    pub settled: Mutex<Vec<(u64, u64)>>,
     /// Disposals of long content.
     pub long: Mutex<VecDeque<(u64, DisposalRow)>>,
-    /// Commits whose requests went away before they answered.
-    pub abandoned: Mutex<Vec<Abandoned>>,
+    /// Streams that no row names any more.
+    pub streams: Mutex<VecDeque<Stream>>,
+    /// Disposals whose key entries could not be overwritten: slot, object, and why.
+    pub stuck: Mutex<BTreeMap<u64, (u64, String)>>,
+    /// Commits whose requests went away before they answered, and word of them.
+    pub abandoned: Mutex<Abandoned>,
+    pub abandonment: tokio::sync::Notify,
     /// Segments that reclamation could not empty in this session.
     pub unmovable: Mutex<BTreeSet<u32>>,
     /// Where expiration goes on, and when its next pass may begin.
     expiry: Mutex<(Option<Bytes>, u64)>,
     written: Mutex<u64>,
     noted: Mutex<u64>,
-    /// Steps do not overlap.
-    stepping: futures_util::lock::Mutex<()>,
+    /// Steps do not overlap. True: the last one was dropped midway.
+    stepping: futures_util::lock::Mutex<bool>,
+    retried: Mutex<u64>,
 }
 
 /// What one step did.
@@ -107,11 +116,19 @@ impl Archive {
     pub async fn step(&self) -> Result<StepReport> {
         let store = &self.store;
         store.writable()?;
-        let _stepping = store.work.stepping.lock().await;
+        let mut midway = store.work.stepping.lock().await;
+        if *midway {
+            // What that step had asked the catalog for takes effect before this one looks.
+            store.barrier().await?;
+        }
+        *midway = true;
         let mut report = StepReport::default();
         store.compliance_now();
         report.alarms.extend(store.alarm_clock().await?);
         store.settle_abandoned().await?;
+        if store.due(&store.work.retried, RETRY_EVERY) {
+            store.retry_stuck();
+        }
         report.disposed = store.finish_disposals(DISPOSALS).await? as u64;
         report.more |= report.disposed as usize >= DISPOSALS;
         store.expire(&mut report).await?;
@@ -119,6 +136,7 @@ impl Archive {
         store.reclaim_step(&mut report).await?;
         report.unprotected = store.unprotect_if_free().await?;
         store.write_down().await?;
+        *midway = false;
         Ok(report)
     }
 
@@ -175,6 +193,14 @@ impl Archive {
 }
 
 impl Store {
+    /// Transactions take effect in order: once this has answered, so have all before it.
+    pub(crate) async fn barrier(&self) -> Result<()> {
+        let clock = locked(&self.clock).row();
+        let barrier = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&clock));
+        self.catalog.commit(barrier).await?;
+        Ok(())
+    }
+
     /// Milliseconds of elapsed time.
     fn elapsed(&self) -> u64 {
         self.surroundings.now().monotonic.0 / 1_000_000
@@ -238,30 +264,6 @@ impl Store {
         Ok(())
     }
 
-    /// Finds out what became of commits that nobody waited for.
-    async fn settle_abandoned(&self) -> Result<()> {
-        let abandoned = std::mem::take(&mut *locked(&self.work.abandoned));
-        if abandoned.is_empty() {
-            return Ok(());
-        }
-        // Transactions take effect in order: once this one has, so have those before it.
-        let clock = locked(&self.clock).row();
-        let barrier = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&clock));
-        if let Err(error) = self.catalog.commit(barrier).await {
-            locked(&self.work.abandoned).extend(abandoned);
-            return Err(error.into());
-        }
-        let snapshot = self.snapshot()?;
-        for left in abandoned {
-            let Some((lease, record_key)) = left.lease else { continue };
-            let row: Option<VersionRow> = fetch(&*snapshot, VERSIONS, &record_key)?;
-            if row.is_some_and(|row| row.object == lease.object) {
-                lease.keep();
-            }
-        }
-        Ok(())
-    }
-
     /// Looks at the next versions whose retention has passed, and does what their buckets say.
     async fn expire(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
         let now = self.compliance_now();
@@ -302,7 +304,7 @@ impl Store {
         if action == ExpiryAction::Keep {
             return Ok(None);
         }
-        let _lock = self.lock(at.bucket, &at.key).await;
+        let lock = self.lock(at.bucket, &at.key).await?;
         let Some(found) = lookup::referred(&*self.snapshot()?, at)? else { return Ok(None) };
         let passed = found.row.retention.filter(|retention| retention.until <= now);
         let (Some(retention), false) = (passed, found.row.hold) else { return Ok(None) };
@@ -311,7 +313,7 @@ impl Store {
             ExpiryAction::Notify if found.row.notified == Some(true) => Ok(None),
             ExpiryAction::Notify => {
                 let event = event.detail(format!("its {} retention ended {}", retention.mode, retention.until));
-                self.change_version(&bucket, &at.key, &found, event, |row| row.notified = Some(true)).await?;
+                self.change_version(&bucket, &at.key, &found, lock, event, |row| row.notified = Some(true)).await?;
                 Ok(Some(action))
             }
             _ => {
@@ -326,15 +328,14 @@ impl Store {
                     retention.mode,
                     retention.until
                 ));
-                self.record(transaction, event).await?;
-                self.removed(removed).await?;
+                self.commit_removal(transaction, event, removed, &bucket, &at.key, &found, lock).await?;
                 Ok(Some(action))
             }
         }
     }
 
     /// Frees what can be freed and reclaims one segment, if one is poor enough.
-    async fn reclaim_step(&self, report: &mut StepReport) -> Result<()> {
+    async fn reclaim_step(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
         report.freed += self.free_retired().await? as u64;
         let short = self.segments.free() < SHORT;
         let unmovable = locked(&self.work.unmovable).clone();

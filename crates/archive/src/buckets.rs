@@ -15,15 +15,15 @@ use crate::audit::{Action, Event};
 use crate::bucket::{
     BucketChange, BucketInfo, NewBucket, ObjectLock, Protection, Usage, Versioning, check_bucket_name,
 };
+use crate::committing::{Committing, Proof};
 use crate::error::{ArchiveError, Result};
-use crate::install::Committing;
 use crate::principal::{Access, Caller, Role};
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
 use crate::record::{BUCKETS, UPLOADS, USAGE, VERSIONS, decode, encode, keys};
 use crate::seal::{SealingKey, Secret, derive, random_secret, wrong_key};
 use crate::space::header::Kind;
-use crate::store::{MasterKey, Store};
+use crate::store::{KeyLock, MasterKey, Store};
 use crate::version::Tags;
 
 const TAGS_MAX: usize = 50;
@@ -161,7 +161,7 @@ impl Archive {
         let lock = (new.object_lock || new.default_retention.is_some())
             .then_some(ObjectLock { default: new.default_retention });
         check_lock(lock.as_ref())?;
-        let _lock = store.lock(0, "").await;
+        let buckets_lock = store.lock(0, "").await?;
         if let Ok(there) = store.buckets.by_name(name) {
             let own = there.row.owner == caller.actor;
             return Err(ArchiveError::BucketExists { name: name.into(), own });
@@ -192,7 +192,7 @@ impl Archive {
         };
         let event = Event::new(caller, Action::CreateBucket).bucket(name);
         let absent = Transaction::new().absent(BUCKETS, keys::short(number));
-        Ok(self.write_bucket(number, row, absent, event).await?.row.info())
+        self.write_bucket(number, row, absent, event, buckets_lock).await
     }
 
     /// Notes the row, commits it together with the event, and makes it known. Under the buckets' lock.
@@ -202,7 +202,8 @@ impl Archive {
         mut row: BucketRow,
         transaction: Transaction,
         event: Event,
-    ) -> Result<Arc<Bucket>> {
+        buckets_lock: KeyLock,
+    ) -> Result<BucketInfo> {
         let store = &self.store;
         row.change += 1;
         let writing = store.segments.begin();
@@ -210,13 +211,18 @@ impl Archive {
         row.note = store.note(Kind::Bucket, None, number.into(), &row).await?;
         let raw = encode(&row);
         let bucket = Bucket::open(&store.master, number, row, raw.clone())?;
-        let committing = Committing::new(store, &writing);
-        let answer = store.record(transaction.put(BUCKETS, keys::short(number), raw), event).await;
-        committing.done();
-        answer?;
-        store.segments.add_live(bucket.row.note);
-        store.segments.drop_live(before);
-        Ok(store.buckets.insert(bucket))
+        let info = bucket.row.info();
+        let record_key = keys::short(number);
+        let transaction = store.with_record(transaction.put(BUCKETS, record_key.clone(), raw.clone()), event);
+        let proof = Proof { table: BUCKETS, key: record_key, value: Some(raw) };
+        let committing = Committing::new(store, proof).writing(writing).lock(buckets_lock).after(move |store| {
+            store.segments.add_live(bucket.row.note);
+            store.segments.drop_live(before);
+            store.buckets.insert(bucket);
+            None
+        });
+        committing.commit(transaction).await?;
+        Ok(info)
     }
 
     /// Refused while it holds a version, delete marker or upload.
@@ -228,7 +234,7 @@ impl Archive {
 
     async fn try_delete_bucket(&self, caller: &Caller, name: &str) -> Result<()> {
         let store = &self.store;
-        let _lock = store.lock(0, "").await;
+        let buckets_lock = store.lock(0, "").await?;
         store.writable()?;
         let bucket = store.buckets.by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
@@ -247,7 +253,7 @@ impl Archive {
             .empty(VERSIONS, inside.clone())
             .empty(UPLOADS, inside);
         let event = Event::new(caller, Action::DeleteBucket).bucket(name);
-        match self.write_bucket(bucket.number, row, transaction, event).await {
+        match self.write_bucket(bucket.number, row, transaction, event, buckets_lock).await {
             Err(ArchiveError::Conflict(_)) => Err(ArchiveError::BucketNotEmpty(name.into())),
             other => other.map(drop),
         }
@@ -278,7 +284,7 @@ impl Archive {
 
     async fn try_change(&self, caller: &Caller, name: &str, change: BucketChange) -> Result<BucketInfo> {
         let store = &self.store;
-        let _lock = store.lock(0, "").await;
+        let buckets_lock = store.lock(0, "").await?;
         store.writable()?;
         let bucket = store.buckets.by_name(name)?;
         let roles: &[Role] = match change {
@@ -295,7 +301,7 @@ impl Archive {
             return Ok(row.info());
         }
         let unchanged = Transaction::new().equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone());
-        Ok(self.write_bucket(bucket.number, row, unchanged, event).await?.row.info())
+        self.write_bucket(bucket.number, row, unchanged, event, buckets_lock).await
     }
 
     pub async fn usage(&self, caller: &Caller, name: &str) -> Result<Usage> {

@@ -10,35 +10,28 @@
 
 use std::sync::Arc;
 
-use stele_catalog::{Direction, KeyRange, Transaction};
+use stele_catalog::Transaction;
 
 use crate::Archive;
 use crate::audit::{Action, Event};
 use crate::bucket::{Protection, Versioning, check_key};
 use crate::buckets::Bucket;
+use crate::committing::{Committing, Proof};
 use crate::error::{ArchiveError, Result};
-use crate::install::{Install, Lease, piece_length, places};
+use crate::install::{Install, Lease};
 use crate::lookup::{self, Found};
 use crate::multipart::Upload;
 use crate::principal::{Access, Caller};
 use crate::put::WriteCondition;
-use crate::record::content::{Content, ExtentList, Layout, Place, Stream};
+use crate::record::content::{Content, Layout, Place};
 use crate::record::disposal::DisposalRow;
-use crate::record::part::PartRow;
 use crate::record::tombstone::TombstoneRow;
 use crate::record::version::{VersionRef, VersionRow};
-use crate::record::{
-    DISPOSALS, EXTENTS, FREE_SLOTS, HOLDS, LAYOUTS, OBJECTS, PARTS, RETAINED, TOMBSTONES, UPLOADS, VERSIONS, decode,
-    encode, fetch, keys,
-};
+use crate::record::{DISPOSALS, HOLDS, LAYOUTS, OBJECTS, RETAINED, TOMBSTONES, UPLOADS, VERSIONS, encode, fetch, keys};
 use crate::space::header::Kind;
-use crate::store::{KeyLock, Store, locked};
+use crate::store::{KeyLock, Store};
 use crate::time::Timestamp;
 use crate::version::{ETag, Metadata, RetentionMode, Tags, VersionId};
-
-/// Disposals settled in the catalog at once.
-const SETTLE: usize = 64;
-const CLEAR_PAGE: usize = 500;
 
 #[derive(Clone, Default, Debug)]
 pub struct DeleteRequest {
@@ -74,10 +67,10 @@ pub(crate) enum Cause {
 
 /// A removal that was committed, or will be: what its disposal needs.
 pub(crate) struct Removed {
-    slot: u64,
-    disposal: DisposalRow,
+    pub slot: u64,
+    pub disposal: DisposalRow,
     /// Wait until the key is destroyed before answering.
-    wait: bool,
+    pub wait: bool,
 }
 
 /// Refuses if retention or a hold forbids removing the version now. The only judge there is.
@@ -178,177 +171,11 @@ impl Store {
         Ok((transaction, Removed { slot: row.slot, disposal, wait }))
     }
 
-    /// The second half: destroys the key. Short content is thereby disposed of; long content is cleared by `finish_disposals`.
-    pub async fn removed(&self, removed: Removed) -> Result<()> {
-        let Removed { slot, disposal, wait } = removed;
-        locked(&self.object_keys).remove(&disposal.object);
-        if let Content::Stream(stream) = &disposal.content {
-            locked(&self.frames).remove(&(stream.number, 0));
-        }
-        let destroyed = self.keys.destroy(slot)?;
-        if is_short(&disposal.content) {
-            self.drop_short(&disposal);
-            let due = {
-                let mut settled = locked(&self.work.settled);
-                settled.push(slot);
-                (settled.len() >= SETTLE).then(|| std::mem::take(&mut *settled))
-            };
-            if wait {
-                destroyed.await?;
-            }
-            if let Some(due) = due {
-                self.settle(due).await?;
-            }
-        } else {
-            locked(&self.work.long).push_back((slot, disposal));
-            if wait {
-                destroyed.await?;
-            }
-        }
-        Ok(())
-    }
-
-    fn drop_short(&self, disposal: &DisposalRow) {
-        let extents = match &disposal.content {
-            Content::Stream(Stream { extents: Some(extents), .. }) => extents.as_slice(),
-            _ => &[],
-        };
-        places(&disposal.note, extents).into_iter().for_each(|place| self.segments.drop_live(place));
-    }
-
-    /// Slots whose versions are gone become free: their entries zeros, then in the catalog, then for use. Each slot comes
-    /// here once, since whoever took it from the list of settled or long disposals owns it.
-    pub async fn settle(&self, slots: Vec<u64>) -> Result<()> {
-        if slots.is_empty() {
-            return Ok(());
-        }
-        // Zeros over some were not waited for; writing them again tells that all are durable.
-        let mut destroyed = Vec::with_capacity(slots.len());
-        for slot in &slots {
-            destroyed.push(self.keys.destroy(*slot)?);
-        }
-        for change in destroyed {
-            change.await?;
-        }
-        let transaction = slots.iter().fold(Transaction::new().with_reserve(), |transaction, slot| {
-            transaction.delete(DISPOSALS, keys::number(*slot)).put(FREE_SLOTS, keys::number(*slot), bytes::Bytes::new())
-        });
-        self.catalog.commit(transaction).await?;
-        self.keys.offer(slots);
-        Ok(())
-    }
-
-    /// Finishes up to `limit` disposals of this session. Answers how many.
-    pub async fn finish_disposals(&self, limit: usize) -> Result<usize> {
-        let short: Vec<u64> = std::mem::take(&mut *locked(&self.work.settled));
-        let mut done = short.len();
-        self.settle(short).await?;
-        while done < limit {
-            let Some((slot, disposal)) = locked(&self.work.long).pop_front() else { break };
-            self.clear(&disposal).await?;
-            self.settle(vec![slot]).await?;
-            done += 1;
-        }
-        Ok(done)
-    }
-
-    /// Finishes what an earlier session left. Only while nothing else runs.
-    pub async fn finish_left_disposals(&self) -> Result<()> {
-        loop {
-            let snapshot = self.snapshot()?;
-            let page = snapshot.range(DISPOSALS, &KeyRange::all(), SETTLE, Direction::Forward)?;
-            if page.is_empty() {
-                return Ok(());
-            }
-            let mut slots = Vec::new();
-            for (key, value) in &page {
-                let disposal: DisposalRow = decode(DISPOSALS, key, value)?;
-                if is_short(&disposal.content) {
-                    self.drop_short(&disposal);
-                } else {
-                    self.clear(&disposal).await?;
-                }
-                slots.extend(key.as_ref().try_into().map(u64::from_be_bytes));
-            }
-            self.settle(slots).await?;
-        }
-    }
-
-    /// Clears away the rows of long content, a bounded number in each transaction.
-    async fn clear(&self, disposal: &DisposalRow) -> Result<()> {
-        match &disposal.content {
-            Content::None => {}
-            Content::Stream(stream) => self.clear_stream(stream).await?,
-            Content::Parts => loop {
-                let snapshot = self.snapshot()?;
-                let range = KeyRange::prefix(keys::number(disposal.object));
-                let page = snapshot.range(PARTS, &range, CLEAR_PAGE, Direction::Forward)?;
-                if page.is_empty() {
-                    break;
-                }
-                let mut transaction = Transaction::new().with_reserve();
-                let mut freed = Vec::new();
-                for (key, value) in &page {
-                    let part: PartRow = decode(PARTS, key, value)?;
-                    match &part.stream.extents {
-                        Some(extents) => freed.extend(places(&part.note, extents)),
-                        None => {
-                            self.clear_stream(&part.stream).await?;
-                            freed.push(part.note);
-                        }
-                    }
-                    transaction = transaction.delete(PARTS, key.clone());
-                }
-                transaction = transaction.delete(LAYOUTS, keys::number(disposal.object));
-                self.catalog.commit(transaction).await?;
-                freed.into_iter().for_each(|place| self.segments.drop_live(place));
-            },
-        }
-        self.segments.drop_live(disposal.note);
-        Ok(())
-    }
-
-    pub async fn clear_stream(&self, stream: &Stream) -> Result<()> {
-        if let Some(extents) = &stream.extents {
-            places(&Place::default(), extents).into_iter().for_each(|place| self.segments.drop_live(place));
-            return Ok(());
-        }
-        loop {
-            let snapshot = self.snapshot()?;
-            let range = KeyRange::prefix(keys::number(stream.number));
-            let page = snapshot.range(EXTENTS, &range, CLEAR_PAGE, Direction::Forward)?;
-            if page.is_empty() {
-                return Ok(());
-            }
-            let mut transaction = Transaction::new().with_reserve();
-            let mut freed = Vec::new();
-            for (key, value) in &page {
-                let list: ExtentList = decode(EXTENTS, key, value)?;
-                freed.extend(list.extents);
-                transaction = transaction.delete(EXTENTS, key.clone());
-            }
-            self.catalog.commit(transaction).await?;
-            for extent in freed {
-                let length = piece_length(&extent);
-                self.segments.drop_live(Place { segment: extent.segment, at: extent.at, length });
-            }
-        }
-    }
-
     /// The layout of a multipart object.
     pub fn layout(&self, object: u64) -> Result<Layout> {
         let snapshot = self.snapshot()?;
         fetch(&*snapshot, LAYOUTS, &keys::number(object))?
             .ok_or_else(|| ArchiveError::damaged(format!("object {object}"), "its list of parts is missing"))
-    }
-}
-
-/// Where all of it lies is said in the version's own row.
-fn is_short(content: &Content) -> bool {
-    match content {
-        Content::None => true,
-        Content::Stream(stream) => stream.extents.is_some(),
-        Content::Parts => false,
     }
 }
 
@@ -381,7 +208,7 @@ impl Archive {
         check_key(&request.key)?;
         store.writable()?;
         let bucket = store.authorized(caller, Access::Delete, &request.bucket, &request.key)?;
-        let lock = store.lock(bucket.number, &request.key).await;
+        let lock = store.lock(bucket.number, &request.key).await?;
         let snapshot = store.snapshot()?;
         let condition = WriteCondition { absent: false, etag: request.etag.clone() };
         let nothing = Deleted { key: request.key.clone(), version: request.version, delete_marker: false };
@@ -400,7 +227,7 @@ impl Archive {
                     condition.judge(found.as_ref())?;
                 }
                 let Some(found) = found else { return Ok(nothing) };
-                self.delete_version(caller, &bucket, &request.key, &found, request.bypass_governance).await
+                self.delete_version(caller, &bucket, &request.key, &found, request.bypass_governance, lock).await
             }
         }
     }
@@ -412,6 +239,7 @@ impl Archive {
         key: &str,
         found: &Found,
         bypass: bool,
+        lock: KeyLock,
     ) -> Result<Deleted> {
         let store = &self.store;
         let cause = Cause::Requested { bypass };
@@ -428,9 +256,7 @@ impl Archive {
         if found.row.marker {
             event = event.detail("delete marker".into());
         }
-        // The commit is the flush behind the acknowledgement, and the destroyed entry, written with `fua`, after it.
-        store.record(transaction, event).await?;
-        store.removed(removed).await?;
+        store.commit_removal(transaction, event, removed, bucket, key, found, lock).await?;
         Ok(Deleted { key: key.into(), version: Some(found.id()), delete_marker: found.row.marker })
     }
 
@@ -469,6 +295,7 @@ impl Archive {
             condition: &WriteCondition::default(),
             detail: None,
             lock,
+            left: Vec::new(),
         };
         let info = install.plain(store, row, None, lease, Transaction::new()).await?;
         Ok(Deleted { key: key.into(), version: Some(info.version), delete_marker: true })
@@ -501,25 +328,59 @@ impl Store {
 }
 
 impl Store {
+    /// Commits the removal of a version, and answers when its key is destroyed.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) async fn commit_removal(
+        self: &Arc<Store>,
+        transaction: Transaction,
+        event: Event,
+        removed: Removed,
+        bucket: &Bucket,
+        key: &str,
+        found: &Found,
+        lock: KeyLock,
+    ) -> Result<()> {
+        let proof = Proof { table: VERSIONS, key: keys::version(bucket.number, key, found.number), value: None };
+        self.commit_disposal(self.with_record(transaction, event), proof, removed, lock).await
+    }
+
+    async fn commit_disposal(
+        self: &Arc<Store>,
+        transaction: Transaction,
+        proof: Proof,
+        removed: Removed,
+        lock: KeyLock,
+    ) -> Result<()> {
+        let committing = Committing::new(self, proof).lock(lock).after(move |store| store.dispose(removed));
+        // The commit is the flush behind the acknowledgement, and the destroyed entry, written with `fua`, after it.
+        let (_, destroyed) = committing.commit(transaction).await?;
+        if let Some(destroyed) = destroyed {
+            destroyed.await?;
+        }
+        self.settle_due().await
+    }
+
     /// Removes an upload and its parts. Nothing of it is a version yet, so nothing can be retained.
     pub(crate) async fn remove_upload(
-        &self,
+        self: &Arc<Store>,
         caller: &Caller,
         bucket: &Bucket,
         key: &str,
         upload: &Upload,
         id: &str,
+        lock: KeyLock,
     ) -> Result<()> {
         let record_key = keys::upload(bucket.number, key, upload.number);
         let disposal = DisposalRow { object: upload.row.object, content: Content::Parts, note: Place::default() };
         let transaction = Transaction::new()
             .with_reserve()
             .equals(UPLOADS, record_key.clone(), upload.raw.clone())
-            .delete(UPLOADS, record_key)
+            .delete(UPLOADS, record_key.clone())
             .delete(OBJECTS, keys::number(upload.row.object))
             .put(DISPOSALS, keys::number(upload.row.slot), encode(&disposal));
         let event = Event::new(caller, Action::AbortUpload).object(bucket.name(), key).detail(id.into());
-        self.record(transaction, event).await?;
-        self.removed(Removed { slot: upload.row.slot, disposal, wait: true }).await
+        let removed = Removed { slot: upload.row.slot, disposal, wait: true };
+        let proof = Proof { table: UPLOADS, key: record_key, value: None };
+        self.commit_disposal(self.with_record(transaction, event), proof, removed, lock).await
     }
 }

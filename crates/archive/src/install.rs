@@ -4,26 +4,26 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use stele_catalog::{CatalogError, Transaction};
 
 use crate::CustomerKey;
 use crate::audit::{Action, Event};
 use crate::body::Body;
 use crate::buckets::Bucket;
+use crate::committing::{Committing, Proof};
 use crate::deletion::{Cause, Removed};
 use crate::error::{ArchiveError, Result};
 use crate::lookup;
 use crate::principal::Caller;
 use crate::put::WriteCondition;
-use crate::record::content::{CHUNK_EXTENTS, Content, Extent, ExtentList, INLINE_EXTENTS, Layout, Place};
+use crate::record::content::{CHUNK_EXTENTS, Content, Extent, ExtentList, INLINE_EXTENTS, Layout, Place, Stream};
 use crate::record::version::{Owner, VersionNote, VersionRef, VersionRow};
 use crate::record::{BUCKETS, EXTENTS, FREE_SLOTS, HOLDS, LAYOUTS, OBJECTS, RETAINED, VERSIONS, encode, keys};
 use crate::seal::{SealingKey, Secret, WRAPPED, derive, random_secret, seal_note};
 use crate::space::appender::Record;
 use crate::space::frames::sealed_length;
 use crate::space::header::{Kind, RecordHeader, record_length};
-use crate::space::keytable::{Entry, Slot};
+use crate::space::keytable::{Changed, Entry, Slot};
 use crate::space::segments::Reading;
 use crate::store::{KeyLock, Store, locked};
 use crate::version::ObjectInfo;
@@ -39,46 +39,6 @@ pub(crate) struct Lease {
     kept: bool,
     /// Keeps reclamation away from what is being written, until the commit has answered.
     writing: Arc<Reading>,
-}
-
-/// A commit under way, with all that must outlive it. Commits go on when the request that waits for them goes away; what
-/// is dropped before `done` is therefore handed to background work, which asks the catalog what became of it.
-pub(crate) struct Committing {
-    store: Arc<Store>,
-    held: Option<Abandoned>,
-}
-
-/// What a request that went away in the middle of its commit leaves behind.
-pub(crate) struct Abandoned {
-    pub lease: Option<(Lease, Bytes)>,
-    _writing: Arc<Reading>,
-    _lock: Option<KeyLock>,
-}
-
-impl Committing {
-    pub fn new(store: &Arc<Store>, writing: &Arc<Reading>) -> Committing {
-        let held = Abandoned { lease: None, _writing: Arc::clone(writing), _lock: None };
-        Committing { store: Arc::clone(store), held: Some(held) }
-    }
-
-    fn install(store: &Arc<Store>, lease: Lease, record_key: Bytes, lock: KeyLock) -> Committing {
-        let writing = Arc::clone(&lease.writing);
-        let held = Abandoned { lease: Some((lease, record_key)), _writing: writing, _lock: Some(lock) };
-        Committing { store: Arc::clone(store), held: Some(held) }
-    }
-
-    /// The commit has answered.
-    pub fn done(mut self) -> Option<Lease> {
-        self.held.take().and_then(|held| held.lease).map(|(lease, _)| lease)
-    }
-}
-
-impl Drop for Committing {
-    fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            locked(&self.store.work.abandoned).push(held);
-        }
-    }
 }
 
 impl Lease {
@@ -113,7 +73,7 @@ impl Lease {
     }
 
     /// Starts writing the entry.
-    pub fn write(&mut self, bucket: &Bucket) -> Result<crate::space::keytable::Changed> {
+    pub fn write(&mut self, bucket: &Bucket) -> Changed {
         self.written = true;
         let entry = Entry { object: self.object, bucket: bucket.number, wrapped: self.wrapped };
         self.store.keys.write(self.slot.number, &entry)
@@ -130,11 +90,10 @@ impl Drop for Lease {
         if self.kept {
             return;
         }
-        if self.written {
-            // Entries change in the order asked for, so the slot may be given out at once.
-            drop(self.store.keys.destroy(self.slot.number));
+        match self.written {
+            true => self.store.keys.release(self.slot.number, self.object),
+            false => self.store.keys.offer([self.slot.number]),
         }
-        self.store.keys.offer([self.slot.number]);
     }
 }
 
@@ -161,6 +120,8 @@ pub(crate) struct Install<'a> {
     pub detail: Option<String>,
     /// The key's, taken before anything was judged.
     pub lock: KeyLock,
+    /// What the version's transaction takes out of the catalog besides: streams and notes of parts that are not listed.
+    pub left: Vec<(Stream, Place)>,
 }
 
 impl Install<'_> {
@@ -174,7 +135,7 @@ impl Install<'_> {
     ) -> Result<ObjectInfo> {
         self.judge(store)?;
         let number = store.numbers.next().await?;
-        let entry = lease.write(self.bucket)?;
+        let entry = lease.write(self.bucket);
         let (sealed, sequence) = self.sealed_note(store, number, &row, None).await?;
         let (stream, salt) = (body.stream, body.salt);
         let whole = body.is_short();
@@ -216,7 +177,7 @@ impl Install<'_> {
         let number = store.numbers.next().await?;
         let marker = row.marker;
         // An upload's entry was written when it began.
-        let entry = if marker { Some(lease.write(self.bucket)?) } else { None };
+        let entry = if marker { Some(lease.write(self.bucket)) } else { None };
         let (sealed, sequence) = self.sealed_note(store, number, &row, layout).await?;
         let header = self.note_header(row.object, sealed.len(), sequence);
         row.note = store.appender.append(Record::note(header, &sealed), marker).await?.await?;
@@ -302,10 +263,11 @@ impl Install<'_> {
                 removed = Some(what);
             }
         }
+        let raw = encode(&row);
         transaction = transaction.equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone()).put(
             VERSIONS,
             record_key.clone(),
-            encode(&row),
+            raw.clone(),
         );
         let at = VersionRef { bucket: bucket.number, key: self.key.into(), number };
         if let Some(retention) = row.retention {
@@ -327,11 +289,18 @@ impl Install<'_> {
             None => event.detail(format!("{} bytes, blake3 {}", row.size, row.fingerprint())),
         };
         let transaction = store.with_record(transaction, event);
-        let committing = Committing::install(store, lease, record_key, self.lock);
-        // The commit is the flush behind the acknowledgement: it answers when the transaction is durable.
-        let answer = store.catalog.commit(transaction).await;
-        let lease = committing.done();
-        match answer {
+        let writing = Arc::clone(&lease.writing);
+        let left = self.left;
+        let committing = Committing::new(store, Proof { table: VERSIONS, key: record_key, value: Some(raw) })
+            .writing(writing)
+            .lease(lease)
+            .lock(self.lock)
+            .after(move |store| {
+                live.into_iter().for_each(|place| store.segments.add_live(place));
+                left.into_iter().for_each(|(stream, note)| store.clear_later(stream, note));
+                removed.and_then(|removed| store.dispose(removed))
+            });
+        match committing.commit(transaction).await {
             Err(CatalogError::Failed(failure)) if failure.precondition >= before => {
                 let quota = bucket.row.quota;
                 return Err(ArchiveError::QuotaExceeded {
@@ -339,22 +308,10 @@ impl Install<'_> {
                     limit: quota.bytes.or(quota.versions).unwrap_or_default(),
                 });
             }
-            Err(error @ CatalogError::Stopped(_)) => {
-                // It may have taken place: the slot must stay until the next opening tells.
-                if let Some(lease) = lease {
-                    lease.keep();
-                }
-                return Err(error.into());
-            }
-            other => other?,
-        };
-        if let Some(lease) = lease {
-            lease.keep();
+            // A key that was replaced is destroyed soon: nobody waits for it.
+            answer => answer.map(drop)?,
         }
-        live.into_iter().for_each(|place| store.segments.add_live(place));
-        if let Some(removed) = removed {
-            store.removed(removed).await?;
-        }
+        store.settle_due().await?;
         Ok(row.info(bucket, self.key, number, true))
     }
 }

@@ -6,16 +6,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stele_catalog::{Direction, KeyRange, Snapshot, Transaction};
+use stele_catalog::{CatalogError, Direction, KeyRange, Snapshot, Transaction};
 
 use crate::audit::{Action, Event};
 use crate::body::Body;
 use crate::bucket::check_key;
 use crate::buckets::{Bucket, check_tags};
 use crate::checksum::{Algorithm, ChecksumKind, Digests, Expected};
+use crate::committing::{Committing, Proof};
 use crate::error::{ArchiveError, Result};
 use crate::get::PartInfo;
-use crate::install::{Committing, Lease, place_extents, places};
+use crate::install::{Lease, place_extents, places};
 use crate::list::{LIMIT_MAX, Scan, common_prefix, end_of_prefix};
 use crate::principal::{Access, Caller};
 use crate::put::{ObjectWriter, Target, check_metadata, kept, wanted};
@@ -187,7 +188,7 @@ impl Archive {
             )));
         }
         let mut lease = Lease::new(store, &bucket, request.customer_key.as_ref()).await?;
-        let entry = lease.write(&bucket)?;
+        let entry = lease.write(&bucket);
         let number = store.numbers.next().await?;
         let row = UploadRow {
             object: lease.object,
@@ -208,9 +209,10 @@ impl Archive {
         };
         let raw = encode(&row);
         let at = VersionRef { bucket: bucket.number, key: request.key.clone(), number };
+        let record_key = keys::upload(bucket.number, &request.key, number);
         let mut transaction = Transaction::new()
             .equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone())
-            .put(UPLOADS, keys::upload(bucket.number, &request.key, number), raw.clone())
+            .put(UPLOADS, record_key.clone(), raw.clone())
             .put(OBJECTS, keys::number(row.object), encode(&Owner::Upload(at)));
         if lease.slot.used {
             transaction = transaction.delete(FREE_SLOTS, keys::number(lease.slot.number));
@@ -218,9 +220,12 @@ impl Archive {
         entry.await?;
         let upload = Upload { number, row, raw };
         let event = Event::new(caller, Action::CreateUpload).object(bucket.name(), &request.key).detail(upload.id());
+        // Held until it is known whether the upload exists, so that nobody completes or aborts it before.
+        let lock = store.lock(bucket.number, &request.key).await?;
+        let proof = Proof { table: UPLOADS, key: record_key, value: Some(upload.raw.clone()) };
+        let committing = Committing::new(store, proof).lease(lease).lock(lock);
         // The commit is the flush behind the acknowledgement; the key's entry was durable before.
-        store.record(transaction, event).await?;
-        lease.keep();
+        committing.commit(store.with_record(transaction, event)).await?;
         let mut info = upload.info(bucket.name(), &request.key);
         info.customer_key_md5 = request.customer_key.as_ref().map(CustomerKey::md5);
         Ok(info)
@@ -303,7 +308,7 @@ impl Archive {
         row.note = noted.await?;
         let part_key = keys::pair(object, number);
 
-        let _lock = store.lock(bucket.number, &key).await;
+        let lock = store.lock(bucket.number, &key).await?;
         let snapshot = store.snapshot()?;
         let replaced = snapshot.get(PARTS, &part_key)?;
         drop(snapshot);
@@ -314,25 +319,27 @@ impl Archive {
             None => transaction.absent(PARTS, part_key.clone()),
         };
         transaction = place_extents(transaction, object, &mut row.stream, &extents);
-        transaction = transaction.put(PARTS, part_key.clone(), encode(&row));
+        let raw = encode(&row);
+        transaction = transaction.put(PARTS, part_key.clone(), raw.clone());
         let event = Event::new(caller, Action::PutPart).object(bucket.name(), &key).detail(format!(
             "upload {}, part {number}, {} bytes",
             upload.id(),
             row.stream.size
         ));
-        let committing = Committing::new(store, &writing);
+        let replaced: Option<PartRow> = replaced.map(|raw| decode(PARTS, &part_key, &raw)).transpose()?;
+        let live = places(&row.note, &extents);
+        let proof = Proof { table: PARTS, key: part_key, value: Some(raw) };
+        let committing = Committing::new(store, proof).writing(writing).lock(lock).after(move |store| {
+            live.into_iter().for_each(|place| store.segments.add_live(place));
+            if let Some(replaced) = replaced {
+                store.clear_later(replaced.stream, replaced.note);
+            }
+            None
+        });
         // The commit is the flush behind the acknowledgement; pieces and note were durable before it.
-        let answer = store.record(transaction, event).await;
-        committing.done();
-        match answer {
-            Err(ArchiveError::Conflict(_)) => return Err(ArchiveError::NoSuchUpload(upload.id())),
-            other => other?,
-        };
-        places(&row.note, &extents).into_iter().for_each(|place| store.segments.add_live(place));
-        if let Some(raw) = replaced {
-            let replaced: PartRow = decode(PARTS, &part_key, &raw)?;
-            store.clear_stream(&replaced.stream).await?;
-            store.segments.drop_live(replaced.note);
+        match committing.commit(store.with_record(transaction, event)).await {
+            Err(CatalogError::Failed(_)) => return Err(ArchiveError::NoSuchUpload(upload.id())),
+            answer => answer.map(drop)?,
         }
         Ok(ObjectInfo {
             bucket: bucket.name().into(),
@@ -367,11 +374,11 @@ impl Archive {
         store.writable()?;
         check_key(key)?;
         let bucket = store.authorized(caller, Access::Write, bucket, key)?;
-        let _lock = store.lock(bucket.number, key).await;
+        let lock = store.lock(bucket.number, key).await?;
         let snapshot = store.snapshot()?;
         let upload = store.upload(&*snapshot, &bucket, key, id)?;
         drop(snapshot);
-        store.remove_upload(caller, &bucket, key, &upload, id).await
+        store.remove_upload(caller, &bucket, key, &upload, id, lock).await
     }
 
     /// The upload, its parts with numbers above `after`, at most `limit`, and whether more follow.

@@ -130,8 +130,13 @@ impl Archive {
         scan(&*catalog, SEGMENTS, |key, value| {
             let row: SegmentRow = decode(SEGMENTS, key, value)?;
             let number = key.try_into().map(u32::from_be_bytes).unwrap_or(u32::MAX);
-            if let SegmentUse::Keys(ordinal) = row.usage {
-                parts.insert(ordinal, number);
+            if let SegmentUse::Keys(ordinal) = row.usage
+                && let Some(other) = parts.insert(ordinal, number)
+            {
+                return Err(ArchiveError::damaged(
+                    "the catalog",
+                    format!("segments {other} and {number} are both part {ordinal} of the key table"),
+                ));
             }
             rows.insert(number, row);
             Ok(())

@@ -232,7 +232,7 @@ async fn finish_object(
     expected: &Expected,
 ) -> Result<ObjectInfo> {
     let store = &archive.store;
-    let lock = store.lock(bucket.number, &request.key).await;
+    let lock = store.lock(bucket.number, &request.key).await?;
     let (retention, hold) =
         initial_retention(store, caller, &bucket, &request.key, request.retention, request.legal_hold)?;
     let null = !bucket.versioned();
@@ -274,6 +274,7 @@ async fn finish_object(
         condition: &request.condition,
         detail: None,
         lock,
+        left: Vec::new(),
     };
     let mut info = install.stream(store, row, lease, body).await?;
     info.customer_key_md5 = customer_md5;

@@ -5,12 +5,14 @@
 //! be read stays as it is. Freed segments wait until no reader can be in them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use futures_util::StreamExt;
 use stele_catalog::{Snapshot, Transaction};
 
 use crate::access_keys::AccessKeyNote;
 use crate::audit::{Action, Event};
+use crate::committing::{Committing, Proof};
 use crate::error::{ArchiveError, Result};
 use crate::lookup;
 use crate::multipart::part_rows;
@@ -44,7 +46,7 @@ pub(crate) struct Reclaimed {
 
 impl Store {
     /// Moves everything needed out of a sealed segment.
-    pub(crate) async fn reclaim(&self, segment: u32) -> Result<Reclaimed> {
+    pub(crate) async fn reclaim(self: &Arc<Store>, segment: u32) -> Result<Reclaimed> {
         let Some(row) = self.segments.row(segment).filter(|row| row.usage == SegmentUse::Sealed) else {
             return Ok(Reclaimed::default());
         };
@@ -100,7 +102,7 @@ impl Store {
     }
 
     /// Whether the catalog refers to the record; if so, it lies elsewhere afterwards.
-    async fn keep_if_needed(&self, segment: u32, at: u32, header: RecordHeader) -> Result<bool> {
+    async fn keep_if_needed(self: &Arc<Store>, segment: u32, at: u32, header: RecordHeader) -> Result<bool> {
         let here = Place { segment, at, length: header.length() };
         match header.kind {
             Kind::Piece => self.keep_piece(here, &header).await,
@@ -144,13 +146,13 @@ impl Store {
         }
     }
 
-    async fn keep_version(&self, here: Place, header: &RecordHeader) -> Result<bool> {
+    async fn keep_version(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
         let payload = self.payload(here, header).await?;
         let Some(note) = self.note_of(header, &payload) else {
             return Err(ArchiveError::damaged(format!("a note in segment {}", here.segment), "it does not open"));
         };
         let note: VersionNote = decode(VERSIONS, &[], &note)?;
-        let _lock = self.lock(note.at.bucket, &note.at.key).await;
+        let _lock = self.lock(note.at.bucket, &note.at.key).await?;
         let Some(found) = lookup::referred(&*self.snapshot()?, &note.at)? else { return Ok(false) };
         let mut row = found.row.clone();
         let noted = (row.note.segment, row.note.at) == (here.segment, here.at);
@@ -191,10 +193,10 @@ impl Store {
     }
 
     /// A loose piece: found through its object's owner.
-    async fn keep_piece(&self, here: Place, header: &RecordHeader) -> Result<bool> {
+    async fn keep_piece(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
         let owner = fetch::<Owner>(&*self.snapshot()?, OBJECTS, &keys::number(header.object))?;
         let Some(Owner::Version(at) | Owner::Upload(at)) = owner else { return Ok(false) };
-        let _lock = self.lock(at.bucket, &at.key).await;
+        let _lock = self.lock(at.bucket, &at.key).await?;
         // Looked up again under the lock: an upload may have become a version.
         let snapshot = self.snapshot()?;
         let owner = fetch::<Owner>(&*snapshot, OBJECTS, &keys::number(header.object))?;
@@ -289,7 +291,7 @@ impl Store {
         Ok(Moved::Not)
     }
 
-    async fn keep_part(&self, here: Place, header: &RecordHeader) -> Result<bool> {
+    async fn keep_part(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
         let owner = fetch::<Owner>(&*self.snapshot()?, OBJECTS, &keys::number(header.object))?;
         let Some(Owner::Version(at) | Owner::Upload(at)) = owner else { return Ok(false) };
         let payload = self.payload(here, header).await?;
@@ -297,7 +299,7 @@ impl Store {
             .note_of(header, &payload)
             .ok_or_else(|| ArchiveError::damaged(format!("a note in segment {}", here.segment), "it does not open"))?;
         let note: PartNote = decode(PARTS, &[], &note)?;
-        let _lock = self.lock(at.bucket, &at.key).await;
+        let _lock = self.lock(at.bucket, &at.key).await?;
         let key = keys::pair(note.object, note.number);
         let row: Option<PartRow> = fetch(&*self.snapshot()?, PARTS, &key)?;
         let is_here = |row: &PartRow| (row.note.segment, row.note.at) == (here.segment, here.at);
@@ -309,8 +311,8 @@ impl Store {
         Ok(true)
     }
 
-    async fn keep_bucket(&self, here: Place, header: &RecordHeader) -> Result<bool> {
-        let _lock = self.lock(0, "").await;
+    async fn keep_bucket(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
+        let lock = self.lock(0, "").await?;
         let number = u32::try_from(header.object).unwrap_or_default();
         let Some(bucket) = self.buckets.by_number(number) else { return Ok(false) };
         if (bucket.row.note.segment, bucket.row.note.at) != (here.segment, here.at) {
@@ -323,19 +325,24 @@ impl Store {
             .with_reserve()
             .equals(BUCKETS, keys::short(number), bucket.raw.clone())
             .put(BUCKETS, keys::short(number), raw.clone());
-        self.catalog.commit(transaction).await?;
-        self.buckets.insert(crate::buckets::Bucket::open(&self.master, number, row, raw)?);
-        self.moved(here, place);
+        let moved = crate::buckets::Bucket::open(&self.master, number, row, raw.clone())?;
+        let proof = Proof { table: BUCKETS, key: keys::short(number), value: Some(raw) };
+        let committing = Committing::new(self, proof).lock(lock).after(move |store| {
+            store.buckets.insert(moved);
+            store.moved(here, place);
+            None
+        });
+        committing.commit(transaction).await?;
         Ok(true)
     }
 
-    async fn keep_access_key(&self, here: Place, header: &RecordHeader) -> Result<bool> {
+    async fn keep_access_key(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
         let payload = self.payload(here, header).await?;
         let note = self
             .note_of(header, &payload)
             .ok_or_else(|| ArchiveError::damaged(format!("a note in segment {}", here.segment), "it does not open"))?;
         let AccessKeyNote { id, .. } = decode(ACCESS_KEYS, &[], &note)?;
-        let _lock = self.lock(0, &id).await;
+        let _lock = self.lock(0, &id).await?;
         let snapshot = self.snapshot()?;
         let Some(raw) = snapshot.get(ACCESS_KEYS, id.as_bytes())? else { return Ok(false) };
         let mut row: AccessKeyRow = decode(ACCESS_KEYS, id.as_bytes(), &raw)?;

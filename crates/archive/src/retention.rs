@@ -9,15 +9,16 @@ use crate::Archive;
 use crate::audit::{Action, Event};
 use crate::bucket::{Protection, check_key};
 use crate::buckets::Bucket;
+use crate::committing::{Committing, Proof};
 use crate::error::{ArchiveError, Result};
-use crate::install::{Committing, places};
+use crate::install::places;
 use crate::lookup::{self, Found};
 use crate::principal::{Access, Caller, Role};
 use crate::record::content::{Content, Extent};
 use crate::record::version::{VersionNote, VersionRef, VersionRow};
 use crate::record::{VERSIONS, encode};
 use crate::space::header::Kind;
-use crate::store::Store;
+use crate::store::{KeyLock, Store};
 use crate::time::Timestamp;
 use crate::version::{Retention, RetentionMode, VersionId};
 
@@ -168,7 +169,7 @@ impl Archive {
         let detail = if bypass_governance { format!("{detail}, bypass requested") } else { detail };
         let event = Event::new(caller, Action::SetRetention).object(bucket, key).detail(detail);
         let result = async {
-            let (bucket, _lock, found) = self.hold_version(caller, Access::Retain, bucket, key, version).await?;
+            let (bucket, lock, found) = self.hold_version(caller, Access::Retain, bucket, key, version).await?;
             require_lock(&bucket)?;
             let now = self.store.compliance_now();
             let retention = retention.map(|retention| leveled(&bucket, retention));
@@ -187,7 +188,7 @@ impl Archive {
                 check_future(retention, now)?;
             }
             let event = event.clone().version(found.id());
-            self.store.change_version(&bucket, key, &found, event, |row| row.retention = retention).await
+            self.store.change_version(&bucket, key, &found, lock, event, |row| row.retention = retention).await
         };
         let result = result.await;
         self.store.audited(result, || event).await
@@ -216,10 +217,10 @@ impl Archive {
         let event =
             Event::new(caller, Action::SetLegalHold).object(bucket, key).detail(if hold { "on" } else { "off" }.into());
         let result = async {
-            let (bucket, _lock, found) = self.hold_version(caller, Access::Retain, bucket, key, version).await?;
+            let (bucket, lock, found) = self.hold_version(caller, Access::Retain, bucket, key, version).await?;
             require_lock(&bucket)?;
             let event = event.clone().version(found.id());
-            self.store.change_version(&bucket, key, &found, event, |row| row.hold = hold).await
+            self.store.change_version(&bucket, key, &found, lock, event, |row| row.hold = hold).await
         };
         let result = result.await;
         self.store.audited(result, || event).await
@@ -260,11 +261,11 @@ impl Archive {
         bucket: &str,
         key: &str,
         version: Option<VersionId>,
-    ) -> Result<(Arc<Bucket>, crate::store::KeyLock, Found)> {
+    ) -> Result<(Arc<Bucket>, KeyLock, Found)> {
         check_key(key)?;
         let bucket = self.store.authorized(caller, access, bucket, key)?;
         self.store.writable()?;
-        let lock = self.store.lock(bucket.number, key).await;
+        let lock = self.store.lock(bucket.number, key).await?;
         let snapshot = self.store.snapshot()?;
         let found = lookup::readable(&*snapshot, &bucket, key, version)?;
         Ok((bucket, lock, found))
@@ -278,6 +279,7 @@ impl Store {
         bucket: &Bucket,
         key: &str,
         found: &Found,
+        lock: KeyLock,
         event: Event,
         change: impl FnOnce(&mut VersionRow),
     ) -> Result<()> {
@@ -289,20 +291,23 @@ impl Store {
         let note = VersionNote { at: at.clone(), row: row.clone(), layout };
         row.note = self.note(Kind::Version, Some(bucket), row.object, &note).await?;
         let _protected = if row.retention.is_some() || row.hold { Some(self.ensure_protected().await?) } else { None };
+        let raw = encode(&row);
         let transaction = Transaction::new().with_reserve().equals(VERSIONS, at.record_key(), found.raw.clone()).put(
             VERSIONS,
             at.record_key(),
-            encode(&row),
+            raw.clone(),
         );
-        let transaction = self.reindex(transaction, &at, &found.row, &row);
-        let committing = Committing::new(self, &writing);
-        // The commit is the flush behind the acknowledgement; the note was durable before it.
-        let answer = self.record(transaction, event).await;
-        committing.done();
-        answer?;
+        let transaction = self.with_record(self.reindex(transaction, &at, &found.row, &row), event);
         let extents = inline(&row);
-        places(&row.note, extents).into_iter().for_each(|place| self.segments.add_live(place));
-        places(&found.row.note, extents).into_iter().for_each(|place| self.segments.drop_live(place));
+        let (gained, lost) = (places(&row.note, extents), places(&found.row.note, extents));
+        let proof = Proof { table: VERSIONS, key: at.record_key(), value: Some(raw) };
+        let committing = Committing::new(self, proof).writing(writing).lock(lock).after(move |store| {
+            gained.into_iter().for_each(|place| store.segments.add_live(place));
+            lost.into_iter().for_each(|place| store.segments.drop_live(place));
+            None
+        });
+        // The commit is the flush behind the acknowledgement; the note was durable before it.
+        committing.commit(transaction).await?;
         Ok(())
     }
 }

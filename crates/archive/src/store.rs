@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use futures_util::future::{Either, select};
 use futures_util::lock::Mutex as AsyncMutex;
 use stele_catalog::{Catalog, Direction, KeyRange, Snapshot, Transaction};
 use stele_ground::Bytes as Size;
@@ -24,7 +25,7 @@ use crate::numbers::Numbers;
 use crate::principal::{Caller, Role};
 use crate::record;
 use crate::record::content::Place;
-use crate::record::settings::{CLOCK, IdentityRow};
+use crate::record::settings::IdentityRow;
 use crate::record::{HOLDS, RETAINED};
 use crate::seal::{Secret, derive, seal_note};
 use crate::space::appender::{Appender, Record};
@@ -231,12 +232,25 @@ impl Store {
         u64::from_be_bytes(bytes)
     }
 
-    /// Serialises changes to the versions of a key. Held from judging until the commit is acknowledged.
-    pub async fn lock(&self, bucket: u32, key: &str) -> KeyLock {
+    /// Serialises changes to the versions of a key. Held from judging until the commit is acknowledged. Where it is held
+    /// by a commit whose request went away, that is settled by whoever comes here next.
+    pub async fn lock(self: &Arc<Store>, bucket: u32, key: &str) -> Result<KeyLock> {
         let hash = key.bytes().fold(0xCBF2_9CE4_8422_2325 ^ u64::from(bucket), |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
         });
-        Arc::clone(&self.locks[(hash >> 20) as usize % LOCKS]).lock_owned().await
+        let lock = &self.locks[(hash >> 20) as usize % LOCKS];
+        if let Some(free) = lock.try_lock_owned() {
+            return Ok(free);
+        }
+        let mut waiting = Arc::clone(lock).lock_owned();
+        loop {
+            let abandonment = std::pin::pin!(self.work.abandonment.notified());
+            match select(waiting, abandonment).await {
+                Either::Left((held, _)) => return Ok(held),
+                Either::Right(((), still)) => waiting = still,
+            }
+            self.settle_abandoned().await?;
+        }
     }
 
     /// Has the guard told, once, before anything retained is committed. What comes back is held until the commit has
@@ -277,16 +291,15 @@ impl Store {
             return Ok(false);
         }
         // A commit may be under way whose request went away: once this one has taken effect, so has that.
-        let clock = locked(&self.clock).row();
-        let barrier = Transaction::new().with_reserve().put(record::SETTINGS, CLOCK, record::encode(&clock));
-        self.catalog.commit(barrier).await?;
+        self.barrier().await?;
         if retained()? {
             return Ok(false);
         }
+        // Before it is done: whoever comes after an attempt that failed or was dropped midway has them marked again.
+        *protected = false;
         self.guard.protect(false).await.map_err(|error| {
             ArchiveError::Stopped(format!("the volumes could not be marked as free of retention: {error}"))
         })?;
-        *protected = false;
         Ok(true)
     }
 

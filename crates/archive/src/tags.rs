@@ -33,9 +33,9 @@ impl Archive {
         let event = Event::new(caller, Action::SetTags).object(bucket, key).detail(format!("{} tags", tags.len()));
         let result = async {
             check_tags(&tags, 10)?;
-            let (bucket, _lock, found) = self.hold_version(caller, Access::Write, bucket, key, version).await?;
+            let (bucket, lock, found) = self.hold_version(caller, Access::Write, bucket, key, version).await?;
             let event = event.clone().version(found.id());
-            self.store.change_version(&bucket, key, &found, event, |row| row.tags = tags).await?;
+            self.store.change_version(&bucket, key, &found, lock, event, |row| row.tags = tags).await?;
             Ok(found.id())
         };
         let result = result.await;

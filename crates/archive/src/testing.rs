@@ -1,5 +1,6 @@
 //! What tests stand on: a stage with a clock that moves when told, dice for entropy, and volumes of memory.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use stele_ground::{Bytes, Dice, Instant};
@@ -50,6 +51,7 @@ impl Surroundings for Stage {
 #[derive(Clone)]
 pub(crate) struct Bench {
     inner: Arc<Mutex<BenchState>>,
+    gate: Gate,
 }
 
 struct BenchState {
@@ -72,7 +74,7 @@ impl Bench {
             writes: 0,
             reads: 0,
         };
-        Bench { inner: Arc::new(Mutex::new(state)) }
+        Bench { inner: Arc::new(Mutex::new(state)), gate: Gate::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, BenchState> {
@@ -135,6 +137,13 @@ impl Port for Bench {
     }
 
     fn submit(&self, op: Op, _priority: Priority, done: Done) {
+        let bench = self.clone();
+        self.gate.pass(move || bench.answer(op, done));
+    }
+}
+
+impl Bench {
+    fn answer(&self, op: Op, done: Done) {
         let (op, result) = {
             let mut state = self.state();
             let write = matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. });
@@ -159,6 +168,86 @@ impl Port for Bench {
             }
         };
         done(op, result);
+    }
+}
+
+/// Lets work through at once, or, closed, one by one when told: whoever waits for it can be dropped in between.
+#[derive(Clone, Default)]
+pub(crate) struct Gate(Arc<Mutex<GateState>>);
+
+type Work = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct GateState {
+    closed: bool,
+    waiting: VecDeque<Work>,
+}
+
+impl Gate {
+    fn state(&self) -> MutexGuard<'_, GateState> {
+        self.0.lock().expect("no test panics while it holds the gate")
+    }
+
+    fn pass(&self, work: impl FnOnce() + Send + 'static) {
+        let mut state = self.state();
+        if state.closed {
+            state.waiting.push_back(Box::new(work));
+        } else {
+            drop(state);
+            work();
+        }
+    }
+
+    pub fn close(&self) {
+        self.state().closed = true;
+    }
+
+    pub fn open(&self) {
+        while self.step() {}
+        self.state().closed = false;
+    }
+
+    /// Lets one through. False: none waits.
+    pub fn step(&self) -> bool {
+        let work = self.state().waiting.pop_front();
+        work.map(|work| work()).is_some()
+    }
+
+    /// Polls to the end, letting through what is waited for, or gives up after `polls`. None: dropped before its end.
+    pub fn drive<T>(&self, future: impl Future<Output = T>, polls: usize) -> Option<T> {
+        let mut future = std::pin::pin!(future);
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        for _ in 0..polls {
+            if let std::task::Poll::Ready(answer) = future.as_mut().poll(&mut context) {
+                return Some(answer);
+            }
+            if !self.step() {
+                // Budgets of the runtime's primitives may need a poll more.
+                let ready = future.as_mut().poll(&mut context);
+                let std::task::Poll::Ready(answer) = ready else { panic!("it waits for something that never comes") };
+                return Some(answer);
+            }
+        }
+        None
+    }
+}
+
+/// A catalog whose commits wait at a gate.
+pub(crate) struct WaitingCatalog {
+    inner: Arc<stele_catalog::MemoryCatalog>,
+    gate: Gate,
+}
+
+impl stele_catalog::Catalog for WaitingCatalog {
+    fn commit(&self, transaction: stele_catalog::Transaction) -> stele_catalog::Pending<stele_catalog::Receipt> {
+        let (answerer, pending) = stele_catalog::Pending::channel();
+        let inner = Arc::clone(&self.inner);
+        self.gate.pass(move || answerer.answer(inner.commit(transaction).wait()));
+        pending
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn stele_catalog::Snapshot>, stele_catalog::CatalogError> {
+        self.inner.snapshot()
     }
 }
 
@@ -204,6 +293,14 @@ impl World {
         }
     }
 
+    /// Volume and catalog answer when the gate lets them.
+    pub fn gated(seed: u64, volume: u64, segment: u64) -> (World, Gate) {
+        let mut world = World::sized(seed, volume, segment);
+        let gate = world.bench.gate.clone();
+        world.catalog = Arc::new(WaitingCatalog { inner: Arc::default(), gate: gate.clone() });
+        (world, gate)
+    }
+
     pub fn foundation(&self) -> crate::Foundation {
         crate::Foundation {
             catalog: Arc::clone(&self.catalog),
@@ -225,6 +322,11 @@ impl World {
 
 pub(crate) fn admin() -> crate::Caller {
     crate::Caller::local(0)
+}
+
+/// Another user of this machine, who has every role.
+pub(crate) fn officer(uid: u32) -> crate::Caller {
+    crate::Caller::local(uid)
 }
 
 /// Content that repeats for a seed.

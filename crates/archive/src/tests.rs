@@ -4,6 +4,7 @@ use crate::testing::{World, admin, content, get, get_with, put};
 use crate::*;
 
 mod basics;
+mod cancel;
 mod evidence;
 mod faults;
 mod model;

@@ -56,7 +56,7 @@ impl Archive {
         check_key(&request.key)?;
         store.writable()?;
         let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;
-        let lock = store.lock(bucket.number, &request.key).await;
+        let lock = store.lock(bucket.number, &request.key).await?;
         let snapshot = store.snapshot()?;
         let upload = match store.upload(&*snapshot, &bucket, &request.key, &request.upload) {
             Ok(upload) => upload,
@@ -126,13 +126,9 @@ impl Archive {
             condition: &request.condition,
             detail: Some(format!("upload {}, {} parts, {size} bytes", upload.id(), layout.parts.len())),
             lock,
+            left: rows.into_values().map(|row| (row.stream, row.note)).collect(),
         };
-        let info = install.plain(store, row, Some(&layout), lease, transaction).await?;
-        for row in rows.into_values() {
-            store.clear_stream(&row.stream).await?;
-            store.segments.drop_live(row.note);
-        }
-        Ok(info)
+        install.plain(store, row, Some(&layout), lease, transaction).await
     }
 }
 

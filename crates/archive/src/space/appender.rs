@@ -63,6 +63,15 @@ struct State {
     on_their_way: usize,
     /// Segments that were filled; their rows and footers are still to be written.
     filled: Vec<(u32, u64, u32)>,
+    /// The next segment, whose preparation has begun. Whoever began it may have gone away: the next goes on with it.
+    begun: Option<Begun>,
+}
+
+#[derive(Clone, Copy)]
+struct Begun {
+    number: u32,
+    incarnation: u64,
+    reserve: bool,
 }
 
 /// The segment being appended to.
@@ -318,48 +327,64 @@ impl Appender {
                 return Ok(());
             }
         }
-        let number = match self.segments.take(false) {
-            Some(number) => (number, false),
-            None if reserve => (self.segments.take(true).ok_or_else(full)?, true),
-            None => return Err(full()),
+        let begun = self.state().begun;
+        let begun = match begun {
+            Some(begun) => begun,
+            None => {
+                // First, so that nothing is waited for between taking the segment and remembering it.
+                let incarnation = crate::space::incarnation(&self.store, self.numbers.next().await?);
+                let (number, reserve) = match self.segments.take(false) {
+                    Some(number) => (number, false),
+                    None if reserve => (self.segments.take(true).ok_or_else(full)?, true),
+                    None => return Err(full()),
+                };
+                *self.state().begun.insert(Begun { number, incarnation, reserve })
+            }
         };
-        let prepared = self.prepare_segment(number.0).await;
+        if begun.reserve && !reserve && !self.segments.roomy() {
+            return Err(full());
+        }
+        let prepared = self.prepare_segment(begun).await;
+        let mut state = self.state();
+        state.begun = None;
         match prepared {
-            Ok(incarnation) => {
-                self.state().spare = Some(Open {
-                    number: number.0,
-                    incarnation,
+            Ok(()) => {
+                state.spare = Some(Open {
+                    number: begun.number,
+                    incarnation: begun.incarnation,
                     tail: BLOCK,
                     last_block: Vec::new(),
-                    reserve: number.1,
+                    reserve: begun.reserve,
                 });
                 Ok(())
             }
             Err(error) => {
-                self.segments.give_back(number.0);
+                drop(state);
+                self.segments.give_back(begun.number);
                 Err(error)
             }
         }
     }
 
-    async fn prepare_segment(&self, number: u32) -> Result<u64> {
-        let incarnation = crate::space::incarnation(&self.store, self.numbers.next().await?);
+    async fn prepare_segment(&self, begun: Begun) -> Result<()> {
+        let Begun { number, incarnation, .. } = begun;
         let header = SegmentHeader { store: self.store, number, kind: SegmentKind::Data, ordinal: 0, incarnation };
         let block = Buffer::copy_of(&header.encode()).freeze();
         self.volume.write(self.segments.start(number), vec![block], true).await?;
         let row = SegmentRow { usage: SegmentUse::Open, incarnation, used: BLOCK, live: 0 };
         let transaction = Transaction::new().put(SEGMENTS, keys::short(number), encode(&row)).with_reserve();
+        let filled = self.state().filled.clone();
         // Durable before the first record goes in: an opening looks for records only in segments it knows.
-        self.catalog.commit(self.seal_filled(transaction)).await?;
+        self.catalog.commit(self.seal_filled(transaction, &filled)).await?;
+        self.state().filled.retain(|segment| !filled.contains(segment));
         self.segments.put(number, row);
-        Ok(incarnation)
+        Ok(())
     }
 
     /// Adds the rows of segments that have become full, and writes their footers. A rebuild compares
     /// them with what it found; nothing else depends on them.
-    fn seal_filled(&self, mut transaction: Transaction) -> Transaction {
-        let filled = std::mem::take(&mut self.state().filled);
-        for (number, incarnation, used) in filled {
+    fn seal_filled(&self, mut transaction: Transaction, filled: &[(u32, u64, u32)]) -> Transaction {
+        for (number, incarnation, used) in filled.iter().copied() {
             self.segments.seal(number, used);
             if let Some(row) = self.segments.row(number) {
                 transaction = transaction.put(SEGMENTS, keys::short(number), encode(&row));

@@ -4,16 +4,18 @@
 //! change in rounds: everything asked for while one round is on its way goes with the next. A round reads the
 //! blocks it lacks, changes them, and writes them, durable when its writes complete (`fua`).
 //!
-//! Failure model: a round that fails fails everything in it and forgets its blocks; the next reads them again. A block
-//! torn by a power cut differs from its former content only in the entries being changed, and each entry has a CRC.
+//! Failure model: a block that fails fails the changes in it and is forgotten; the next round reads it again. Slots in
+//! a block that cannot be read or written are not given out. A block torn by a power cut differs from its former
+//! content only in the entries being changed, and each entry has a CRC. An entry is destroyed only by whoever names the
+//! object it belongs to: a wrong belief about a slot must not cost another object its key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::lock::Mutex as AsyncMutex;
 use stele_catalog::{Catalog, Transaction};
 use stele_ground::digest::crc32c;
-use stele_media::{Buffer, Handle, MediaError, Op, Priority, Shared};
+use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Shared};
 use tokio::sync::oneshot;
 
 use crate::cache::Cache;
@@ -85,18 +87,44 @@ struct State {
     parts: Vec<u32>,
     /// Destroyed slots, ready for use, whose rows in the table of free slots go when they are used.
     free: Vec<u64>,
-    pending: BTreeMap<u64, Vec<(usize, [u8; ENTRY])>>,
-    answers: Vec<Answer>,
+    pending: BTreeMap<u64, Vec<Change>>,
     round: Option<Round>,
     remembered: Cache<u64, Shared>,
+    /// Blocks that were read or written lately.
+    usable: Cache<u64, ()>,
+    /// Blocks that could not be read or written: their slots are not given out while the store is open.
+    bad: BTreeSet<u64>,
+    /// The next part's segment and incarnation. Whoever began to prepare it may have gone away: the next goes on with it,
+    /// so that no two segments are ever the same part.
+    begun: Option<(u32, u64)>,
+}
+
+enum What {
+    Write([u8; ENTRY]),
+    Destroy { object: u64 },
+}
+
+/// A change of one entry.
+struct Change {
+    slot: u64,
+    inside: usize,
+    what: What,
+    answer: Answer,
+    /// The slot is free once the change is durable.
+    release: bool,
+    /// Another object's entry is there, and stays.
+    foreign: Option<u64>,
 }
 
 /// A round on its way.
 struct Round {
-    changes: BTreeMap<u64, Vec<(usize, [u8; ENTRY])>>,
-    blocks: BTreeMap<u64, Shared>,
-    answers: Vec<Answer>,
+    blocks: BTreeMap<u64, RoundBlock>,
     outstanding: usize,
+}
+
+struct RoundBlock {
+    changes: Vec<Change>,
+    bytes: Option<Shared>,
     failure: Option<MediaError>,
 }
 
@@ -122,9 +150,11 @@ impl KeyTable {
             parts,
             free: Vec::new(),
             pending: BTreeMap::new(),
-            answers: Vec::new(),
             round: None,
             remembered: Cache::new(REMEMBERED),
+            usable: Cache::new(REMEMBERED),
+            bad: BTreeSet::new(),
+            begun: None,
         };
         let (state, extending) = (Mutex::new(state), AsyncMutex::new(()));
         Arc::new(KeyTable { volume, catalog, segments, store, fresh, numbers, state, extending })
@@ -147,16 +177,58 @@ impl KeyTable {
         self.state().free.extend(slots);
     }
 
-    /// A slot for a new object. `reserve`: delete markers may take the last segments.
+    /// A slot for a new object, in a block that can be read. `reserve`: delete markers may take the last segments.
     pub async fn take(&self, reserve: bool) -> Result<Slot> {
-        if let Some(number) = self.state().free.pop() {
-            return Ok(Slot { number, used: true });
+        loop {
+            let free = self.state().free.pop();
+            let slot = match free {
+                Some(number) => Slot { number, used: true },
+                None => {
+                    let number = self.fresh.next().await?;
+                    while number / self.entries_per_part() >= self.state().parts.len() as u64 {
+                        self.extend(number, reserve).await?;
+                    }
+                    Slot { number, used: false }
+                }
+            };
+            let taken = Taken { table: self, slot, kept: false };
+            if self.usable(slot.number).await? {
+                return Ok(taken.keep());
+            }
+            taken.keep();
+            tracing::warn!("key slot {} lies in a block that cannot be read; it is left out", slot.number);
         }
-        let number = self.fresh.next().await?;
-        while number / self.entries_per_part() >= self.state().parts.len() as u64 {
-            self.extend(number, reserve).await?;
+    }
+
+    /// Whether the slot's block can be read.
+    async fn usable(&self, slot: u64) -> Result<bool> {
+        let (block, _) = self.block(slot)?;
+        {
+            let mut state = self.state();
+            if state.bad.contains(&block) {
+                return Ok(false);
+            }
+            if state.usable.get(&block).is_some() {
+                return Ok(true);
+            }
         }
-        Ok(Slot { number, used: false })
+        match self.volume.read(block, BLOCK as usize).await {
+            Ok(_) => {
+                self.state().usable.insert(block, (), 1);
+                Ok(true)
+            }
+            Err(error) if error.fault == MediaFault::Damaged => {
+                self.state().bad.insert(block);
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Slots waiting for use, for tests.
+    #[cfg(test)]
+    pub fn free_slots(&self) -> Vec<u64> {
+        self.state().free.clone()
     }
 
     /// Where the slot lies on the volume.
@@ -169,34 +241,44 @@ impl KeyTable {
         Ok(self.segments.start(segment) + u64::from(FIRST) + slot % per_part * ENTRY as u64)
     }
 
-    pub async fn read(&self, slot: u64) -> Result<Option<Entry>> {
+    /// The slot's block on the volume, and where in it the entry begins.
+    fn block(&self, slot: u64) -> Result<(u64, usize)> {
         let at = self.place(slot)?;
-        let (block, inside) = (at / u64::from(BLOCK) * u64::from(BLOCK), (at % u64::from(BLOCK)) as usize);
+        Ok((at / u64::from(BLOCK) * u64::from(BLOCK), (at % u64::from(BLOCK)) as usize))
+    }
+
+    pub async fn read(&self, slot: u64) -> Result<Option<Entry>> {
+        let (block, inside) = self.block(slot)?;
         let bytes = self.volume.read(block, BLOCK as usize).await?;
         Ok(Entry::decode(&bytes[inside..]))
     }
 
     /// Writes an entry; resolves when it is durable.
-    pub fn write(self: &Arc<Self>, slot: u64, entry: &Entry) -> Result<Changed> {
-        self.change(slot, entry.encode())
+    pub fn write(self: &Arc<Self>, slot: u64, entry: &Entry) -> Changed {
+        self.change(slot, What::Write(entry.encode()), false)
     }
 
-    /// Overwrites an entry with zeros; resolves when that is durable.
-    pub fn destroy(self: &Arc<Self>, slot: u64) -> Result<Changed> {
-        self.change(slot, [0; ENTRY])
+    /// Overwrites the object's entry with zeros; resolves when that is durable. Refuses where another object's is.
+    pub fn destroy(self: &Arc<Self>, slot: u64, object: u64) -> Changed {
+        self.change(slot, What::Destroy { object }, false)
     }
 
-    fn change(self: &Arc<Self>, slot: u64, bytes: [u8; ENTRY]) -> Result<Changed> {
-        let at = self.place(slot)?;
-        let (block, inside) = (at / u64::from(BLOCK) * u64::from(BLOCK), (at % u64::from(BLOCK)) as usize);
-        let (sender, receiver) = oneshot::channel();
-        {
-            let mut state = self.state();
-            state.pending.entry(block).or_default().push((inside, bytes));
-            state.answers.push(sender);
+    /// As `destroy`, for a slot that nothing refers to: it is free once its entry is gone.
+    pub fn release(self: &Arc<Self>, slot: u64, object: u64) {
+        drop(self.change(slot, What::Destroy { object }, true));
+    }
+
+    fn change(self: &Arc<Self>, slot: u64, what: What, release: bool) -> Changed {
+        let (answer, receiver) = oneshot::channel();
+        match self.block(slot) {
+            Ok((block, inside)) => {
+                let change = Change { slot, inside, what, answer, release, foreign: None };
+                self.state().pending.entry(block).or_default().push(change);
+                self.start_round();
+            }
+            Err(error) => drop(answer.send(Err(error))),
         }
-        self.start_round();
-        Ok(Changed(receiver))
+        Changed(receiver)
     }
 
     /// Starts a round, unless one is on its way or nothing is asked for.
@@ -206,16 +288,17 @@ impl KeyTable {
             if state.round.is_some() || state.pending.is_empty() {
                 return;
             }
-            let changes = std::mem::take(&mut state.pending);
-            let answers = std::mem::take(&mut state.answers);
-            let mut blocks = BTreeMap::new();
-            for block in changes.keys() {
-                if let Some(bytes) = state.remembered.get(block) {
-                    blocks.insert(*block, bytes);
-                }
-            }
-            let missing: Vec<u64> = changes.keys().filter(|block| !blocks.contains_key(block)).copied().collect();
-            state.round = Some(Round { changes, blocks, answers, outstanding: missing.len(), failure: None });
+            let pending = std::mem::take(&mut state.pending);
+            let blocks: BTreeMap<u64, RoundBlock> = pending
+                .into_iter()
+                .map(|(block, changes)| {
+                    let bytes = state.remembered.get(&block);
+                    (block, RoundBlock { changes, bytes, failure: None })
+                })
+                .collect();
+            let missing: Vec<u64> =
+                blocks.iter().filter(|(_, block)| block.bytes.is_none()).map(|(at, _)| *at).collect();
+            state.round = Some(Round { blocks, outstanding: missing.len() });
             missing
         };
         if missing.is_empty() {
@@ -230,16 +313,16 @@ impl KeyTable {
         }
     }
 
-    fn block_read(self: &Arc<Self>, block: u64, op: Op, result: Result<(), MediaError>) {
+    fn block_read(self: &Arc<Self>, at: u64, op: Op, result: Result<(), MediaError>) {
         let last = {
             let mut state = self.state();
             let Some(round) = &mut state.round else { return };
-            match (op, result) {
-                (Op::Read { buffer, .. }, Ok(())) => {
-                    round.blocks.insert(block, buffer.freeze());
+            if let Some(block) = round.blocks.get_mut(&at) {
+                match (op, result) {
+                    (Op::Read { buffer, .. }, Ok(())) => block.bytes = Some(buffer.freeze()),
+                    (_, Err(error)) => block.failure = Some(error),
+                    (_, Ok(())) => {}
                 }
-                (_, Err(error)) => round.failure = Some(error),
-                (_, Ok(())) => {}
             }
             round.outstanding -= 1;
             round.outstanding == 0
@@ -254,18 +337,24 @@ impl KeyTable {
             let mut state = self.state();
             let Some(round) = &mut state.round else { return };
             let mut runs: Vec<(u64, Vec<Shared>)> = Vec::new();
-            if round.failure.is_none() {
-                for (block, changes) in std::mem::take(&mut round.changes) {
-                    let mut bytes = Buffer::copy_of(round.blocks.get(&block).map_or(&[], |bytes| bytes));
-                    for (inside, entry) in changes {
-                        bytes[inside..inside + ENTRY].copy_from_slice(&entry);
+            for (at, block) in &mut round.blocks {
+                let Some(before) = block.bytes.take().filter(|_| block.failure.is_none()) else { continue };
+                let mut bytes = Buffer::copy_of(&before);
+                for change in &mut block.changes {
+                    let entry = &mut bytes[change.inside..change.inside + ENTRY];
+                    match &change.what {
+                        What::Write(new) => entry.copy_from_slice(new),
+                        What::Destroy { object } => match Entry::decode(entry) {
+                            Some(there) if there.object != *object => change.foreign = Some(there.object),
+                            _ => entry.fill(0),
+                        },
                     }
-                    let bytes = bytes.freeze();
-                    round.blocks.insert(block, bytes.clone());
-                    match runs.last_mut() {
-                        Some((at, run)) if *at + run.len() as u64 * u64::from(BLOCK) == block => run.push(bytes),
-                        _ => runs.push((block, vec![bytes])),
-                    }
+                }
+                let bytes = bytes.freeze();
+                block.bytes = Some(bytes.clone());
+                match runs.last_mut() {
+                    Some((first, run)) if *first + run.len() as u64 * u64::from(BLOCK) == *at => run.push(bytes),
+                    _ => runs.push((*at, vec![bytes])),
                 }
             }
             round.outstanding = runs.len();
@@ -275,46 +364,87 @@ impl KeyTable {
             self.finish_round();
         }
         for (at, data) in runs {
-            let table = Arc::clone(self);
-            // The write is the flush behind the acknowledgement: `fua` completes when the entries are durable.
-            let op = Op::Write { at, data, fua: true };
-            self.volume.submit(op, Priority::Host, Box::new(move |_, result| table.run_written(result)));
+            self.write_run(at, data);
         }
     }
 
-    fn run_written(self: &Arc<Self>, result: Result<(), MediaError>) {
+    fn write_run(self: &Arc<Self>, at: u64, data: Vec<Shared>) {
+        let table = Arc::clone(self);
+        let again = if data.len() > 1 { data.clone() } else { Vec::new() };
+        let blocks = data.len() as u64;
+        // The write is the flush behind the acknowledgement: `fua` completes when the entries are durable.
+        let op = Op::Write { at, data, fua: true };
+        let done = Box::new(move |_, result| table.run_written(at, blocks, again, result));
+        self.volume.submit(op, Priority::Host, done);
+    }
+
+    /// One bad place must not fail its neighbours: a run that fails is written again block by block.
+    fn run_written(self: &Arc<Self>, at: u64, blocks: u64, again: Vec<Shared>, result: Result<(), MediaError>) {
         let last = {
             let mut state = self.state();
             let Some(round) = &mut state.round else { return };
-            if let Err(error) = result {
-                round.failure = Some(error);
+            if result.is_err() && !again.is_empty() {
+                round.outstanding += again.len();
+            } else if let Err(error) = &result {
+                let end = at + blocks * u64::from(BLOCK);
+                round.blocks.range_mut(at..end).for_each(|(_, block)| block.failure = Some(error.clone()));
             }
             round.outstanding -= 1;
             round.outstanding == 0
         };
+        if result.is_err() {
+            for (inside, bytes) in again.into_iter().enumerate() {
+                self.write_run(at + inside as u64 * u64::from(BLOCK), vec![bytes]);
+            }
+        }
         if last {
             self.finish_round();
         }
     }
 
     fn finish_round(self: &Arc<Self>) {
-        let round = {
+        let mut answers = Vec::new();
+        {
             let mut state = self.state();
             let round = state.round.take();
-            if let Some(round) = &round {
-                for (block, bytes) in &round.blocks {
-                    match round.failure {
-                        None => state.remembered.insert(*block, bytes.clone(), 1),
-                        Some(_) => state.remembered.remove(block),
+            for (at, block) in round.into_iter().flat_map(|round| round.blocks) {
+                match (&block.failure, block.bytes) {
+                    (None, Some(bytes)) => {
+                        state.remembered.insert(at, bytes, 1);
+                        state.usable.insert(at, (), 1);
+                        state.bad.remove(&at);
+                    }
+                    (failure, _) => {
+                        state.remembered.remove(&at);
+                        state.usable.remove(&at);
+                        if failure.as_ref().is_some_and(|error| error.fault == MediaFault::Damaged) {
+                            state.bad.insert(at);
+                        }
                     }
                 }
+                for change in block.changes {
+                    let answer = match (&block.failure, change.foreign) {
+                        (Some(error), _) => Err(error.clone().into()),
+                        (None, Some(other)) => Err(ArchiveError::damaged(
+                            format!("key slot {}", change.slot),
+                            format!("it holds the key of object {other}, which was not to be destroyed and was not"),
+                        )),
+                        (None, None) => Ok(()),
+                    };
+                    match &answer {
+                        Ok(()) if change.release => state.free.push(change.slot),
+                        Err(error) if change.release => {
+                            tracing::warn!("key slot {} is not used again: {error}", change.slot);
+                        }
+                        _ => {}
+                    }
+                    answers.push((change.answer, answer));
+                }
             }
-            round
-        };
+        }
         self.start_round();
-        let Some(round) = round else { return };
-        for answer in round.answers {
-            drop(answer.send(round.failure.clone().map_or(Ok(()), |error| Err(error.into()))));
+        for (waiter, answer) in answers {
+            drop(waiter.send(answer));
         }
     }
 
@@ -325,17 +455,26 @@ impl KeyTable {
         if slot / self.entries_per_part() < ordinal as u64 {
             return Ok(());
         }
-        let full = || ArchiveError::NoSpace("the data volume has no free segment for the key table".into());
-        let number = self.segments.take(reserve).ok_or_else(full)?;
-        let extended = self.prepare_part(number, ordinal as u32).await;
+        let begun = self.state().begun;
+        let (number, incarnation) = match begun {
+            Some(begun) => begun,
+            None => {
+                // First, so that nothing is waited for between taking the segment and remembering it.
+                let incarnation = crate::space::incarnation(&self.store, self.numbers.next().await?);
+                let full = || ArchiveError::NoSpace("the data volume has no free segment for the key table".into());
+                let number = self.segments.take(reserve).ok_or_else(full)?;
+                *self.state().begun.insert((number, incarnation))
+            }
+        };
+        let extended = self.prepare_part(number, incarnation, ordinal as u32).await;
+        self.state().begun = None;
         if extended.is_err() {
             self.segments.give_back(number);
         }
         extended
     }
 
-    async fn prepare_part(&self, number: u32, ordinal: u32) -> Result<()> {
-        let incarnation = crate::space::incarnation(&self.store, self.numbers.next().await?);
+    async fn prepare_part(&self, number: u32, incarnation: u64, ordinal: u32) -> Result<()> {
         let start = self.segments.start(number);
         // What data left there must not be taken for entries.
         self.volume.zero(start, self.segments.size.into()).await?;
@@ -349,6 +488,28 @@ impl KeyTable {
         self.segments.put(number, row);
         self.state().parts.push(number);
         Ok(())
+    }
+}
+
+/// A slot that goes back if whoever takes it goes away.
+struct Taken<'a> {
+    table: &'a KeyTable,
+    slot: Slot,
+    kept: bool,
+}
+
+impl Taken<'_> {
+    fn keep(mut self) -> Slot {
+        self.kept = true;
+        self.slot
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.table.offer([self.slot.number]);
+        }
     }
 }
 

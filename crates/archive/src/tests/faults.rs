@@ -103,6 +103,26 @@ async fn a_damaged_frame_is_named_and_never_returned() {
 }
 
 #[tokio::test]
+async fn a_key_is_destroyed_only_by_whoever_names_its_object() {
+    let world = World::new(1);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "keys", NewBucket::default()).await.unwrap();
+    put(&archive, "keys", "kept", b"kept").await.unwrap();
+    let bucket = archive.store.buckets.by_name("keys").unwrap();
+    let found = crate::lookup::newest(&*world.catalog.snapshot().unwrap(), &bucket, "kept").unwrap().unwrap();
+    let (slot, object) = (found.row.slot, found.row.object);
+    let refused = archive.store.keys.destroy(slot, object + 1).await;
+    assert!(matches!(&refused, Err(ArchiveError::Damaged { .. })), "{refused:?}");
+    archive.store.keys.release(slot, object + 1);
+    assert!(!archive.store.keys.free_slots().contains(&slot), "a slot in use is not offered");
+    drop(archive);
+    let archive = world.open().await;
+    assert_eq!(get(&archive, "keys", "kept").await.unwrap(), b"kept");
+    archive.store.keys.destroy(slot, object).await.unwrap();
+    assert_eq!(archive.store.keys.read(slot).await.unwrap(), None);
+}
+
+#[tokio::test]
 async fn a_request_that_goes_away_leaves_a_whole_store() {
     let world = World::new(1);
     let archive = world.create().await;

@@ -1,0 +1,186 @@
+//! A commit under way, with all that must outlive the request that waits for it.
+//!
+//! A commit goes on when its request goes away: the client hung up, the future was dropped. Then nobody is left to do what
+//! follows it: to keep or give back a key slot, to destroy a key, to make a bucket known. So every commit that something
+//! follows goes through here. What follows is a plain function without waits; dropped before the answer, it is handed
+//! to whoever next wants one of its locks, or to background work, which asks the catalog what became of it.
+//!
+//! The lock is kept until then, so that the record that proves the commit is as the commit left it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use stele_catalog::{CatalogError, Receipt, Snapshot, Table, Transaction};
+
+use crate::error::Result;
+use crate::install::Lease;
+use crate::space::keytable::Changed;
+use crate::space::segments::Reading;
+use crate::store::{KeyLock, Store, locked};
+
+/// What follows a commit that took place. What it answers is waited for by the request, if that is still there.
+type After = Box<dyn FnOnce(&Arc<Store>) -> Option<Changed> + Send>;
+
+/// The transaction took place if this record has this value; none: if it is gone.
+pub(crate) struct Proof {
+    pub table: Table,
+    pub key: Bytes,
+    pub value: Option<Bytes>,
+}
+
+/// A commit and what follows it.
+pub(crate) struct Committing {
+    store: Arc<Store>,
+    held: Option<Held>,
+}
+
+struct Held {
+    proof: Proof,
+    /// Kept if the commit took place; else its slot is given back.
+    lease: Option<Lease>,
+    after: Option<After>,
+    /// Keeps reclamation away from what was written for the commit.
+    _writing: Option<Arc<Reading>>,
+    _lock: Option<KeyLock>,
+}
+
+/// Commits whose requests went away before they were answered.
+#[derive(Default)]
+pub(crate) struct Abandoned {
+    given: u64,
+    left: Vec<(u64, Held)>,
+}
+
+impl Committing {
+    pub fn new(store: &Arc<Store>, proof: Proof) -> Committing {
+        let held = Held { proof, lease: None, after: None, _writing: None, _lock: None };
+        Committing { store: Arc::clone(store), held: Some(held) }
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut Held)) -> Committing {
+        if let Some(held) = &mut self.held {
+            change(held);
+        }
+        self
+    }
+
+    pub fn lease(self, lease: Lease) -> Committing {
+        self.with(|held| held.lease = Some(lease))
+    }
+
+    pub fn writing(self, writing: Arc<Reading>) -> Committing {
+        self.with(|held| held._writing = Some(writing))
+    }
+
+    pub fn lock(self, lock: KeyLock) -> Committing {
+        self.with(|held| held._lock = Some(lock))
+    }
+
+    pub fn after(self, after: impl FnOnce(&Arc<Store>) -> Option<Changed> + Send + 'static) -> Committing {
+        self.with(|held| held.after = Some(Box::new(after)))
+    }
+
+    /// Commits, and does what follows before it answers. The answer is the flush behind whatever is acknowledged.
+    pub async fn commit(
+        mut self,
+        transaction: Transaction,
+    ) -> std::result::Result<(Receipt, Option<Changed>), CatalogError> {
+        let answer = self.store.catalog.commit(transaction).await;
+        let Some(held) = self.held.take() else { return answer.map(|receipt| (receipt, None)) };
+        match answer {
+            Ok(receipt) => Ok((receipt, held.took_place(&self.store))),
+            Err(error @ CatalogError::Stopped(_)) => {
+                // It may have taken place: the slot must stay until the next opening tells.
+                if let Some(lease) = held.lease {
+                    lease.keep();
+                }
+                Err(error)
+            }
+            Err(error) => {
+                drop(held);
+                if matches!(error, CatalogError::Failed(_)) {
+                    // What is known of a bucket may be behind such a commit; whoever tries again finds it settled.
+                    drop(self.store.settle_abandoned().await);
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Drop for Committing {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            let mut abandoned = locked(&self.store.work.abandoned);
+            abandoned.given += 1;
+            let number = abandoned.given;
+            abandoned.left.push((number, held));
+            drop(abandoned);
+            self.store.work.abandonment.notify_one();
+        }
+    }
+}
+
+impl Held {
+    fn took_place(self, store: &Arc<Store>) -> Option<Changed> {
+        if let Some(lease) = self.lease {
+            lease.keep();
+        }
+        self.after.and_then(|after| after(store))
+    }
+}
+
+impl Store {
+    /// Finds out what became of commits that nobody waited for, and does what follows. Dropping this midway loses nothing.
+    pub(crate) async fn settle_abandoned(self: &Arc<Store>) -> Result<()> {
+        let upto = {
+            let abandoned = locked(&self.work.abandoned);
+            if abandoned.left.is_empty() {
+                return Ok(());
+            }
+            abandoned.given
+        };
+        // Whoever was told of these and goes away before they are settled passes the word on.
+        let mut word = Word { store: self, kept: false };
+        self.barrier().await?;
+        let snapshot = self.snapshot()?;
+        let due: Vec<(u64, Held)> = {
+            let mut abandoned = locked(&self.work.abandoned);
+            let (due, left) = std::mem::take(&mut abandoned.left).into_iter().partition(|(number, _)| *number <= upto);
+            abandoned.left = left;
+            due
+        };
+        let mut failure = None;
+        for (number, held) in due {
+            match proven(&*snapshot, &held.proof) {
+                // Nobody waits for the key's destruction; the disposal that was left with it is settled only after it.
+                Ok(true) => drop(held.took_place(self)),
+                Ok(false) => drop(held),
+                Err(error) => {
+                    locked(&self.work.abandoned).left.push((number, held));
+                    failure = Some(error);
+                }
+            }
+        }
+        word.kept = failure.is_none();
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+fn proven(snapshot: &dyn Snapshot, proof: &Proof) -> Result<bool> {
+    Ok(snapshot.get(proof.table, &proof.key)? == proof.value)
+}
+
+/// Wakes the next who waits for a lock, unless it was kept.
+struct Word<'a> {
+    store: &'a Store,
+    kept: bool,
+}
+
+impl Drop for Word<'_> {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.store.work.abandonment.notify_one();
+        }
+    }
+}
