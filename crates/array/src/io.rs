@@ -193,6 +193,17 @@ impl Io {
         self.run(drive, Op::Write { at, data, fua: false }, priority).await.result
     }
 
+    /// As `write`; durable by itself when it answers.
+    pub async fn write_durable(
+        &self,
+        drive: usize,
+        at: u64,
+        data: Vec<Shared>,
+        priority: Priority,
+    ) -> Result<(), MediaError> {
+        self.run(drive, Op::Write { at, data, fua: true }, priority).await.result
+    }
+
     pub async fn zero(&self, drive: usize, at: u64, length: u64, priority: Priority) -> Result<(), MediaError> {
         self.run(drive, Op::Zero { at, length }, priority).await.result
     }
@@ -344,6 +355,7 @@ impl Io {
         let mut flushed = None;
         let mut waker = None;
         let (done, counted) = (completion.result.is_ok(), kind(&completion.op));
+        let volatile = counted == Kind::Write && !(done && matches!(completion.op, Op::Write { fua: true, .. }));
         match std::mem::replace(&mut slot.state, SlotState::Free) {
             SlotState::Free | SlotState::Done(_) => return,
             SlotState::Waiting(waiting) => {
@@ -352,11 +364,11 @@ impl Io {
                 if was_out {
                     state.counters.count(counted, bytes, elapsed, done);
                 }
-                state.unflushed |= counted == Kind::Write;
+                state.unflushed |= volatile;
                 slot.state = SlotState::Done(completion);
             }
             SlotState::Abandoned => {
-                state.unflushed |= counted == Kind::Write;
+                state.unflushed |= volatile;
                 slot.tenant = slot.tenant.wrapping_add(1);
                 state.free.push(index);
             }

@@ -257,7 +257,8 @@ impl YardDrive {
         }
         match op {
             Op::Read { at, buffer } => get(&self.current, *at, buffer),
-            Op::Write { at, data, .. } => self.write(*at, data.concat()),
+            Op::Write { at, data, fua: false } => self.write(*at, data.concat()),
+            Op::Write { at, data, fua: true } => self.write_durable(*at, &data.concat()),
             Op::Zero { at, length } | Op::Discard { at, length } => self.write(*at, vec![0; *length as usize]),
             Op::Flush => {
                 for (at, data) in self.unflushed.drain(..covered) {
@@ -272,6 +273,20 @@ impl YardDrive {
     fn write(&mut self, at: u64, data: Vec<u8>) {
         put(&mut self.current, at, &data);
         self.unflushed.push((at, data));
+    }
+
+    fn write_durable(&mut self, at: u64, data: &[u8]) {
+        put(&mut self.current, at, data);
+        put(&mut self.durable, at, data);
+        // An older write that becomes durable later does not undo it.
+        let end = at + data.len() as u64;
+        for (start, older) in &mut self.unflushed {
+            let (from, to) = ((*start).max(at), (*start + older.len() as u64).min(end));
+            if from < to {
+                let length = (to - from) as usize;
+                older[(from - *start) as usize..][..length].copy_from_slice(&data[(from - at) as usize..][..length]);
+            }
+        }
     }
 }
 

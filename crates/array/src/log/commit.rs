@@ -1,26 +1,39 @@
 //! Group commit: groups depart in order, land in any order, and are acknowledged in order.
 //!
-//! A group departs as soon as the window has a place, after every task that was ready has had its turn to append.
+//! A group departs when none is on its way, after every task that was ready has had its turn to append; behind others only
+//! when it is large. Small groups that overtake each other would share the drives' flushes among fewer records: eight
+//! writers of 4 KiB then wait for 13,000 flushes a second instead of 5,000.
 
 use stele_media::{MediaError, MediaFault, Priority, Shared};
 
 use super::group::Header;
-use super::{Flight, Live, Log, WINDOW};
+use super::{Flight, Live, Log, State, WINDOW};
 use crate::label::LOG_AT;
 use crate::mutation::Mutation;
 use crate::place::{DriveNumber, Lsn};
 use crate::sync::join_all;
 
+/// A group of so many bytes departs behind others that are on their way.
+const PIPELINED_MIN: usize = 64 << 10;
+
 /// Times a write or flush is tried when the drive says that trying again may help.
 const TRIES: u32 = 3;
+
+impl State {
+    /// A group waits, and may go now.
+    fn may_depart(&self) -> bool {
+        let large = !self.full.is_empty() || self.filling.as_ref().is_some_and(|group| group.length() >= PIPELINED_MIN);
+        let room = self.flights.is_empty() || (large && self.flights.len() < WINDOW);
+        let waiting = self.filling.is_some() || !self.full.is_empty();
+        waiting && room && !self.changing && self.stopped.is_none()
+    }
+}
 
 impl Log {
     /// Schedules a departure, unless one is scheduled or cannot be now.
     pub(super) fn kick(&self) {
         let mut state = self.change();
-        let waiting = state.filling.is_some() || !state.full.is_empty();
-        let open = !state.changing && state.stopped.is_none() && state.flights.len() < WINDOW;
-        if state.kicked || !waiting || !open {
+        if state.kicked || !state.may_depart() {
             return;
         }
         state.kicked = true;
@@ -35,7 +48,7 @@ impl Log {
 
     fn depart(&self) {
         let mut state = self.change();
-        if state.changing || state.stopped.is_some() || state.flights.len() >= WINDOW {
+        if !state.may_depart() {
             return;
         }
         let Some(filling) = state.full.pop_front().or_else(|| state.filling.take()) else { return };
@@ -124,7 +137,7 @@ impl Log {
         self.kick();
     }
 
-    /// Writes to the ring of one member and flushes it.
+    /// Writes to the ring of one member, durably.
     pub(super) async fn put(&self, member: DriveNumber, offset: u64, bytes: Shared) -> Result<(), MediaError> {
         let io = &self.0.io;
         let mut tries = 0;
@@ -132,10 +145,11 @@ impl Log {
             let Some(index) = self.0.labels.index(member) else {
                 return Err(MediaError::new(MediaFault::Gone, format!("{member} is not attached")));
             };
-            let mut result = io.write(index, LOG_AT + offset, vec![bytes.clone()], Priority::Urgent).await;
-            if result.is_ok() && !io.lacks(Mutation::LogFlush) {
-                result = io.flush(index).await;
-            }
+            let (at, data) = (LOG_AT + offset, vec![bytes.clone()]);
+            let result = match io.lacks(Mutation::LogFlush) {
+                true => io.write(index, at, data, Priority::Urgent).await,
+                false => io.write_durable(index, at, data, Priority::Urgent).await,
+            };
             tries += 1;
             match result {
                 Err(error) if error.fault == MediaFault::Retry && tries < TRIES => {}
@@ -159,7 +173,7 @@ impl Log {
             moved = true;
         }
         while let Some(flight) = state.flights.front() {
-            // Acknowledged only here: `put` has written and flushed the group on each of the members.
+            // Acknowledged only here: `put` has written the group durably on each of the members.
             if !flight.landed || !state.members.iter().all(|member| flight.held.contains(member)) {
                 break;
             }

@@ -46,6 +46,7 @@ fn a_write_that_lost_its_drives_is_answered_when_the_pool_becomes_read_only() {
         }
     });
     assert!(answers.iter().all(Option::is_some), "{answers:?}");
+    bed.idle();
     assert!(bed.status().read_only);
 }
 

@@ -63,6 +63,13 @@ pub enum Step {
     Elsewhere,
 }
 
+impl Step {
+    /// This step of the work, carried out in full, leaves nothing but a flush.
+    pub fn is_followed_by_sync(self, work: &Work) -> bool {
+        matches!((self, &work.op), (Step::Write { durable: false, .. }, Op::Write { fua: true, .. }))
+    }
+}
+
 impl Work {
     pub fn new(slot: usize, file: &Arc<DriveFile>, request: Request, buffers: &BufferPool) -> Work {
         let Request { tag, op, priority, .. } = request;

@@ -26,6 +26,8 @@ pub const IN_FLIGHT_MAX: usize = 1023;
 /// Files that can be registered, so that the kernel need not look up and count the descriptor for each operation.
 const FILES_MAX: u32 = 1024;
 const BELL: u64 = u64::MAX;
+/// Marks the completion of a write whose flush is linked behind it.
+const LINKED: u64 = 1 << 63;
 
 pub struct Uring {
     ring: IoUring,
@@ -42,6 +44,8 @@ pub struct Uring {
 struct Place {
     work: Option<(Work, Step)>,
     pieces: Vec<libc::iovec>,
+    /// What came of the write, while the flush linked behind it has not ended.
+    written: Option<io::Result<u64>>,
 }
 
 impl Uring {
@@ -96,14 +100,24 @@ impl Uring {
 
     /// Queues the current step of the place.
     fn push(&mut self, index: usize) {
-        let Place { work, pieces } = &mut self.places[index];
+        let Place { work, pieces, .. } = &mut self.places[index];
         let Some((work, step)) = work else { return };
         let fixed = self.registered.get(work.slot).copied().unwrap_or(false).then_some(work.slot as u32);
-        let entry = entry(work, *step, pieces, fixed).user_data(index as u64);
+        let first = entry(work, *step, pieces, fixed).user_data(index as u64);
+        // The flush of a durable write goes to the kernel with it, which begins it without waking anyone between.
+        let linked = step.is_followed_by_sync(work);
+        let chain = match linked {
+            true => {
+                let sync = entry(work, Step::Sync, &mut Vec::new(), fixed).user_data(index as u64);
+                [first.user_data(index as u64 | LINKED).flags(squeue::Flags::IO_LINK), sync]
+            }
+            false => [first.clone(), first],
+        };
+        let chain = &chain[..1 + usize::from(linked)];
         while {
-            // SAFETY: what the entry points to belongs to the place, which holds it until the completion with this
-            // index is taken (`collect`) or the driver's drop has waited for it.
-            unsafe { self.ring.submission().push(&entry) }.is_err()
+            // SAFETY: what the entries point to belongs to the place, which holds it until the completion with this
+            // index is taken (`collect`) or the driver's drop has waited for it; a linked write completes before it.
+            unsafe { self.ring.submission().push_multiple(chain) }.is_err()
         } {
             // Full: the kernel takes all entries, or says why not yet (memory); then trying again is all there is.
             self.kick();
@@ -133,14 +147,28 @@ impl Uring {
                 self.bell.clear();
                 continue;
             }
-            let index = entry.user_data() as usize;
-            let place = self.places.get_mut(index).and_then(|place| place.work.take());
-            let (mut work, step) = place.unwrap_or_else(|| panic!("io_uring completed place {index}, which is empty"));
+            let index = (entry.user_data() & !LINKED) as usize;
             let result = match entry.result() {
                 error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
                 bytes => Ok(bytes as u64),
             };
-            match work.outcome(step, result) {
+            let place = self.places.get_mut(index).filter(|place| place.work.is_some());
+            let place = place.unwrap_or_else(|| panic!("io_uring completed place {index}, which is empty"));
+            if entry.user_data() & LINKED != 0 {
+                place.written = Some(result);
+                continue;
+            }
+            let written = place.written.take();
+            let Some((mut work, step)) = place.work.take() else { continue };
+            let outcome = match written {
+                None => work.outcome(step, result),
+                // A write that failed or fell short had its flush cancelled: its next step is to be queued.
+                Some(written) => match work.outcome(step, written) {
+                    None if work.step() == Step::Sync && !is_cancelled(&result) => work.outcome(Step::Sync, result),
+                    other => other,
+                },
+            };
+            match outcome {
                 Some(result) => {
                     self.free.push(index);
                     into.push((work, result));
@@ -203,6 +231,10 @@ fn build() -> io::Result<IoUring> {
         }
         other => other,
     }
+}
+
+fn is_cancelled(result: &io::Result<u64>) -> bool {
+    result.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ECANCELED))
 }
 
 fn entry(work: &mut Work, step: Step, pieces: &mut Vec<libc::iovec>, fixed: Option<u32>) -> squeue::Entry {

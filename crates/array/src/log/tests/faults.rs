@@ -16,7 +16,7 @@ fn power_cuts_at_every_operation_lose_nothing_acknowledged() {
             let mut finished = false;
             if let Some(opened) = bench.open() {
                 let opened = opened.expect("opens");
-                finished = bench.work(&opened, 40) == End::Idle;
+                finished = bench.work(&opened, 80) == End::Idle;
             }
             bench.yard.cut();
             for retry in 0..3 {

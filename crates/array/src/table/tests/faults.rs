@@ -16,7 +16,7 @@ fn power_cuts_at_every_operation_open_to_what_was_acknowledged() {
         let mut finished = false;
         if let Some(running) = bench.open() {
             let running = running.expect("opens");
-            finished = bench.work(&running, 60) == End::Idle;
+            finished = bench.work(&running, 110) == End::Idle;
         }
         bench.yard.cut();
         // The opening is cut as well, then it may finish.
@@ -194,7 +194,7 @@ fn each_protection_is_needed() {
                 let mut bench = Bench::new(5, seed);
                 bench.spread = 6;
                 for _ in 0..3 {
-                    bench.yard.cut_at = Some(bench.yard.operations + 300 + bench.dice.below(1_500));
+                    bench.yard.cut_at = Some(bench.yard.operations + 150 + bench.dice.below(750));
                     if let Some(Ok(running)) = bench.open() {
                         running.io.set_mutations(Mutations::default().with(mutation));
                         bench.work(&running, 150);
