@@ -103,8 +103,7 @@ impl Archive {
             note: Place::default(),
         };
         let absent = Transaction::new().absent(ACCESS_KEYS, id.clone());
-        let event =
-            Event::new(caller, Action::CreateAccessKey).detail(format!("{id} ({description}): {:?}", row.rights));
+        let event = Event::new(caller, Action::CreateAccessKey).detail(format!("{id} ({description}): {}", row.rights));
         let lock = self.store.lock(0, &id).await?;
         self.write_access_key(&id, row, absent, event, lock).await?;
         Ok(NewAccessKey { id, secret })
@@ -176,7 +175,7 @@ impl Archive {
     /// A face refused a request before it reached the archive (wrong signature, expired, unknown key): records it.
     pub async fn audit_refusal(&self, caller: &Caller, action: &str, place: &str, reason: &str) -> Result<()> {
         let event = Event::new(caller, Action::Face).detail(format!("{action} {place}")).refused(reason.into());
-        self.store.record(Transaction::new().with_reserve(), event).await.map(drop)
+        self.store.record_stranger(event).await
     }
 
     /// Records what an operator did, or was refused, to what the store stands on: a volume made, a drive replaced,

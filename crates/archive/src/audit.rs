@@ -17,10 +17,11 @@ use crate::record::audit::AuditRow;
 use crate::record::settings::AUDIT_HEAD;
 use crate::record::{AUDIT, SETTINGS, decode, encode};
 use crate::seal::{derive, open_note, seal_note, wrong_key};
-use crate::store::{Foundation, Store};
+use crate::store::{Foundation, Store, locked};
 use crate::time::Timestamp;
 use crate::version::VersionId;
 
+pub(crate) mod sealing;
 mod verify;
 
 /// What was done or refused.
@@ -224,11 +225,59 @@ impl Store {
             && is_refusal(error)
         {
             let event = event().refused(error.to_string());
-            if let Err(failure) = self.record(Transaction::new().with_reserve(), event).await {
+            let recorded = match event.actor {
+                Actor::Anonymous => self.record_stranger(event).await,
+                _ => self.record(Transaction::new().with_reserve(), event).await.map(drop),
+            };
+            if let Err(failure) = recorded {
                 tracing::warn!("a refusal could not be recorded in the audit log: {failure}");
             }
         }
         result
+    }
+
+    /// Records what was refused to somebody unknown, at a bounded rate and never on the reserve: otherwise anyone who
+    /// reaches the port could fill the log. What is left out is counted in the next such record.
+    pub async fn record_stranger(&self, mut event: Event) -> Result<()> {
+        let Some(left_out) = locked(&self.work.strangers).admit(self.surroundings.now().monotonic.0 / 1_000_000) else {
+            return Ok(());
+        };
+        if left_out > 0 {
+            let said = event.detail.take().map_or_else(String::new, |detail| format!("{detail}; "));
+            event.detail = Some(format!("{said}{left_out} refusals before this were left out"));
+        }
+        let recorded = self.record(Transaction::new(), event).await.map(drop);
+        if recorded.is_err() {
+            locked(&self.work.strangers).left_out += left_out + 1;
+        }
+        recorded
+    }
+}
+
+/// How many refusals of strangers are recorded: a burst, and then a few a minute.
+#[derive(Default)]
+pub(crate) struct Strangers {
+    /// Spent of the burst, in milliseconds of waiting.
+    spent: u64,
+    last: u64,
+    left_out: u64,
+}
+
+const STRANGERS_BURST: u64 = 100;
+/// Milliseconds for one more: 14,400 a day.
+const STRANGERS_EVERY: u64 = 6_000;
+
+impl Strangers {
+    /// Some: record it, and how many were left out before it.
+    fn admit(&mut self, now: u64) -> Option<u64> {
+        self.spent = self.spent.saturating_sub(now.saturating_sub(self.last));
+        self.last = now;
+        if self.spent + STRANGERS_EVERY > STRANGERS_BURST * STRANGERS_EVERY {
+            self.left_out += 1;
+            return None;
+        }
+        self.spent += STRANGERS_EVERY;
+        Some(std::mem::take(&mut self.left_out))
     }
 }
 

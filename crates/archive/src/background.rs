@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 use stele_catalog::{Direction, KeyRange, Transaction};
 
 use crate::Archive;
-use crate::audit::{Action, Event};
+use crate::audit::{Action, Event, Strangers};
 use crate::bucket::ExpiryAction;
 use crate::committing::Abandoned;
 use crate::deletion::Cause;
 use crate::error::{ArchiveError, Result};
 use crate::lookup;
 use crate::principal::{Caller, Role};
+use crate::record::audit::SealedRow;
 use crate::record::content::Stream;
 use crate::record::disposal::DisposalRow;
 use crate::record::settings::{CLOCK, IdentityNote};
@@ -58,6 +59,12 @@ pub(crate) struct Work {
     /// Commits whose requests went away before they answered, and word of them.
     pub abandoned: Mutex<Abandoned>,
     pub abandonment: tokio::sync::Notify,
+    pub strangers: Mutex<Strangers>,
+    /// The end of the audit log as this session last signed it, and why it signs no more.
+    pub sealed: Mutex<Option<SealedRow>>,
+    pub doubt: Mutex<Option<String>>,
+    /// Alarms of the opening, for the first step to report.
+    pub unreported: Mutex<Vec<Alarm>>,
     /// Segments that reclamation could not empty in this session.
     pub unmovable: Mutex<BTreeSet<u32>>,
     /// Where expiration goes on, and when its next pass may begin.
@@ -69,11 +76,60 @@ pub(crate) struct Work {
     retried: Mutex<u64>,
 }
 
+/// What an alarm is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AlarmKind {
+    /// The compliance clock is frozen.
+    Clock,
+    /// Versions that have expired could not be looked after.
+    Expiration,
+    /// No room, or reclamation cannot make any.
+    Space,
+    /// Something on the data volume cannot be read or written.
+    Damage,
+    /// Keys of deleted versions are not destroyed yet.
+    Disposal,
+    /// The audit log is not the one that was signed.
+    Audit,
+}
+
+/// Something that an operator should know.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Alarm {
+    pub kind: AlarmKind,
+    pub message: String,
+}
+
+impl AlarmKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            AlarmKind::Clock => "clock",
+            AlarmKind::Expiration => "expiration",
+            AlarmKind::Space => "space",
+            AlarmKind::Damage => "damage",
+            AlarmKind::Disposal => "disposal",
+            AlarmKind::Audit => "audit",
+        }
+    }
+}
+
+impl Alarm {
+    pub(crate) fn new(kind: AlarmKind, message: impl Into<String>) -> Alarm {
+        Alarm { kind, message: message.into() }
+    }
+
+    /// One word.
+    pub fn kind(&self) -> &'static str {
+        self.kind.name()
+    }
+}
+
 /// What one step did.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StepReport {
     /// Something an operator should know, once.
-    pub alarms: Vec<String>,
+    pub alarms: Vec<Alarm>,
     pub expired: u64,
     pub notified: u64,
     /// Keys destroyed and content cleared away after deletions.
@@ -124,20 +180,52 @@ impl Archive {
         *midway = true;
         let mut report = StepReport::default();
         store.compliance_now();
+        report.alarms.append(&mut locked(&store.work.unreported));
         report.alarms.extend(store.alarm_clock().await?);
         store.settle_abandoned().await?;
         if store.due(&store.work.retried, RETRY_EVERY) {
             store.retry_stuck();
         }
+        let stuck = locked(&store.work.stuck).len();
         report.disposed = store.finish_disposals(DISPOSALS).await? as u64;
+        if locked(&store.work.stuck).len() > stuck {
+            report.alarms.extend(store.disposal_alarm());
+        }
         report.more |= report.disposed as usize >= DISPOSALS;
         store.expire(&mut report).await?;
-        report.checkpoints = store.checkpoint_audit().await? as u64;
+        let (checkpoints, alarm) = store.seal_step().await?;
+        report.checkpoints = checkpoints;
+        report.alarms.extend(alarm);
         store.reclaim_step(&mut report).await?;
         report.unprotected = store.unprotect_if_free().await?;
         store.write_down().await?;
         *midway = false;
         Ok(report)
+    }
+
+    /// What is wrong now and stays so until something is done about it.
+    pub fn standing_alarms(&self) -> Vec<Alarm> {
+        let store = &self.store;
+        let mut alarms = Vec::new();
+        store.compliance_now();
+        if let Some(reason) = locked(&store.clock).frozen() {
+            let next = "expiration is frozen until a retention officer accepts the clock";
+            alarms.push(Alarm::new(AlarmKind::Clock, format!("{reason}; {next}")));
+        }
+        alarms.extend(locked(&store.work.doubt).as_ref().map(|finding| Alarm::new(AlarmKind::Audit, finding)));
+        alarms.extend(store.disposal_alarm());
+        let unmovable = locked(&store.work.unmovable).clone();
+        if !unmovable.is_empty() {
+            let message =
+                format!("segments {unmovable:?} hold something that cannot be read; they stay, scrub the pool");
+            alarms.push(Alarm::new(AlarmKind::Damage, message));
+        }
+        let bad = store.keys.bad_blocks();
+        if bad > 0 {
+            let message = format!("{bad} blocks of the key table cannot be read or written; new keys go elsewhere");
+            alarms.push(Alarm::new(AlarmKind::Damage, message));
+        }
+        alarms
     }
 
     pub fn clock(&self) -> ClockStatus {
@@ -218,17 +306,49 @@ impl Store {
     }
 
     async fn change_clock(&self, event: Event, change: impl FnOnce(&mut crate::clock::ComplianceClock)) -> Result<()> {
-        let row = {
+        let (row, frozen) = {
             let mut clock = locked(&self.clock);
+            let frozen = clock.frozen().map(str::to_string);
             change(&mut clock);
-            clock.row()
+            (clock.row(), frozen)
         };
         let transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&row));
-        self.record(transaction, event).await.map(drop)
+        let recorded = self.record(transaction, event).await.map(drop);
+        if let (Err(_), Some(reason)) = (&recorded, frozen) {
+            // Nothing is lifted without its record.
+            locked(&self.clock).freeze(reason);
+        }
+        recorded
+    }
+
+    /// Signs the end of the audit log. Answers how many checkpoints were written, and an alarm the first time it refuses.
+    pub(crate) async fn seal_step(&self) -> Result<(u64, Option<Alarm>)> {
+        match self.seal_audit().await? {
+            Ok(checkpoints) => {
+                *locked(&self.work.doubt) = None;
+                Ok((checkpoints as u64, None))
+            }
+            Err(finding) => {
+                let message = format!("audit log: {finding}; nothing more of it is signed, run `stele audit verify`");
+                let known = locked(&self.work.doubt).replace(message.clone());
+                Ok((0, (known.as_ref() != Some(&message)).then(|| Alarm::new(AlarmKind::Audit, message))))
+            }
+        }
+    }
+
+    fn disposal_alarm(&self) -> Option<Alarm> {
+        let stuck = locked(&self.work.stuck);
+        let (slot, (object, reason)) = stuck.first_key_value()?;
+        let message = format!(
+            "keys of {} deleted versions are not destroyed yet, the first that of object {object} in slot {slot}: {reason}; \
+             tried again every few minutes, repair the pool",
+            stuck.len()
+        );
+        Some(Alarm::new(AlarmKind::Disposal, message))
     }
 
     /// Records a clock alarm that nobody was told of yet, and passes it on.
-    pub(crate) async fn alarm_clock(&self) -> Result<Option<String>> {
+    pub(crate) async fn alarm_clock(&self) -> Result<Option<Alarm>> {
         let alarm = locked(&self.clock).take_alarm();
         if let Some(alarm) = &alarm {
             tracing::warn!("compliance clock: {alarm}; expiration is frozen until a retention officer accepts it");
@@ -237,7 +357,7 @@ impl Store {
             let transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&row));
             self.record(transaction, event).await?;
         }
-        Ok(alarm)
+        Ok(alarm.map(|reason| Alarm::new(AlarmKind::Clock, reason)))
     }
 
     /// Notes identity and clock on the data volume, for a rebuild.
@@ -291,7 +411,10 @@ impl Store {
                 Ok(Some(ExpiryAction::Notify)) => report.notified += 1,
                 Ok(_) => {}
                 Err(error @ ArchiveError::Stopped(_)) => return Err(error),
-                Err(error) => report.alarms.push(format!("expiration of `{}`: {error}", at.key)),
+                Err(error) => {
+                    let message = format!("expiration of `{}`: {error}", at.key);
+                    report.alarms.push(Alarm::new(AlarmKind::Expiration, message));
+                }
             }
         }
         Ok(())
@@ -344,15 +467,16 @@ impl Store {
         };
         let reclaimed = match self.reclaim(segment).await {
             Err(ArchiveError::NoSpace(message)) => {
-                report.alarms.push(format!("reclamation: {message}"));
+                report.alarms.push(Alarm::new(AlarmKind::Space, format!("reclamation: {message}")));
                 return Ok(());
             }
             other => other?,
         };
         report.moved += reclaimed.kept;
         if !reclaimed.retired {
-            report.alarms.push(format!(
-                "segment {segment} holds something that cannot be read; it stays as it is, scrub the pool"
+            report.alarms.push(Alarm::new(
+                AlarmKind::Damage,
+                format!("segment {segment} holds something that cannot be read; it stays as it is, scrub the pool"),
             ));
         }
         report.freed += self.free_retired().await? as u64;

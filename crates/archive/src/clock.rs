@@ -16,6 +16,8 @@ const ABSENCE: u64 = 2 * DAY;
 /// A week a year: what the clock may run fast while it is behind.
 const SLEW_DAYS: u64 = 7;
 const YEAR_DAYS: u64 = 365;
+/// Bytes of reasons for being frozen, beyond which no more are added.
+const REASONS_MAX: usize = 500;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ComplianceClock {
@@ -60,10 +62,16 @@ impl ComplianceClock {
         ClockRow { shown: self.shown(), wall: self.last.wall, frozen: self.frozen.clone() }
     }
 
-    fn freeze(&mut self, reason: String) {
-        if self.frozen.is_none() {
-            self.alarm = Some(reason.clone());
-            self.frozen = Some(reason);
+    /// Each reason is an alarm of its own, also while the clock is frozen already; the first few are kept.
+    pub fn freeze(&mut self, reason: String) {
+        self.alarm = Some(reason.clone());
+        match &mut self.frozen {
+            Some(before) if before.len() < REASONS_MAX => {
+                before.push_str("; then ");
+                before.push_str(&reason);
+            }
+            Some(_) => {}
+            None => self.frozen = Some(reason),
         }
     }
 

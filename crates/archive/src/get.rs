@@ -161,8 +161,10 @@ impl Archive {
             reader.ready.push_back(frame.slice(range.start as usize..range.end as usize));
             return Ok(reader);
         }
-        let key = store.object_key(&bucket, found.row.object, found.row.slot, request.customer_key.as_ref()).await?;
-        let name = format!("`{}/{}` version {}", bucket.name(), request.key, found.id());
+        let name = || format!("`{}/{}` version {}", bucket.name(), request.key, found.id());
+        let customer = request.customer_key.as_ref();
+        let key = store.object_key(&bucket, found.row.object, found.row.slot, customer, name).await?;
+        let name = name();
         reader.pieces = Some(Pieces::new(Arc::clone(store), name, &found, key, range, snapshot, reading)?);
         if let Some(first) = reader.next().await {
             reader.ready.push_front(first?);

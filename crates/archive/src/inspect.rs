@@ -5,13 +5,13 @@ use stele_catalog::Table;
 
 use crate::error::{ArchiveError, Result};
 use crate::record::access_key::AccessKeyRow;
-use crate::record::audit::{AuditRow, CheckpointRow};
+use crate::record::audit::{AuditRow, CheckpointRow, SealedRow};
 use crate::record::bucket::BucketRow;
 use crate::record::content::{ExtentList, Layout};
 use crate::record::disposal::DisposalRow;
 use crate::record::part::PartRow;
 use crate::record::segment::SegmentRow;
-use crate::record::settings::{CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS};
+use crate::record::settings::{AUDIT_SEALED, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS};
 use crate::record::tombstone::TombstoneRow;
 use crate::record::upload::UploadRow;
 use crate::record::version::{Owner, VersionRef, VersionRow};
@@ -26,6 +26,7 @@ pub fn catalog_record(table: u16, key: &[u8], value: &[u8]) -> Result<String> {
         record::SETTINGS if key == IDENTITY => show::<IdentityRow>(table, key, value),
         record::SETTINGS if key == CLOCK => show::<ClockRow>(table, key, value),
         record::SETTINGS if key == NUMBERS || key == SLOTS => show::<ReservedRow>(table, key, value),
+        record::SETTINGS if key == AUDIT_SEALED => show::<SealedRow>(table, key, value),
         record::SETTINGS => Ok(format!("head of a sequence, {} bytes", value.len())),
         record::BUCKETS => show::<BucketRow>(table, key, value),
         record::VERSIONS => show::<VersionRow>(table, key, value),

@@ -361,12 +361,18 @@ impl Store {
         object: u64,
         slot: u64,
         customer: Option<&CustomerKey>,
+        whose: impl Fn() -> String,
     ) -> Result<Arc<Secret>> {
         if let Some(key) = locked(&self.object_keys).get(&object) {
             return Ok(key);
         }
-        let place = || format!("the key of object {object} in bucket `{}`", bucket.name());
-        let entry = self.keys.read(slot).await?;
+        let place = || format!("the key of {}", whose());
+        let entry = self.keys.read(slot).await.map_err(|error| match error {
+            ArchiveError::Damaged { message, .. } => {
+                ArchiveError::damaged(place(), format!("key slot {slot} cannot be read: {message}"))
+            }
+            other => other,
+        })?;
         let entry = entry
             .filter(|entry| entry.object == object && entry.bucket == bucket.number)
             .ok_or_else(|| ArchiveError::damaged(place(), format!("key slot {slot} does not hold it")))?;

@@ -44,7 +44,7 @@ pub mod time;
 pub mod version;
 
 pub use audit::{Action, AuditRecord, AuditVerdict, SignedHead};
-pub use background::{ClockStatus, SpaceStatus, StepReport};
+pub use background::{Alarm, AlarmKind, ClockStatus, SpaceStatus, StepReport};
 pub use bucket::{
     AnonymousAccess, BucketChange, BucketInfo, DefaultRetention, ExpiryAction, NewBucket, ObjectLock, Period,
     Protection, Quota, Usage, Versioning,

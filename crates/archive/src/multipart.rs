@@ -262,7 +262,9 @@ impl Archive {
                 ));
             }
         }
-        let key = store.object_key(&bucket, upload.row.object, upload.row.slot, request.customer_key.as_ref()).await?;
+        let name = || format!("upload {} of `{}/{}`", upload.id(), bucket.name(), request.key);
+        let customer = request.customer_key.as_ref();
+        let key = store.object_key(&bucket, upload.row.object, upload.row.slot, customer, name).await?;
         let mut algorithms = request.algorithms.clone();
         algorithms.extend(upload.row.algorithm);
         let wanted = wanted(&request.expected, &algorithms);

@@ -10,21 +10,22 @@ use stele_catalog::{Catalog, Direction, KeyRange, Transaction};
 use tokio::sync::{RwLock, Semaphore};
 
 use crate::audit::{Action, Event, Signing};
-use crate::background::Work;
+use crate::background::{Alarm, Work};
 use crate::buckets::Buckets;
 use crate::cache::Cache;
 use crate::clock::ComplianceClock;
 use crate::error::{ArchiveError, Result};
 use crate::numbers::Numbers;
 use crate::principal::Caller;
+use crate::record::audit::SealedRow;
 use crate::record::segment::{SegmentRow, SegmentUse};
-use crate::record::settings::{CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS};
+use crate::record::settings::{AUDIT_SEALED, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS};
 use crate::record::{BUCKETS, FREE_SLOTS, HOLDS, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch, keys};
 use crate::space::appender::Appender;
 use crate::space::frames::FRAME;
 use crate::space::keytable::KeyTable;
 use crate::space::segments::Segments;
-use crate::space::superblock::{FORMAT, Superblock};
+use crate::space::superblock::{FORMAT, Superblock, segments_on};
 use crate::space::walk::Walk;
 use crate::store::{Archive, Foundation, Options, Store, locked};
 
@@ -43,7 +44,7 @@ impl Archive {
         if !size.is_power_of_two() || !(256 << 10..=1 << 30).contains(&size) {
             return Err(ArchiveError::InvalidRequest("a segment is a power of two from 256 KiB to 1 GiB".into()));
         }
-        let count = foundation.data.geometry().size.0 / size;
+        let count = segments_on(foundation.data.geometry().size.0, size as u32);
         if count < 4 {
             return Err(ArchiveError::InvalidRequest(format!(
                 "the data volume has room for {count} segments of {}, at least 4 are needed; make it larger",
@@ -81,11 +82,12 @@ impl Archive {
         };
         let clock = ComplianceClock::start(now).row();
         // The catalog first: a superblock without its catalog could not be told from a lost one.
-        let transaction = Transaction::new().absent(SETTINGS, IDENTITY).put(SETTINGS, IDENTITY, encode(&identity)).put(
-            SETTINGS,
-            CLOCK,
-            encode(&clock),
-        );
+        let signing = Signing::open(&foundation, &id, &identity.signing)?;
+        let transaction = Transaction::new()
+            .absent(SETTINGS, IDENTITY)
+            .put(SETTINGS, IDENTITY, encode(&identity))
+            .put(SETTINGS, CLOCK, encode(&clock))
+            .put(SETTINGS, AUDIT_SEALED, encode(&SealedRow::first(&signing, &id)));
         foundation.catalog.commit(transaction).await?;
         superblock.write(&foundation.data).await?;
         let archive = Archive::open(foundation, options).await?;
@@ -144,8 +146,7 @@ impl Archive {
         if parts.keys().copied().ne(0..parts.len() as u32) {
             return Err(ArchiveError::damaged("the catalog", "parts of the key table are missing from it"));
         }
-        let count =
-            u32::try_from(foundation.data.geometry().size.0 / u64::from(superblock.segment)).unwrap_or(u32::MAX);
+        let count = segments_on(foundation.data.geometry().size.0, superblock.segment);
         let segments = Arc::new(Segments::new(superblock.segment, count, rows));
         let numbers = Arc::new(Numbers::new(Arc::clone(&catalog), NUMBERS, NUMBERS_STEP, numbered, 1));
         let fresh = Numbers::new(Arc::clone(&catalog), SLOTS, SLOTS_STEP, slotted, 0);
@@ -198,6 +199,9 @@ impl Archive {
         if options.read_only {
             return Ok(archive);
         }
+        if let Err(error) = superblock.mend(&archive.store.volume).await {
+            tracing::warn!("a copy of the superblock could not be written: {error}");
+        }
         archive.resume_segments(clean).await?;
         archive.store.load_free_slots()?;
         archive.store.finish_left_disposals().await?;
@@ -208,8 +212,13 @@ impl Archive {
             .detail(if clean { "closed in order before" } else { "not closed in order before" }.into());
         let transaction = Transaction::new().put(SETTINGS, IDENTITY, encode(&identity)).with_reserve();
         archive.store.record(transaction, event).await?;
-        archive.store.alarm_clock().await?;
-        archive.store.note_identity().await?;
+        let mut alarms: Vec<Alarm> = archive.store.alarm_clock().await?.into_iter().collect();
+        alarms.extend(archive.store.seal_step().await?.1);
+        locked(&archive.store.work.unreported).append(&mut alarms);
+        if let Err(error) = archive.store.note_identity().await {
+            // It stands in the catalog; only a rebuild would need it, and background work notes it again.
+            tracing::warn!("the store's identity could not be noted on the data volume: {error}");
+        }
         Ok(archive)
     }
 
@@ -230,8 +239,15 @@ impl Archive {
                 while let Some((at, header)) = walk.next().await? {
                     used = at + header.length();
                 }
-                // What cannot be read may hold records: nothing is appended before it.
-                used.max(walk.unreadable.last().map_or(0, |at| at + crate::space::BLOCK))
+                if !walk.unreadable.is_empty() {
+                    // What cannot be read may hold records, which may reach beyond it: nothing more goes into this segment.
+                    store.segments.change(number, |row| {
+                        row.usage = SegmentUse::Sealed;
+                        row.used = store.segments.size - crate::space::BLOCK;
+                    });
+                    continue;
+                }
+                used
             };
             open.push((used, number, row.incarnation));
         }
@@ -257,6 +273,7 @@ impl Archive {
             return Ok(());
         }
         store.compliance_now();
+        store.seal_step().await?;
         if let Some((number, tail)) = store.appender.tail() {
             store.segments.change(number, |row| row.used = tail);
         }

@@ -128,6 +128,42 @@ impl Rights {
     }
 }
 
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Role::StorageAdministrator => "storage administrator",
+            Role::RetentionOfficer => "retention officer",
+            Role::Auditor => "auditor",
+            Role::User => "user",
+        })
+    }
+}
+
+impl fmt::Display for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let access: Vec<String> = self.access.iter().map(|access| format!("{access:?}").to_lowercase()).collect();
+        write!(f, "{} ", access.join(", "))?;
+        match (&self.bucket, self.prefix.as_str()) {
+            (None, "") => f.write_str("everywhere"),
+            (None, prefix) => write!(f, "below `{prefix}` in every bucket"),
+            (Some(bucket), prefix) => write!(f, "in `{bucket}/{prefix}`"),
+        }
+    }
+}
+
+/// For audit records: what a key may do, in words.
+impl fmt::Display for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let roles: Vec<String> = self.roles.iter().map(Role::to_string).collect();
+        f.write_str(if roles.is_empty() { "no role" } else { "roles " })?;
+        f.write_str(&roles.join(", "))?;
+        for grant in &self.grants {
+            write!(f, "; may {grant}")?;
+        }
+        f.write_str(if self.bypass_governance { "; may bypass GOVERNANCE" } else { "" })
+    }
+}
+
 /// Who asks, with what rights, from where. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Caller {

@@ -15,7 +15,8 @@ use stele_catalog::{Catalog, Head, Transaction, link};
 use stele_media::Handle;
 
 use crate::access_keys::AccessKeyNote;
-use crate::audit::{Action, Event};
+use crate::audit::sealing::sign_rebuilt;
+use crate::audit::{Action, Event, Signing};
 use crate::buckets::Bucket;
 use crate::error::{ArchiveError, Result};
 use crate::install::{place_extents, places};
@@ -40,7 +41,7 @@ use crate::space::BLOCK;
 use crate::space::frames::content_length;
 use crate::space::header::{Kind, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind};
 use crate::space::keytable::{ENTRY, Entry, FIRST};
-use crate::space::superblock::Superblock;
+use crate::space::superblock::{Superblock, segments_on};
 use crate::space::walk::Walk;
 use crate::store::{Archive, Foundation, Options};
 use crate::time::Timestamp;
@@ -117,7 +118,7 @@ impl Archive {
         }
         survey.walk(&foundation.data, &superblock, &note_key, Some(&buckets)).await?;
         let wall = foundation.surroundings.now().wall;
-        let report = write(&*foundation.catalog, &superblock, survey, &buckets, wall).await?;
+        let report = write(&foundation, &superblock, survey, &buckets, wall).await?;
         let archive = Archive::open(foundation, options).await?;
         let event = Event::new(&Caller::system("rebuild"), Action::Rebuild).detail(format!(
             "{} versions, {} buckets, {} audit records, {} findings",
@@ -134,8 +135,7 @@ impl Archive {
 impl Survey {
     async fn headers(&mut self, volume: &Handle, superblock: &Superblock) -> Result<()> {
         self.parts.insert(0, 0);
-        let count = volume.geometry().size.0 / u64::from(superblock.segment);
-        for number in 1..u32::try_from(count).unwrap_or(u32::MAX) {
+        for number in 1..segments_on(volume.geometry().size.0, superblock.segment) {
             let start = u64::from(number) * u64::from(superblock.segment);
             let block = match volume.read(start, BLOCK as usize).await {
                 Ok(block) => block,
@@ -370,12 +370,13 @@ impl Writer<'_> {
 }
 
 async fn write(
-    catalog: &dyn Catalog,
+    foundation: &Foundation,
     superblock: &Superblock,
     mut survey: Survey,
     buckets: &BTreeMap<u32, Bucket>,
     wall: Timestamp,
 ) -> Result<RebuildReport> {
+    let catalog = &*foundation.catalog;
     let mut report = RebuildReport { segments: survey.segments.len() as u64, ..RebuildReport::default() };
     let mut out = Writer { catalog, transaction: Transaction::new(), bytes: 0 };
     let mut live: Vec<Place> = Vec::new();
@@ -520,6 +521,8 @@ async fn write(
     out.put(SETTINGS, Bytes::from_static(SLOTS), encode(&ReservedRow { below: highest_slot })).await?;
     out.put(SETTINGS, Bytes::from_static(CLOCK), encode(&clock)).await?;
     out.flush(true).await?;
+    let signing = Signing::open(foundation, &superblock.store, &identity.signing)?;
+    sign_rebuilt(catalog, &signing, &superblock.store).await?;
     // Last: until the identity is there, the catalog counts as empty and a rebuild may be begun anew.
     out.put(SETTINGS, Bytes::from_static(IDENTITY), encode(&identity)).await?;
     out.flush(true).await?;

@@ -30,7 +30,7 @@ use crate::space::appender::Record;
 use crate::space::header::{Kind, RECORD_HEADER, RecordHeader};
 use crate::space::walk::Walk;
 use crate::store::{Store, locked};
-use stele_media::Buffer;
+use stele_media::{Buffer, MediaFault};
 
 /// Records on the move at once.
 const MOVING: usize = 32;
@@ -87,18 +87,27 @@ impl Store {
 
     /// Frees retired segments that no reader can be in. Answers how many.
     pub(crate) async fn free_retired(&self) -> Result<usize> {
-        let freeable = self.segments.freeable();
-        for segment in &freeable {
+        let mut freed = 0;
+        for segment in self.segments.freeable() {
             // Zeros before the catalog forgets it: a rebuild must not find in it what was deleted since.
-            self.volume.zero(self.segments.start(*segment), self.segments.size.into()).await?;
+            match self.volume.zero(self.segments.start(segment), self.segments.size.into()).await {
+                Err(error) if error.fault == MediaFault::Damaged => {
+                    tracing::warn!("segment {segment} is not freed: {error}");
+                    locked(&self.work.unmovable).insert(segment);
+                    self.segments.unretire(segment);
+                    continue;
+                }
+                zeroed => zeroed?,
+            };
             self.volume.flush().await?;
             let event = Event::new(&Caller::system("reclamation"), Action::Dispose)
                 .detail(format!("segment {segment} overwritten and freed"));
-            let transaction = Transaction::new().with_reserve().delete(SEGMENTS, keys::short(*segment));
+            let transaction = Transaction::new().with_reserve().delete(SEGMENTS, keys::short(segment));
             self.record(transaction, event).await?;
-            self.segments.freed(*segment);
+            self.segments.freed(segment);
+            freed += 1;
         }
-        Ok(freeable.len())
+        Ok(freed)
     }
 
     /// Whether the catalog refers to the record; if so, it lies elsewhere afterwards.

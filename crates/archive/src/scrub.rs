@@ -164,7 +164,7 @@ impl Archive {
         let store = &self.store;
         let reading = store.segments.reading();
         let snapshot = store.snapshot()?;
-        let key = store.object_key(bucket, found.row.object, found.row.slot, None).await?;
+        let key = store.object_key(bucket, found.row.object, found.row.slot, None, || name.to_string()).await?;
         let mut pieces = Pieces::new(std::sync::Arc::clone(store), name.into(), found, key, range, snapshot, reading)?;
         pieces.uncached();
         while let Some(opening) = pieces.next()? {

@@ -159,6 +159,9 @@ pub struct Archive {
     pub(crate) store: Arc<Store>,
 }
 
+/// Segments tried for a note.
+const NOTE_ATTEMPTS: usize = 4;
+
 /// Keys whose versions change at once are serialised by this many locks.
 const LOCKS: usize = 1024;
 
@@ -316,8 +319,20 @@ impl Store {
         object: u64,
         note: &T,
     ) -> Result<Place> {
-        let record = self.note_record(kind, scope, object, note).await?;
-        self.appender.append(record, true).await?.await
+        let mut attempts = 0;
+        loop {
+            let record = self.note_record(kind, scope, object, note).await?;
+            let noted = match self.appender.append(record, true).await {
+                Ok(appended) => appended.await,
+                Err(error) => Err(error),
+            };
+            attempts += 1;
+            match noted {
+                // A place that cannot be written is left behind: the next attempt goes to another segment.
+                Err(ArchiveError::Damaged { .. }) if attempts < NOTE_ATTEMPTS => {}
+                noted => return noted,
+            }
+        }
     }
 
     pub async fn note_record<T: minicbor::Encode<()>>(

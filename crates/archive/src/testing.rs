@@ -60,6 +60,8 @@ struct BenchState {
     writes_left: Option<u64>,
     dead: bool,
     full: bool,
+    /// Nothing here can be read or written.
+    lost: std::ops::Range<u64>,
     pub writes: u64,
     pub reads: u64,
 }
@@ -71,6 +73,7 @@ impl Bench {
             writes_left: None,
             dead: false,
             full: false,
+            lost: 0..0,
             writes: 0,
             reads: 0,
         };
@@ -106,6 +109,11 @@ impl Bench {
         self.state().full = full;
     }
 
+    /// A region that can be neither read nor written, as where a code has lost more than it has parity.
+    pub fn lose(&self, region: std::ops::Range<u64>) {
+        self.state().lost = region;
+    }
+
     /// Changes a byte behind everybody's back.
     pub fn flip(&self, at: u64) {
         let mut state = self.state();
@@ -129,6 +137,10 @@ impl BenchState {
         let done = finished.pop().expect("a memory drive finishes at once");
         (done.op, done.result)
     }
+}
+
+fn touches(op: &Op, region: &std::ops::Range<u64>) -> bool {
+    op.range().is_some_and(|(at, length)| at < region.end && region.start < at + length)
 }
 
 impl Port for Bench {
@@ -161,6 +173,8 @@ impl Bench {
             }
             if state.dead {
                 (op, Err(MediaError::new(MediaFault::Gone, "power is gone")))
+            } else if touches(&op, &state.lost) {
+                (op, Err(MediaError::new(MediaFault::Damaged, "a stripe is lost")))
             } else if write && state.full {
                 (op, Err(MediaError::new(MediaFault::Full, "no room")))
             } else {

@@ -1,25 +1,22 @@
 //! Reading the audit log, proving that it is whole, and signing its end.
 //!
-//! The chain shows any edit and any gap before its head. Against a log that was cut or rolled back as a whole only a head
-//! kept elsewhere helps: the anchor. A checkpoint is written over every full run of records, with the Merkle root over
+//! The chain shows any edit and any gap before its head, its signed end and its checkpoints any log that was chained anew.
+//! Against a log that was rolled back as a whole, these with it, only a head kept elsewhere helps: the anchor. A checkpoint is written over every full run of records, with the Merkle root over
 //! their links, signed; the root of a head is over the checkpoints' roots and the links behind them.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
-use stele_catalog::{Direction, Head, KeyRange, Snapshot, Transaction, link};
+use stele_catalog::{Direction, Head, KeyRange, Snapshot, link};
 
 use super::*;
 use crate::checksum::from_hex;
-use crate::record::audit::{AuditNote, CheckpointRow};
+use crate::record::audit::{CheckpointRow, SealedRow};
 use crate::record::{CHECKPOINTS, keys};
-use crate::space::header::Kind;
 
 /// Records under one checkpoint.
 pub(crate) const RUN: u64 = 1024;
 const PAGE: usize = 1024;
-/// Bytes of records in one note.
-const NOTE_MAX: usize = 48 << 10;
 
-type Link = [u8; 32];
+pub(super) type Link = [u8; 32];
 
 impl Archive {
     /// Records from number `from` on, at most `limit`.
@@ -67,6 +64,13 @@ impl Archive {
         let snapshot = store.snapshot()?;
         let mut verdict = AuditVerdict::default();
         let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
+        let sealed = match super::sealing::sealed(store, &*snapshot)? {
+            Ok(row) => Some(row),
+            Err(finding) => {
+                verdict.findings.push(finding);
+                None
+            }
+        };
         let mut walk = Walk { store, previous: Link::default(), run: Vec::new(), roots: Vec::new() };
         if let Some(anchor) = &anchor
             && let Err(finding) = check_signature(store, anchor)
@@ -92,7 +96,14 @@ impl Archive {
                 walk.run.push(walk.previous);
                 verdict.records += 1;
                 if number.is_multiple_of(RUN) {
-                    walk.close_run(&*snapshot, number, &mut verdict)?;
+                    walk.close_run(&*snapshot, number, sealed.as_ref(), &mut verdict)?;
+                }
+                if let Some(sealed) = sealed.as_ref().filter(|sealed| sealed.records == number)
+                    && sealed.link != walk.previous
+                {
+                    verdict.findings.push(format!(
+                        "the log up to record {number} is not the one whose end was signed: it was changed and chained anew"
+                    ));
                 }
                 if let Some(anchor) = &anchor
                     && anchor.records == number
@@ -117,6 +128,15 @@ impl Archive {
                 to_hex(&head.link)
             ));
         }
+        if let Some(sealed) = sealed
+            && sealed.records >= expected
+        {
+            verdict.findings.push(format!(
+                "the log was signed up to record {}, it ends at {}: its end was cut",
+                sealed.records,
+                expected - 1
+            ));
+        }
         if let Some(anchor) = anchor
             && anchor.records >= expected
         {
@@ -134,7 +154,14 @@ impl Archive {
         let store = &self.store;
         let snapshot = store.snapshot()?;
         let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
+        let refuse = |finding: String| {
+            ArchiveError::damaged("the audit log", format!("{finding}; nothing was signed, run `stele audit verify`"))
+        };
+        let sealed = super::sealing::sealed(store, &*snapshot)?.map_err(refuse)?;
         let (roots, covered) = roots(&*snapshot)?;
+        if covered != sealed.covered {
+            return Err(refuse(format!("checkpoints end at record {covered}, not at {}", sealed.covered)));
+        }
         let mut walk = Walk { store, previous: last_link(&*snapshot, covered)?, run: Vec::new(), roots };
         let mut number = covered;
         while number < head.count {
@@ -146,11 +173,17 @@ impl Archive {
                 number = number_of(&key);
                 walk.previous = link(&walk.previous, number, &value);
                 walk.run.push(walk.previous);
+                if number == sealed.records && walk.previous != sealed.link {
+                    return Err(refuse(format!("it is not the one whose end was signed at record {number}")));
+                }
                 if number.is_multiple_of(RUN) {
                     let run = std::mem::take(&mut walk.run);
                     walk.roots.push(merkle(&run));
                 }
             }
+        }
+        if walk.previous != head.link || number != head.count {
+            return Err(refuse(format!("it does not end at record {} as its head says", head.count)));
         }
         let mut signed = SignedHead {
             store: to_hex(&store.id),
@@ -163,64 +196,6 @@ impl Archive {
         };
         signed.signature = to_hex(&store.signing.sign(&message(&signed)));
         Ok(signed)
-    }
-}
-
-impl Store {
-    /// Writes the checkpoints that are due. Answers how many.
-    pub async fn checkpoint_audit(&self) -> Result<usize> {
-        let mut written = 0;
-        loop {
-            let snapshot = self.snapshot()?;
-            let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
-            let (_, covered) = roots(&*snapshot)?;
-            if head.count < covered + RUN {
-                return Ok(written);
-            }
-            let range = KeyRange::all().after(keys::number(covered));
-            let page = snapshot.range(AUDIT, &range, RUN as usize, Direction::Forward)?;
-            let mut previous = last_link(&*snapshot, covered)?;
-            let links: Vec<Link> = page
-                .iter()
-                .map(|(key, value)| {
-                    previous = link(&previous, number_of(key), value);
-                    previous
-                })
-                .collect();
-            let (last, root) = (covered + RUN, merkle(&links));
-            if links.len() as u64 != RUN || page.last().is_none_or(|(key, _)| number_of(key) != last) {
-                return Err(ArchiveError::damaged(
-                    "the audit log",
-                    format!("records are missing between {} and {last}; `stele audit verify` names them", covered + 1),
-                ));
-            }
-            self.note_audit(covered + 1, &page).await?;
-            let signature = self.signing.sign(&checkpoint_message(&self.id, last, &previous, &root));
-            let row = CheckpointRow { last, link: previous, root, signature };
-            let key = keys::number(covered + 1);
-            self.catalog.commit(Transaction::new().with_reserve().put(CHECKPOINTS, key, encode(&row))).await?;
-            written += 1;
-        }
-    }
-}
-
-impl Store {
-    /// Keeps a run of records on the data volume too, so that a rebuilt catalog has the log up to its last checkpoint.
-    async fn note_audit(&self, first: u64, page: &[(bytes::Bytes, bytes::Bytes)]) -> Result<()> {
-        let mut note = AuditNote { first, values: Vec::new() };
-        let mut length = 0;
-        for (key, value) in page {
-            if length + value.len() > NOTE_MAX && !note.values.is_empty() {
-                let place = self.note(Kind::Audit, None, 0, &note).await?;
-                self.segments.add_live(place);
-                (note, length) = (AuditNote { first: number_of(key), values: Vec::new() }, 0);
-            }
-            length += value.len();
-            note.values.push(value.to_vec().into());
-        }
-        let place = self.note(Kind::Audit, None, 0, &note).await?;
-        self.segments.add_live(place);
-        Ok(())
     }
 }
 
@@ -242,11 +217,23 @@ impl Walk<'_> {
         merkle(&leaves)
     }
 
-    fn close_run(&mut self, snapshot: &dyn Snapshot, last: u64, verdict: &mut AuditVerdict) -> Result<()> {
+    /// Each full run has its checkpoint, from the moment the end of the log was signed behind it.
+    fn close_run(
+        &mut self,
+        snapshot: &dyn Snapshot,
+        last: u64,
+        sealed: Option<&SealedRow>,
+        verdict: &mut AuditVerdict,
+    ) -> Result<()> {
         let root = merkle(&std::mem::take(&mut self.run));
         self.roots.push(root);
         let key = keys::number(last - RUN + 1);
-        let Some(bytes) = snapshot.get(CHECKPOINTS, &key)? else { return Ok(()) };
+        let Some(bytes) = snapshot.get(CHECKPOINTS, &key)? else {
+            if sealed.is_none_or(|sealed| sealed.covered >= last || sealed.records >= last + RUN) {
+                verdict.findings.push(format!("the checkpoint over records {} to {last} is missing", last - RUN + 1));
+            }
+            return Ok(());
+        };
         let row: CheckpointRow = decode(CHECKPOINTS, &key, &bytes)?;
         let signed = UnparsedPublicKey::new(&ED25519, self.store.signing.public())
             .verify(&checkpoint_message(&self.store.id, last, &row.link, &row.root), &row.signature)
@@ -261,7 +248,7 @@ impl Walk<'_> {
 }
 
 /// The roots of all checkpoints, and the last record they cover.
-fn roots(snapshot: &dyn Snapshot) -> Result<(Vec<Link>, u64)> {
+pub(super) fn roots(snapshot: &dyn Snapshot) -> Result<(Vec<Link>, u64)> {
     let (mut roots, mut covered) = (Vec::new(), 0);
     let mut range = KeyRange::all();
     loop {
@@ -277,7 +264,7 @@ fn roots(snapshot: &dyn Snapshot) -> Result<(Vec<Link>, u64)> {
 }
 
 /// The chain's end after record `covered`, which a checkpoint ends with.
-fn last_link(snapshot: &dyn Snapshot, covered: u64) -> Result<Link> {
+pub(super) fn last_link(snapshot: &dyn Snapshot, covered: u64) -> Result<Link> {
     if covered == 0 {
         return Ok(Link::default());
     }
@@ -312,11 +299,11 @@ fn hash(parts: &[&[u8]]) -> Link {
     *hasher.finalize().as_bytes()
 }
 
-fn number_of(key: &[u8]) -> u64 {
+pub(super) fn number_of(key: &[u8]) -> u64 {
     key.try_into().map_or(u64::MAX, u64::from_be_bytes)
 }
 
-fn checkpoint_message(store: &[u8; 16], last: u64, link: &Link, root: &Link) -> Vec<u8> {
+pub(super) fn checkpoint_message(store: &[u8; 16], last: u64, link: &Link, root: &Link) -> Vec<u8> {
     [b"stele audit checkpoint 1".as_slice(), store, &last.to_be_bytes(), link, root].concat()
 }
 

@@ -55,3 +55,18 @@ pub(crate) struct CheckpointRow {
     #[cbor(n(3), with = "minicbor::bytes")]
     pub signature: Vec<u8>,
 }
+
+/// The end of the log as background work last signed it.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct SealedRow {
+    #[n(0)]
+    pub records: u64,
+    /// The chain's end after that record.
+    #[cbor(n(1), with = "minicbor::bytes")]
+    pub link: [u8; 32],
+    /// The last record that a checkpoint covers.
+    #[n(2)]
+    pub covered: u64,
+    #[cbor(n(3), with = "minicbor::bytes")]
+    pub signature: Vec<u8>,
+}

@@ -10,6 +10,8 @@ pub(crate) const SLOTS: &[u8] = b"slots";
 pub(crate) const CLOCK: &[u8] = b"clock";
 /// The head of the audit chain; its format is the catalog's.
 pub(crate) const AUDIT_HEAD: &[u8] = b"audit";
+/// The signed end of the audit log.
+pub(crate) const AUDIT_SEALED: &[u8] = b"sealed";
 
 /// Which store this catalog belongs to.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

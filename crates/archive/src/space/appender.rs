@@ -6,7 +6,8 @@
 //! it held. While the block is on its way, the next group begins at the next block instead, so that no block is
 //! written twice at once. Long records are placed on block boundaries and go out uncopied.
 //!
-//! Failure model: a group that fails fails all its records and leaves a gap; later groups begin behind it.
+//! Failure model: a group that fails fails all its records. Where its place cannot be written the segment takes nothing
+//! more and the next records go to another; otherwise it leaves a gap, and later groups begin behind it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use futures_util::lock::Mutex as AsyncMutex;
 use stele_catalog::{Catalog, Transaction};
 use stele_ground::digest::crc32c;
-use stele_media::{Buffer, Handle, MediaError, Op, Priority, Shared};
+use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Shared};
 use tokio::sync::oneshot;
 
 use crate::error::{ArchiveError, Result};
@@ -307,6 +308,12 @@ impl Appender {
             {
                 open.last_block = last_block;
             }
+            // What failed may fail again right behind: this segment takes nothing more.
+            if result.as_ref().is_err_and(|error| error.fault == MediaFault::Damaged)
+                && let Some(open) = state.open.take_if(|open| open.number == group.segment)
+            {
+                state.filled.push((open.number, open.incarnation, open.tail));
+            }
         }
         self.start_groups();
         for (place, waiter) in waiters {
@@ -356,6 +363,11 @@ impl Appender {
                     last_block: Vec::new(),
                     reserve: begun.reserve,
                 });
+                Ok(())
+            }
+            Err(ArchiveError::Damaged { place, message }) => {
+                // It stays taken until the store is opened anew; the caller comes back for the next.
+                tracing::warn!("segment {} is left out: {place}: {message}", begun.number);
                 Ok(())
             }
             Err(error) => {

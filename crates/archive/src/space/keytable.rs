@@ -225,6 +225,11 @@ impl KeyTable {
         }
     }
 
+    /// Blocks whose slots are not given out, since they could not be read or written.
+    pub fn bad_blocks(&self) -> usize {
+        self.state().bad.len()
+    }
+
     /// Slots waiting for use, for tests.
     #[cfg(test)]
     pub fn free_slots(&self) -> Vec<u64> {

@@ -168,6 +168,11 @@ impl Segments {
         state.epoch += 1;
     }
 
+    /// It cannot be freed after all.
+    pub fn unretire(&self, segment: u32) {
+        self.state().retired.remove(&segment);
+    }
+
     /// Retired segments that no reader can be reading.
     pub fn freeable(&self) -> Vec<u32> {
         let state = self.state();

@@ -1,4 +1,6 @@
-//! The first two blocks of the data volume, alike: what store this is, and whether a master key is its own.
+//! The first block of the data volume and its last, alike: what store this is, and whether a master key is its own.
+//!
+//! The copies are far apart, so that no lost stripe takes both.
 
 use stele_ground::digest::crc32c;
 use stele_media::{Buffer, Handle};
@@ -57,8 +59,29 @@ impl Superblock {
 
     /// Both copies, durable when it answers.
     pub async fn write(&self, volume: &Handle) -> Result<()> {
+        for at in places(volume) {
+            self.write_copy(volume, at).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_copy(&self, volume: &Handle, at: u64) -> Result<()> {
         let block = Buffer::copy_of(&self.encode()).freeze();
-        volume.write(0, vec![block.clone(), block], true).await?;
+        volume.write(at, vec![block], true).await?;
+        Ok(())
+    }
+
+    /// Writes a copy that is missing: it was lost, or the volume has grown.
+    pub async fn mend(&self, volume: &Handle) -> Result<()> {
+        for at in places(volume) {
+            let sound = match volume.read(at, BLOCK as usize).await {
+                Ok(block) => Superblock::decode(&block).as_ref() == Some(self),
+                Err(_) => false,
+            };
+            if !sound {
+                self.write_copy(volume, at).await?;
+            }
+        }
         Ok(())
     }
 
@@ -68,8 +91,8 @@ impl Superblock {
             return Ok(None);
         }
         let mut failure = None;
-        for copy in 0..2 {
-            match volume.read(copy * u64::from(BLOCK), BLOCK as usize).await {
+        for at in places(volume) {
+            match volume.read(at, BLOCK as usize).await {
                 Ok(block) => {
                     if let Some(superblock) = Superblock::decode(&block) {
                         return Ok(Some(superblock));
@@ -80,6 +103,18 @@ impl Superblock {
         }
         failure.map_or(Ok(None), |error| Err(ArchiveError::from(error)))
     }
+}
+
+/// Where the copies lie.
+fn places(volume: &Handle) -> [u64; 2] {
+    let blocks = volume.geometry().size.0 / u64::from(BLOCK);
+    [0, blocks.saturating_sub(1) * u64::from(BLOCK)]
+}
+
+/// Whole segments before the last block.
+pub(crate) fn segments_on(volume: u64, segment: u32) -> u32 {
+    let count = volume.saturating_sub(u64::from(BLOCK)) / u64::from(segment);
+    u32::try_from(count).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

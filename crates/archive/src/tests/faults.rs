@@ -221,6 +221,7 @@ async fn what_an_earlier_store_left_on_the_volume_is_never_taken_for_this_ones()
     }
     drop(old);
     world.bench.handle().zero(0, 8192).await.unwrap();
+    world.bench.handle().zero(8 * MIB - 4096, 4096).await.unwrap();
     let catalog = Arc::new(stele_catalog::MemoryCatalog::new());
     let world = World { catalog, master: MasterKey::generate(&*world.stage), ..world };
     let archive = world.create().await;
@@ -235,4 +236,62 @@ async fn what_an_earlier_store_left_on_the_volume_is_never_taken_for_this_ones()
     let (archive, report) = Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap();
     assert_eq!((report.buckets, report.versions), (1, 1), "{report:?}");
     assert_eq!(get(&archive, "new", "key").await.unwrap(), b"data");
+}
+
+#[tokio::test]
+async fn a_store_over_a_lost_region_opens_answers_and_stores_elsewhere() {
+    const REGION: u64 = 640 << 10;
+    let until = 16 * MIB / REGION;
+    for region in 0..=until {
+        let world = World::sized(1, 16 * MIB, 256 << 10);
+        let archive = world.create().await;
+        archive.create_bucket(&admin(), "some", NewBucket::default()).await.unwrap();
+        for n in 0..40 {
+            put(&archive, "some", &format!("old {n}"), &content(n, 40_000)).await.unwrap();
+            // What is replaced leaves disposals for the next opening.
+            put(&archive, "some", "replaced", &content(n, 10)).await.unwrap();
+        }
+        drop(archive);
+        let lost = region * REGION..(region + 1) * REGION;
+        world.bench.lose(lost.clone());
+        let archive = world.open().await;
+        let mut unreadable = 0;
+        for n in 0..40 {
+            let name = format!("`some/old {n}`");
+            match get(&archive, "some", &format!("old {n}")).await {
+                Ok(data) => assert!(data == content(n, 40_000)),
+                Err(ArchiveError::Damaged { place, .. }) if place.contains(&name) => unreadable += 1,
+                Err(error) => panic!("{lost:?}: {name}: {error}"),
+            }
+        }
+        let mut failures = 0;
+        for n in 0..40 {
+            let key = format!("new {n}");
+            while put(&archive, "some", &key, &content(n, 20_000)).await.is_err() {
+                failures += 1;
+                assert!(failures < 8, "{lost:?}: what is new goes elsewhere");
+            }
+            assert!(get(&archive, "some", &key).await.unwrap() == content(n, 20_000));
+        }
+        world.stage.pass(400_000);
+        let mut steps = 0;
+        while archive.step().await.unwrap().more && steps < 100 {
+            steps += 1;
+        }
+        assert!(steps < 100, "{lost:?}: background work comes to an end");
+        if region == 0 {
+            let standing = archive.standing_alarms();
+            assert!(unreadable == 40 && standing.iter().any(|alarm| alarm.kind == AlarmKind::Disposal), "{standing:?}");
+        }
+        drop(archive);
+        // The drives come back.
+        world.bench.lose(0..0);
+        let archive = world.open().await;
+        for n in 0..40 {
+            assert!(get(&archive, "some", &format!("old {n}")).await.unwrap() == content(n, 40_000), "{lost:?}");
+            assert!(get(&archive, "some", &format!("new {n}")).await.unwrap() == content(n, 20_000), "{lost:?}");
+        }
+        while archive.step().await.unwrap().more {}
+        assert_eq!(archive.standing_alarms(), [], "{lost:?}");
+    }
 }

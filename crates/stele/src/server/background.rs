@@ -34,7 +34,7 @@ async fn step(archive: Archive, node: Arc<Node>) {
         let pause = match archive.step().await {
             Ok(report) => {
                 for alarm in &report.alarms {
-                    node.note_alarm("clock", alarm);
+                    node.note_alarm(alarm.kind(), &alarm.message);
                 }
                 if report.more { Duration::from_millis(20) } else { STEP_EVERY }
             }

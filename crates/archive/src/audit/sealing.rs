@@ -1,0 +1,211 @@
+//! The signed end of the log, and the checkpoints: what keeps a log that was changed and chained anew from being taken
+//! for the true one.
+//!
+//! The chain itself takes no secret: whoever can write the catalog can change a record and chain all that follow anew. So
+//! background work signs the end of the log whenever it has grown, and never without having walked from the last signed
+//! end to the new one. What is below a signed end is thereby fixed: a log whose link there is another, or that lacks a
+//! checkpoint there, is reported by every verification and never signed again. A log set back as a whole, its signed end
+//! with it, is found only by a head that was kept elsewhere.
+
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use stele_catalog::{Catalog, Direction, Head, KeyRange, Snapshot, Transaction, link};
+
+use super::verify::{Link, RUN, checkpoint_message, last_link, merkle, number_of, roots};
+use super::*;
+use crate::record::audit::{AuditNote, CheckpointRow, SealedRow};
+use crate::record::settings::AUDIT_SEALED;
+use crate::record::{CHECKPOINTS, fetch, keys};
+use crate::space::header::Kind;
+
+const PAGE: usize = 1024;
+/// Records walked in one go towards a new signed end.
+const WALK_MAX: u64 = 16_384;
+/// Bytes of records in one note.
+const NOTE_MAX: usize = 48 << 10;
+
+impl SealedRow {
+    /// Of a log without records.
+    pub fn first(signing: &Signing, store: &[u8; 16]) -> SealedRow {
+        SealedRow::new(signing, store, Head::default(), 0)
+    }
+
+    fn new(signing: &Signing, store: &[u8; 16], head: Head, covered: u64) -> SealedRow {
+        let mut row = SealedRow { records: head.count, link: head.link, covered, signature: Vec::new() };
+        row.signature = signing.sign(&row.message(store));
+        row
+    }
+
+    fn message(&self, store: &[u8; 16]) -> Vec<u8> {
+        let (records, covered) = (self.records.to_be_bytes(), self.covered.to_be_bytes());
+        [b"stele audit end 1".as_slice(), store, &records, &covered, &self.link].concat()
+    }
+
+    pub fn is_signed(&self, signing: &Signing, store: &[u8; 16]) -> bool {
+        let key = UnparsedPublicKey::new(&ED25519, signing.public());
+        key.verify(&self.message(store), &self.signature).is_ok()
+    }
+}
+
+/// The signed end as it is stored, if it is genuine. Err: what is wrong with it.
+pub(crate) fn sealed(store: &Store, snapshot: &dyn Snapshot) -> Result<Result<SealedRow, String>> {
+    let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
+    Ok(match fetch::<SealedRow>(snapshot, SETTINGS, AUDIT_SEALED)? {
+        Some(row) if row.is_signed(&store.signing, &store.id) => Ok(row),
+        Some(_) => Err("the signed end of the log was not signed by this store: it was changed".into()),
+        None if head.count == 0 => Ok(SealedRow::first(&store.signing, &store.id)),
+        None => Err("the signed end of the log is missing: it was taken away".into()),
+    })
+}
+
+impl Store {
+    /// Signs the end of the log if it has grown, and writes the checkpoints that are due. Answers how many; in the inner
+    /// result why it refused to: the log is not the one that was signed.
+    pub async fn seal_audit(&self) -> Result<Result<usize, String>> {
+        let mut written = 0;
+        loop {
+            let snapshot = self.snapshot()?;
+            let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
+            let row = match sealed(self, &*snapshot)? {
+                Ok(row) => row,
+                Err(finding) => return Ok(Err(finding)),
+            };
+            // What this session has signed counts even where the catalog was set back behind its back.
+            let known = locked(&self.work.sealed).clone().filter(|known| known.records > row.records);
+            if let Some(known) = known {
+                return Ok(Err(format!(
+                    "the log was signed up to record {}, the catalog says {}: it was set back",
+                    known.records, row.records
+                )));
+            }
+            let end = match self.walk_on(&*snapshot, &row, &head)? {
+                Ok(end) => end,
+                Err(finding) => return Ok(Err(finding)),
+            };
+            let (checkpoints, covered) = roots(&*snapshot)?;
+            if covered != row.covered || checkpoints.len() as u64 * RUN != covered {
+                return Ok(Err(format!(
+                    "checkpoints were signed up to record {}, those that are there are {} and end at {covered}",
+                    row.covered,
+                    checkpoints.len()
+                )));
+            }
+            let due = end.count >= covered + RUN;
+            if !due && end.count == row.records {
+                return Ok(Ok(written));
+            }
+            let mut transaction = Transaction::new().with_reserve();
+            let mut covers = covered;
+            if due {
+                let page = snapshot.range(
+                    AUDIT,
+                    &KeyRange::all().after(keys::number(covered)),
+                    RUN as usize,
+                    Direction::Forward,
+                )?;
+                let checkpoint = match run_checkpoint(&self.signing, &self.id, &*snapshot, covered, &page)? {
+                    Ok(checkpoint) => checkpoint,
+                    Err(finding) => return Ok(Err(finding)),
+                };
+                self.note_audit(covered + 1, &page).await?;
+                covers = checkpoint.last;
+                transaction = transaction.put(CHECKPOINTS, keys::number(covered + 1), encode(&checkpoint));
+                written += 1;
+            }
+            let sealed = SealedRow::new(&self.signing, &self.id, end, covers);
+            transaction = transaction.put(SETTINGS, AUDIT_SEALED, encode(&sealed));
+            self.catalog.commit(transaction).await?;
+            *locked(&self.work.sealed) = Some(sealed);
+        }
+    }
+
+    /// The end of the chain, at most `WALK_MAX` records behind the signed one, from which it must follow.
+    fn walk_on(&self, snapshot: &dyn Snapshot, row: &SealedRow, head: &Head) -> Result<Result<Head, String>> {
+        let mut end = Head { count: row.records, link: row.link };
+        while end.count < head.count && end.count < row.records + WALK_MAX {
+            let page =
+                snapshot.range(AUDIT, &KeyRange::all().after(keys::number(end.count)), PAGE, Direction::Forward)?;
+            for (key, value) in &page {
+                let number = number_of(key);
+                if number != end.count + 1 {
+                    break;
+                }
+                end = Head { count: number, link: link(&end.link, number, value) };
+            }
+            if page.is_empty() || page.last().is_some_and(|(key, _)| number_of(key) != end.count) {
+                return Ok(Err(format!("record {} of the log is missing", end.count + 1)));
+            }
+        }
+        let reached = end.count >= head.count;
+        Ok(match reached && end != *head {
+            true => Err(format!(
+                "the log up to record {} does not follow from its signed end at record {}: it was changed",
+                head.count, row.records
+            )),
+            false => Ok(end),
+        })
+    }
+
+    /// Keeps a run of records on the data volume too, so that a rebuilt catalog has the log up to its last checkpoint.
+    async fn note_audit(&self, first: u64, page: &[stele_catalog::Record]) -> Result<()> {
+        let mut note = AuditNote { first, values: Vec::new() };
+        let mut length = 0;
+        for (key, value) in page {
+            if length + value.len() > NOTE_MAX && !note.values.is_empty() {
+                let place = self.note(Kind::Audit, None, 0, &note).await?;
+                self.segments.add_live(place);
+                (note, length) = (AuditNote { first: number_of(key), values: Vec::new() }, 0);
+            }
+            length += value.len();
+            note.values.push(value.to_vec().into());
+        }
+        let place = self.note(Kind::Audit, None, 0, &note).await?;
+        self.segments.add_live(place);
+        Ok(())
+    }
+}
+
+/// The checkpoint over the run behind `covered`.
+fn run_checkpoint(
+    signing: &Signing,
+    store: &[u8; 16],
+    snapshot: &dyn Snapshot,
+    covered: u64,
+    page: &[stele_catalog::Record],
+) -> Result<Result<CheckpointRow, String>> {
+    let mut previous = last_link(snapshot, covered)?;
+    let links: Vec<Link> = page
+        .iter()
+        .map(|(key, value)| {
+            previous = link(&previous, number_of(key), value);
+            previous
+        })
+        .collect();
+    let (last, root) = (covered + RUN, merkle(&links));
+    if links.len() as u64 != RUN || page.last().is_none_or(|(key, _)| number_of(key) != last) {
+        return Ok(Err(format!("records of the log are missing between {} and {last}", covered + 1)));
+    }
+    let signature = signing.sign(&checkpoint_message(store, last, &previous, &root));
+    Ok(Ok(CheckpointRow { last, link: previous, root, signature }))
+}
+
+/// Signs a log that was just rebuilt from the data volume: its records come from notes sealed under the master key.
+pub(crate) async fn sign_rebuilt(catalog: &dyn Catalog, signing: &Signing, store: &[u8; 16]) -> Result<()> {
+    let mut covered = 0;
+    loop {
+        let snapshot = catalog.snapshot()?;
+        let page =
+            snapshot.range(AUDIT, &KeyRange::all().after(keys::number(covered)), RUN as usize, Direction::Forward)?;
+        if page.len() as u64 == RUN {
+            let checkpoint = run_checkpoint(signing, store, &*snapshot, covered, &page)?
+                .map_err(|finding| ArchiveError::damaged("the audit log", finding))?;
+            let key = keys::number(covered + 1);
+            covered = checkpoint.last;
+            catalog.commit(Transaction::new().with_reserve().put(CHECKPOINTS, key, encode(&checkpoint))).await?;
+            continue;
+        }
+        let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
+        let sealed = encode(&SealedRow::new(signing, store, head, covered));
+        catalog.commit(Transaction::new().with_reserve().put(SETTINGS, AUDIT_SEALED, sealed)).await?;
+        return Ok(());
+    }
+}
