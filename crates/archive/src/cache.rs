@@ -3,6 +3,7 @@
 //! At most the limit's weight is held. A value in steady use is never lost; one used once goes after one generation.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 pub(crate) struct Cache<K, V> {
     young: BTreeMap<K, (V, usize)>,
@@ -45,6 +46,13 @@ impl<K: Ord + Clone, V: Clone> Cache<K, V> {
             self.weight -= weight;
         }
         self.old.remove(key);
+    }
+
+    pub fn remove_range(&mut self, range: RangeInclusive<K>) {
+        for (_, weight) in self.young.extract_if(range.clone(), |_, _| true).map(|(_, value)| value) {
+            self.weight -= weight;
+        }
+        self.old.extract_if(range, |_, _| true).for_each(drop);
     }
 }
 

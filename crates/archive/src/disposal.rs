@@ -30,6 +30,7 @@ impl Store {
         locked(&self.object_keys).remove(&disposal.object);
         if let Content::Stream(stream) = &disposal.content {
             locked(&self.frames).remove(&(stream.number, 0));
+            locked(&self.pieces).remove_range((stream.number, 0)..=(stream.number, u32::MAX));
         }
         let destroyed = self.keys.destroy(slot, disposal.object);
         if is_short(&disposal.content) {
@@ -43,6 +44,7 @@ impl Store {
 
     /// Content that no row names any more: its place is no longer needed, and its extents go from the catalog.
     pub fn clear_later(&self, stream: Stream, note: Place) {
+        locked(&self.pieces).remove_range((stream.number, 0)..=(stream.number, u32::MAX));
         match &stream.extents {
             Some(extents) => places(&note, extents).into_iter().for_each(|place| self.segments.drop_live(place)),
             None => {

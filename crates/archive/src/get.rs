@@ -35,6 +35,8 @@ use crate::{Archive, CustomerKey};
 const AHEAD: usize = 4;
 /// Objects up to this size are kept in the frame cache.
 const CACHED_MAX: u64 = FRAME as u64;
+/// Larger ones up to this size are kept in the piece cache: one download of something huge sweeps nothing out.
+const PIECES_CACHED_MAX: u64 = 16 << 20;
 
 /// Which bytes are asked for.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -318,13 +320,23 @@ pub(crate) struct Pieces {
     key: Arc<Secret>,
     /// What is still to be handed out.
     range: Range<u64>,
-    cached: bool,
+    cached: Cached,
     snapshot: Box<dyn Snapshot>,
     reading: Arc<Reading>,
     /// The parts not begun yet, and where the first of them starts in the object.
     parts: VecDeque<(u32, u64)>,
     parts_start: u64,
     stream: Option<Current>,
+}
+
+/// Where opened frames are kept.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cached {
+    /// The only frame of a small object.
+    Frame,
+    /// All frames of a piece, together.
+    Piece,
+    Never,
 }
 
 /// The stream being walked.
@@ -358,7 +370,11 @@ impl Pieces {
             object,
             key,
             range,
-            cached: found.row.size <= CACHED_MAX,
+            cached: match found.row.size {
+                size if size <= CACHED_MAX => Cached::Frame,
+                size if size <= PIECES_CACHED_MAX => Cached::Piece,
+                _ => Cached::Never,
+            },
             snapshot,
             reading: Arc::new(reading),
             parts: VecDeque::new(),
@@ -388,9 +404,9 @@ impl Pieces {
         }
     }
 
-    /// Keeps what is read out of the frame cache.
+    /// Reads from the volume, and keeps what is read out of the caches.
     pub fn uncached(&mut self) {
-        self.cached = false;
+        self.cached = Cached::Never;
     }
 
     /// The fetching and opening of the next piece. None: the range is covered.
@@ -464,7 +480,7 @@ struct Unit {
     object_offset: u64,
     /// What is wanted of the piece's content.
     inside: Range<usize>,
-    cached: bool,
+    cached: Cached,
     _reading: Arc<Reading>,
 }
 
@@ -472,6 +488,12 @@ impl Unit {
     async fn open(self) -> Result<Vec<Bytes>> {
         let frames = self.inside.start / FRAME..self.inside.end.div_ceil(FRAME);
         let bytes = self.extent.bytes as usize;
+        let place = (self.stream, self.first_frame);
+        if self.cached == Cached::Piece
+            && let Some(piece) = locked(&self.store.pieces).get(&place)
+        {
+            return Ok(frames.map(|frame| piece[frame].slice(self.wanted(frame))).collect());
+        }
         let sealed_end = (frames.end * SEALED_FRAME).min(bytes + bytes.div_ceil(FRAME) * TAG);
         let from = self.store.segments.start(self.extent.segment)
             + u64::from(self.extent.at + RECORD_HEADER)
@@ -493,22 +515,27 @@ impl Unit {
                 .map_err(|_| self.damaged(frame, "the frame does not authenticate"))?;
         }
         let shared = buffer.freeze();
-        let opened: Vec<Bytes> = frames
-            .clone()
-            .map(|frame| {
-                let at = skip + (frame - frames.start) * SEALED_FRAME;
-                let content = frame * FRAME;
-                let from = self.inside.start.max(content) - content;
-                let to = self.inside.end.min(content + FRAME) - content;
-                if self.cached && frame == 0 {
-                    let whole = shared.slice(at..at + FRAME.min(bytes));
-                    let weight = shared.len() + 128;
-                    locked(&self.store.frames).insert((self.stream, 0), whole, weight);
-                }
-                shared.slice(at + from..at + to)
-            })
-            .collect();
-        Ok(opened)
+        let whole = |frame: usize| {
+            let at = skip + (frame - frames.start) * SEALED_FRAME;
+            shared.slice(at..at + FRAME.min(bytes - frame * FRAME))
+        };
+        let all = frames.len() == bytes.div_ceil(FRAME);
+        let weight = shared.len() + 128;
+        match self.cached {
+            Cached::Frame if all => locked(&self.store.frames).insert(place, whole(0), weight),
+            Cached::Piece if all => {
+                let piece = frames.clone().map(whole).collect();
+                locked(&self.store.pieces).insert(place, piece, weight);
+            }
+            _ => {}
+        }
+        Ok(frames.clone().map(|frame| whole(frame).slice(self.wanted(frame))).collect())
+    }
+
+    /// What is wanted of a frame's content.
+    fn wanted(&self, frame: usize) -> Range<usize> {
+        let content = frame * FRAME;
+        self.inside.start.max(content) - content..self.inside.end.min(content + FRAME) - content
     }
 
     fn damaged(&self, frame: usize, message: &str) -> ArchiveError {

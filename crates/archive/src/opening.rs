@@ -188,6 +188,7 @@ impl Archive {
             budget: Arc::new(Semaphore::new((options.in_flight.0 / 1024).clamp(4096, 1 << 28) as usize)),
             object_keys: Mutex::new(Cache::new(options.key_cache)),
             frames: Mutex::new(Cache::new(usize::try_from(options.frame_cache.0).unwrap_or(0))),
+            pieces: Mutex::new(Cache::new(usize::try_from(options.piece_cache.0).unwrap_or(0))),
             protected: RwLock::new(false),
             locks: Store::locks(),
             piece_frames: (superblock.segment as usize / (8 * FRAME)).clamp(1, 16),

@@ -135,6 +135,8 @@ pub struct Options {
     pub in_flight: Size,
     /// Opened frames kept for readers; 0 keeps none.
     pub frame_cache: Size,
+    /// The same for objects of more than one frame.
+    pub piece_cache: Size,
     /// Unwrapped object keys kept; about 200 bytes each.
     pub key_cache: usize,
     /// Answers reads and refuses every change with `ReadOnly`: how a command without a server opens the store.
@@ -147,11 +149,15 @@ impl Default for Options {
             segment: Size(64 << 20),
             in_flight: Size(96 << 20),
             frame_cache: Size(64 << 20),
+            piece_cache: Size(128 << 20),
             key_cache: 65_536,
             read_only: false,
         }
     }
 }
+
+/// The opened frames of a piece.
+pub(crate) type Frames = Arc<[Bytes]>;
 
 /// An open store. Clones share it.
 #[derive(Clone)]
@@ -187,6 +193,8 @@ pub(crate) struct Store {
     pub object_keys: Mutex<Cache<u64, Arc<Secret>>>,
     /// By stream and frame.
     pub frames: Mutex<Cache<(u64, u32), Bytes>>,
+    /// Opened pieces of larger objects: all their frames, by stream and number of the first.
+    pub pieces: Mutex<Cache<(u64, u32), Frames>>,
     /// The guard knows that something is retained.
     pub protected: RwLock<bool>,
     pub locks: Vec<Arc<AsyncMutex<()>>>,
