@@ -310,8 +310,6 @@ fn random(bench: &mut Bench) -> Result<(), String> {
             .run(|| Ok(60_000.0 / rig.drive(volume, 32, 60_000, &mut next)?))?;
         let cpu = cpu_each(60_000, || rig.drive(volume, 32, 60_000, &mut next))?;
         bench.figure("4+2 random write 4 KiB, CPU each", Unit::less("us"), cpu, None, None);
-        let status = rig.status()?;
-        bench.note(&format!("counters: {:?}", status.counters));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Instant as WallInstant;
 
 use stele_array::reactor::{DrivePlace, PoolServer, ServerOptions};
-use stele_array::{Command, CreateOptions, DigestUnit, OpenOptions, PoolStatus, Reply, VolumeSpec, WriteMode};
+use stele_array::{Command, CreateOptions, DigestUnit, OpenOptions, Reply, VolumeSpec, WriteMode};
 use stele_ground::{Bytes, Dice, PoolId};
 use stele_media::{Handle, Op, Priority, Shared};
 
@@ -164,10 +164,6 @@ fn cases(bench: &mut Bench, server: &PoolServer, data: &Shared, names: &[&str; 3
             }
             Ok(2000.0 / begin.elapsed().as_secs_f64())
         })?;
-    }
-    if let Reply::Status(status) = server.command_blocking(Command::Status).map_err(|error| error.to_string())? {
-        let PoolStatus { counters, .. } = *status;
-        bench.note(&format!("counters: {counters:?}"));
     }
     Ok(())
 }
