@@ -17,6 +17,7 @@ pub mod copy;
 pub mod deletion;
 mod disposal;
 pub mod error;
+mod gate;
 pub mod get;
 pub mod inspect;
 mod install;

@@ -15,6 +15,7 @@ use crate::buckets::Buckets;
 use crate::cache::Cache;
 use crate::clock::ComplianceClock;
 use crate::error::{ArchiveError, Result};
+use crate::gate::Gate;
 use crate::numbers::Numbers;
 use crate::principal::Caller;
 use crate::record::audit::SealedRow;
@@ -106,7 +107,8 @@ impl Archive {
         if Superblock::fingerprint(&foundation.master, &id) != superblock.fingerprint {
             return Err(crate::seal::wrong_key("the store"));
         }
-        let catalog = Arc::clone(&foundation.catalog);
+        let gate = Gate::new(Arc::clone(&foundation.catalog));
+        let catalog: Arc<dyn Catalog> = Arc::clone(&gate) as Arc<dyn Catalog>;
         let snapshot = catalog.snapshot()?;
         let Some(mut identity) = fetch::<IdentityRow>(&*snapshot, SETTINGS, IDENTITY)? else {
             return Err(ArchiveError::damaged(
@@ -172,6 +174,7 @@ impl Archive {
         let clean = std::mem::replace(&mut identity.clean, false);
         let store = Store {
             catalog,
+            gate,
             volume,
             surroundings: foundation.surroundings,
             guard: foundation.guard,
@@ -266,8 +269,8 @@ impl Archive {
         Ok(())
     }
 
-    /// Writes what is kept in memory for the next opening. Without it the next opening takes a little longer. No request
-    /// may be under way or follow.
+    /// Writes what is kept in memory for the next opening. Without it the next opening takes a little longer. Whatever is
+    /// still under way, or follows, is refused: nothing is acknowledged that the next opening would not find.
     pub async fn close(&self) -> Result<()> {
         let store = &self.store;
         if store.read_only {
@@ -275,22 +278,28 @@ impl Archive {
         }
         store.compliance_now();
         store.seal_step().await?;
-        if let Some((number, tail)) = store.appender.tail() {
-            store.segments.change(number, |row| row.used = tail);
-        }
-        let mut identity = locked(&store.identity).clone();
-        identity.clean = true;
-        let clock = locked(&store.clock).row();
-        let mut transaction = Transaction::new().with_reserve().put(SETTINGS, IDENTITY, encode(&identity)).put(
-            SETTINGS,
-            CLOCK,
-            encode(&clock),
-        );
-        transaction = store.keys.settle(store.numbers.settle(transaction));
-        for (number, row) in store.segments.take_dirty() {
-            transaction = transaction.put(SEGMENTS, keys::short(number), encode(&row));
-        }
-        store.catalog.commit(transaction).await?;
+        // First the place where records go, then the catalog: what got a place before may still be committed before the end
+        // is recorded, and lies before the tail.
+        let tail = store.appender.close();
+        let last = || {
+            if let Some((number, tail)) = tail {
+                store.segments.change(number, |row| row.used = tail);
+            }
+            let mut identity = locked(&store.identity).clone();
+            identity.clean = true;
+            let clock = locked(&store.clock).row();
+            let mut transaction = Transaction::new().with_reserve().put(SETTINGS, IDENTITY, encode(&identity)).put(
+                SETTINGS,
+                CLOCK,
+                encode(&clock),
+            );
+            transaction = store.keys.settle(store.numbers.settle(transaction));
+            for (number, row) in store.segments.take_dirty() {
+                transaction = transaction.put(SEGMENTS, keys::short(number), encode(&row));
+            }
+            transaction
+        };
+        store.gate.close(last).await?;
         Ok(())
     }
 }

@@ -43,7 +43,7 @@ use crate::space::header::{Kind, RecordHeader, SegmentFooter, SegmentHeader, Seg
 use crate::space::keytable::{ENTRY, Entry, FIRST};
 use crate::space::superblock::{Superblock, segments_on};
 use crate::space::walk::Walk;
-use crate::store::{Archive, Foundation, Options};
+use crate::store::{Archive, Foundation, MasterKey, Options};
 use crate::time::Timestamp;
 
 /// Numbers left unused behind the highest found.
@@ -91,15 +91,26 @@ struct Survey {
     findings: Vec<String>,
 }
 
+/// What a rebuild stands on: a store on the data volume, and the key that opens it.
+async fn ground(data: &Handle, master: &MasterKey) -> Result<Superblock> {
+    let Some(superblock) = Superblock::read(data).await? else {
+        return Err(ArchiveError::InvalidState("the data volume holds no store".into()));
+    };
+    if Superblock::fingerprint(master, &superblock.store) != superblock.fingerprint {
+        return Err(crate::seal::wrong_key("the store"));
+    }
+    Ok(superblock)
+}
+
 impl Archive {
+    /// Whether a rebuild could begin: to be asked before any catalog is wiped for it.
+    pub async fn can_rebuild(data: &Handle, master: &MasterKey) -> Result<()> {
+        ground(data, master).await.map(drop)
+    }
+
     /// Fills an empty catalog from the data volume and opens the store.
     pub async fn rebuild(foundation: Foundation, options: Options) -> Result<(Archive, RebuildReport)> {
-        let Some(superblock) = Superblock::read(&foundation.data).await? else {
-            return Err(ArchiveError::InvalidState("the data volume holds no store".into()));
-        };
-        if Superblock::fingerprint(&foundation.master, &superblock.store) != superblock.fingerprint {
-            return Err(crate::seal::wrong_key("the store"));
-        }
+        let superblock = ground(&foundation.data, &foundation.master).await?;
         if foundation.catalog.snapshot()?.get(SETTINGS, IDENTITY)?.is_some() {
             return Err(ArchiveError::InvalidState(
                 "the catalog is not empty; move it away first, a rebuild writes a new one".into(),

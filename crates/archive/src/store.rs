@@ -21,6 +21,7 @@ use crate::buckets::{Bucket, Buckets};
 use crate::cache::Cache;
 use crate::clock::ComplianceClock;
 use crate::error::{ArchiveError, Result};
+use crate::gate::Gate;
 use crate::numbers::Numbers;
 use crate::principal::{Caller, Role};
 use crate::record;
@@ -175,6 +176,8 @@ pub(crate) type KeyLock = futures_util::lock::OwnedMutexGuard<()>;
 
 pub(crate) struct Store {
     pub catalog: Arc<dyn Catalog>,
+    /// The same catalog: what closes it to the store.
+    pub gate: Arc<Gate>,
     pub volume: Handle,
     pub surroundings: Arc<dyn Surroundings>,
     pub guard: Arc<dyn Guard>,

@@ -5,6 +5,7 @@ use crate::*;
 
 mod basics;
 mod cancel;
+mod closing;
 mod evidence;
 mod faults;
 mod model;

@@ -66,6 +66,7 @@ struct State {
     filled: Vec<(u32, u64, u32)>,
     /// The next segment, whose preparation has begun. Whoever began it may have gone away: the next goes on with it.
     begun: Option<Begun>,
+    closed: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -147,9 +148,16 @@ impl Appender {
         self.state().open = Some(Open { number, incarnation, tail, last_block: Vec::new(), reserve: false });
     }
 
-    /// The open segment and its end, for an orderly close; everything submitted before must have been answered.
+    #[cfg(test)]
     pub fn tail(&self) -> Option<(u32, u32)> {
         self.state().open.as_ref().map(|open| (open.number, open.tail))
+    }
+
+    /// Gives no further place to any record, and answers the open segment and its end.
+    pub fn close(&self) -> Option<(u32, u32)> {
+        let mut state = self.state();
+        state.closed = true;
+        state.open.as_ref().map(|open| (open.number, open.tail))
     }
 
     /// Queues the record. `reserve`: deletes, holds and reclamation may use the last segments.
@@ -176,6 +184,9 @@ impl Appender {
     fn place(&self, mut record: Record, reserve: bool) -> Result<Placement> {
         let mut state = self.state();
         let state = &mut *state;
+        if state.closed {
+            return Err(ArchiveError::Stopped("the store has been closed".into()));
+        }
         let length = record_length(record.header.payload);
         let uncopied = length >= UNCOPIED;
         loop {
