@@ -26,7 +26,7 @@ pub struct Call {
     payload: Mutex<Option<Payload>>,
     operation: OnceLock<Operation>,
     // Held until the last byte of the answer has been handed over.
-    _turn: OwnedSemaphorePermit,
+    turn: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
 impl Call {
@@ -48,7 +48,7 @@ impl Call {
             if_none_match: None,
             payload: Mutex::new(payload),
             operation: OnceLock::new(),
-            _turn: turn,
+            turn: Mutex::new(Some(turn)),
         }
     }
 
@@ -71,6 +71,11 @@ impl Call {
     /// Takes the payload to read it.
     pub fn take_payload(&self) -> Option<Payload> {
         self.payload.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take()
+    }
+
+    /// Lets the next request in before this one's answer has been taken.
+    pub fn give_up_turn(&self) {
+        drop(self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take());
     }
 
     /// Gives a payload back that was not read to its end, so that the rest can be read away.

@@ -1,16 +1,17 @@
 //! The S3 face: one request in, one answer out, with everything around the operation itself.
 //!
-//! In order: a turn is waited for (bounded), the sender is found out and the signature verified, the
+//! In order: the sender is found out and the signature verified, a turn is waited for (bounded), the
 //! body is given its limits, the wire crate routes and the archive acts, the answer gets its ids, and
-//! what the client still sends is read away. Nothing panics on what a client sends; a refusal at any
-//! step is an S3 error document.
+//! what the client still sends is read away. Strangers hold nothing that others wait for: neither a
+//! turn nor memory for a document before it is known who asks. Nothing panics on what a client sends;
+//! a refusal at any step is an S3 error document.
 
 mod admin;
 mod answer;
 mod prepare;
 mod subresource;
 
-pub use admin::SnapshotSource;
+pub use admin::{SnapshotSource, admin};
 
 use crate::metrics::Metrics;
 use crate::refusal::refuse;
@@ -23,12 +24,12 @@ use hyper::body::{Body as _, Incoming};
 use hyper::header::EXPECT;
 use hyper::{Method, Request, Response};
 use s3s::service::{S3Service, S3ServiceBuilder};
-use s3s::{Body, S3ErrorCode};
+use s3s::{Body, S3ErrorCode, S3Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant, SystemTime};
 use stele_archive::Archive;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 /// What the face reads the time of day from.
@@ -92,6 +93,11 @@ impl Face {
         &self.metrics
     }
 
+    /// The same, for a listener that serves `/metrics` alone.
+    pub fn shared_metrics(&self) -> Arc<Metrics> {
+        self.metrics.clone()
+    }
+
     /// The connections, to close them.
     pub fn doors(&self) -> &Doors {
         &self.doors
@@ -131,13 +137,7 @@ impl Face {
         id: &str,
     ) -> (Response<Body>, crate::operation::Operation) {
         use crate::operation::Operation::Unknown;
-        let waiting = self.turns.clone().acquire_owned();
-        let Ok(Ok(turn)) = timeout(self.settings.queue_patience, waiting).await else {
-            self.metrics.request_shed();
-            let error = refuse(S3ErrorCode::SlowDown, "Please reduce your request rate.");
-            return (answer::refusal(error), Unknown);
-        };
-        let prepared = match self.prepare(request, peer, id, turn).await {
+        let prepared = match self.prepare(request, peer, id).await {
             Ok(prepared) => prepared,
             Err(mut unfit) => {
                 let mut response = answer::refusal(unfit.error);
@@ -155,8 +155,24 @@ impl Face {
             }
         };
         let rest = call.take_payload();
+        if rest.is_some() {
+            // Refused before its end: the sender may take its time, but not a turn.
+            call.give_up_turn();
+        }
         answer::read_away(&mut response, rest).await;
         (response, call.operation())
+    }
+
+    /// Waits until one more request may be served, within the queue's patience.
+    async fn turn(&self) -> S3Result<OwnedSemaphorePermit> {
+        let waiting = self.turns.clone().acquire_owned();
+        match timeout(self.settings.queue_patience, waiting).await {
+            Ok(Ok(turn)) => Ok(turn),
+            _ => {
+                self.metrics.request_shed();
+                Err(refuse(S3ErrorCode::SlowDown, "Please reduce your request rate."))
+            }
+        }
     }
 
     fn next_id(&self) -> String {

@@ -18,7 +18,7 @@ mod settings;
 mod sigv4;
 mod wire;
 
-pub use face::{Clock, Face, SnapshotSource};
+pub use face::{Clock, Face, SnapshotSource, admin};
 pub use metrics::{Alarm, DriveSample, Health, Metrics, Snapshot};
 pub use operation::Operation;
 pub use payload::Pace;

@@ -37,26 +37,51 @@ pub struct Peer {
     pub secure: bool,
 }
 
+/// How long the doors wait for connections that were broken off to be gone.
+const BREAKING_OFF: Duration = Duration::from_secs(5);
+
+/// What connections are told.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+enum Word {
+    Serve,
+    /// Finish the request under way and take no other.
+    Finish,
+    /// Stop where you are.
+    Break,
+}
+
 /// The connections of one face: their limit, and the word to finish.
 pub struct Doors {
     open: Arc<Semaphore>,
     limit: usize,
-    closing: watch::Sender<bool>,
+    word: watch::Sender<Word>,
 }
 
 impl Doors {
     /// Doors for as many connections as the settings allow.
     pub fn new(settings: &Settings) -> Doors {
         let limit = settings.connections_max;
-        Doors { open: Arc::new(Semaphore::new(limit)), limit, closing: watch::Sender::new(false) }
+        Doors { open: Arc::new(Semaphore::new(limit)), limit, word: watch::Sender::new(Word::Serve) }
     }
 
-    /// Lets every connection finish the request it is in, takes no new ones, and waits for the last,
-    /// at most `patience`. Says whether all were gone by then.
+    /// Lets every connection finish the request it is in, takes no new ones, and waits for the last, at most `patience`;
+    /// then breaks off those that are left. Says whether all had ended by themselves.
     pub async fn close(&self, patience: Duration) -> bool {
-        self.closing.send_replace(true);
-        let all = self.open.acquire_many(self.limit as u32);
-        timeout(patience, all).await.is_ok()
+        self.word.send_replace(Word::Finish);
+        if timeout(patience, self.all_gone()).await.is_ok() {
+            return true;
+        }
+        self.word.send_replace(Word::Break);
+        // A connection stops where it next waits; one that is stuck between two waits is not worth hanging for.
+        let _ = timeout(BREAKING_OFF, self.all_gone()).await;
+        false
+    }
+
+    async fn all_gone(&self) {
+        if let Ok(places) = self.open.acquire_many(self.limit as u32).await {
+            // Nobody comes in any more.
+            places.forget();
+        }
     }
 }
 
@@ -74,16 +99,26 @@ where
 }
 
 async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, face: Arc<Face>) {
-    let settings = face.settings();
-    let mut stream = Paced::new(stream, settings.write_patience);
+    let mut stream = Paced::new(stream, face.settings().write_patience);
     let doors = face.doors();
     let Ok(_place) = doors.open.clone().try_acquire_owned() else {
         face.metrics().connection_refused();
         answer_bare(&mut stream, "503 Service Unavailable", TURNED_AWAY).await;
         return;
     };
+    let mut word = doors.word.subscribe();
     face.metrics().connection(true);
-    let mut closing = doors.closing.subscribe();
+    tokio::select! {
+        biased;
+        _ = word.wait_for(|word| *word == Word::Break) => {}
+        () = converse(stream, peer, &face) => {}
+    }
+    face.metrics().connection(false);
+}
+
+async fn converse(mut stream: Paced<Box<dyn Stream>>, peer: Peer, face: &Arc<Face>) {
+    let settings = face.settings();
+    let mut word = face.doors().word.subscribe();
     let service = service_fn(|request: Request<Incoming>| {
         let (face, peer) = (face.clone(), peer.clone());
         Box::pin(async move { Ok::<_, Infallible>(face.answer(request, &peer).await) })
@@ -99,7 +134,7 @@ async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, face: Arc<Face>) {
         let ended = tokio::select! {
             biased;
             outcome = poll_fn(|context| connection.poll_without_shutdown(context)) => Some(outcome),
-            _ = closing.wait_for(|closing| *closing), if !told => None,
+            _ = word.wait_for(|word| *word >= Word::Finish), if !told => None,
         };
         match ended {
             Some(outcome) => break outcome,
@@ -112,7 +147,6 @@ async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, face: Arc<Face>) {
     // A connection that idles between requests ends the same way, and is owed no answer.
     let late_head =
         matches!(&outcome, Err(error) if error.is_timeout()) && !connection.into_parts().read_buf.is_empty();
-    face.metrics().connection(false);
     if late_head {
         answer_bare(&mut stream, "400 Bad Request", HEAD_TOO_SLOW).await;
     } else {

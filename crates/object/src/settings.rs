@@ -22,6 +22,8 @@ pub struct Settings {
     pub header_bytes_max: usize,
     /// A body that is held whole (XML), in bytes.
     pub document_bytes_max: u64,
+    /// How long such a body may take to arrive.
+    pub document_patience: Duration,
     /// All bodies held whole at one time, in bytes.
     pub documents_bytes_max: u64,
     /// A body in one request, in bytes: 5 GiB as on AWS.
@@ -49,6 +51,7 @@ impl Default for Settings {
             queue_patience: Duration::from_secs(5),
             header_bytes_max: 32 * 1024,
             document_bytes_max: 8 << 20,
+            document_patience: Duration::from_secs(60),
             documents_bytes_max: 64 << 20,
             object_bytes_max: 5 << 30,
             buffer_bytes_max: 128 * 1024,

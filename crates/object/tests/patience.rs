@@ -175,3 +175,73 @@ async fn closing_the_doors_lets_a_request_finish_and_takes_no_other() {
     busy_task.await.unwrap();
     assert!(closing.await.unwrap(), "all connections were gone in time");
 }
+
+#[tokio::test(start_paused = true)]
+async fn closing_the_doors_breaks_off_what_does_not_end_in_time() {
+    let server = start().await;
+    let (mut busy, busy_task) = connect(&server);
+    let upload = Ask::new(&server, "PUT", "/bucket/k").hash("UNSIGNED-PAYLOAD").header("content-length", "10");
+    busy.write_all(&upload.signed().0.bytes()).await.unwrap();
+    busy.write_all(b"first").await.unwrap();
+    // Let in before the doors close.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let begun = Instant::now();
+    assert!(!server.face.doors().close(Duration::from_secs(20)).await, "one connection had not ended by itself");
+    assert_eq!(begun.elapsed().as_secs(), 20, "the broken connection is gone at once");
+    busy_task.await.unwrap();
+    // The rest comes too late to be acknowledged.
+    let _ = busy.write_all(b"secnd").await;
+    assert_eq!(rest(&mut busy).await, "");
+    let (mut next, task) = connect(&server);
+    task.await.unwrap();
+    assert!(!rest(&mut next).await.contains("200"), "nobody comes in behind closed doors");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stranger_holds_up_nobody() {
+    let server = start().await;
+    for (method, target, length) in
+        [("POST", "/bucket?delete", "8388608"), ("PUT", "/bucket/k", "1000000"), ("PUT", "/bucket?versioning", "9")]
+    {
+        // Nothing of the body comes: whatever is taken before it is known who asks stays taken.
+        let (mut stranger, _task) = connect(&server);
+        let ask = Ask::new(&server, method, target).header("content-length", length);
+        stranger.write_all(&ask.bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let (mut known, _other) = connect(&server);
+        let begun = Instant::now();
+        let ask = Ask::new(&server, "GET", "/bucket").header("connection", "close").signed().0;
+        known.write_all(&ask.bytes()).await.unwrap();
+        let said = rest(&mut known).await;
+        assert!(said.starts_with("HTTP/1.1 200"), "{method} {target}: {said}");
+        assert!(begun.elapsed() < Duration::from_secs(1), "{method} {target}: {:?}", begun.elapsed());
+        let said = rest(&mut stranger).await;
+        assert!(said.starts_with("HTTP/1.1 403") && said.contains("<Code>AccessDenied</Code>"), "{said}");
+        drop((stranger, known));
+        _task.await.unwrap();
+        _other.await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_may_not_drip_for_hours() {
+    let server = start().await;
+    let (stream, _task) = connect(&server);
+    let ask = Ask::new(&server, "POST", "/bucket?delete").hash("UNSIGNED-PAYLOAD").header("content-length", "8388608");
+    let head = ask.signed().0.bytes();
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    writer.write_all(&head).await.unwrap();
+    let begun = Instant::now();
+    let dripping = tokio::spawn(async move {
+        // Twice what an upload must come to.
+        while writer.write_all(&[b' '; 2048]).await.is_ok() {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    });
+    let mut bytes = Vec::new();
+    reader.read_to_end(&mut bytes).await.unwrap();
+    let said = String::from_utf8_lossy(&bytes);
+    assert!(said.contains("<Code>RequestTimeout</Code>") && said.contains("60 seconds"), "{said}");
+    assert!(begun.elapsed() < Duration::from_secs(70), "{:?}", begun.elapsed());
+    dripping.abort();
+}

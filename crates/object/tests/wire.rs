@@ -25,6 +25,8 @@ fn expect(name: &str, answer: &Answer, status: u16, code: &str) {
     assert!(id.is_some(), "{name}: no request id");
     if !code.is_empty() {
         assert_eq!(http::between(&answer.text(), "<RequestId>", "</RequestId>"), id, "{name}");
+        let message = http::between(&answer.text(), "<Message>", "</Message>").unwrap_or_default();
+        assert!(message.len() > 10, "{name}: a refusal says why: {}", answer.text());
     }
 }
 
@@ -38,6 +40,7 @@ async fn signatures_are_demanded_and_verified() {
     let get = |target: &str| Ask::new(&server, "GET", target);
     let now = SystemTime::now();
     check(&server, "signed", get("/bucket?list-type=2"), 200, "").await;
+    check(&server, "a name that is no bucket's", Ask::new(&server, "PUT", "/r1"), 400, "InvalidBucketName").await;
     let nobody = ("AKNOBODY".to_owned(), "secret".to_owned());
     check(&server, "an unknown key", get("/bucket").by(&nobody), 403, "InvalidAccessKeyId").await;
     let guess = (server.access_key.clone(), "guess".to_owned());

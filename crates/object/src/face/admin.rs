@@ -2,7 +2,7 @@
 //! only, unless the settings open them.
 
 use super::Face;
-use crate::metrics::{Health, Snapshot};
+use crate::metrics::{Health, Metrics, Snapshot};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode};
 use s3s::Body;
@@ -14,25 +14,35 @@ pub type SnapshotSource = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 impl Face {
     /// The answer to `/health` or `/metrics`; `None` for any other request.
     pub fn admin(&self, method: &Method, path: &str) -> Option<Response<Body>> {
-        if method != Method::GET && method != Method::HEAD {
-            return None;
+        admin(self.metrics(), self.snapshot.as_ref(), method, path)
+    }
+}
+
+/// The same without a face, for a store that serves no objects.
+pub fn admin(
+    metrics: &Metrics,
+    source: Option<&SnapshotSource>,
+    method: &Method,
+    path: &str,
+) -> Option<Response<Body>> {
+    if method != Method::GET && method != Method::HEAD {
+        return None;
+    }
+    let snapshot = || source.map(|source| source());
+    match path {
+        "/metrics" => {
+            let text = metrics.render(snapshot().as_ref());
+            Some(plain(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
         }
-        match path {
-            "/metrics" => {
-                let snapshot = self.snapshot.as_ref().map(|source| source());
-                let text = self.metrics().render(snapshot.as_ref());
-                Some(plain(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", text))
-            }
-            "/health" => {
-                let snapshot = self.snapshot.as_ref().map(|source| source()).unwrap_or_default();
-                let status = match snapshot.health {
-                    Health::Healthy | Health::Degraded => StatusCode::OK,
-                    Health::ReadOnly | Health::Down => StatusCode::SERVICE_UNAVAILABLE,
-                };
-                Some(plain(status, "application/json", snapshot.health_json()))
-            }
-            _ => None,
+        "/health" => {
+            let snapshot = snapshot().unwrap_or_default();
+            let status = match snapshot.health {
+                Health::Healthy | Health::Degraded => StatusCode::OK,
+                Health::ReadOnly | Health::Down => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            Some(plain(status, "application/json", snapshot.health_json()))
         }
+        _ => None,
     }
 }
 

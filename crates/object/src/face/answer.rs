@@ -72,8 +72,16 @@ fn name_error(response: &mut Response<Body>, id: &str, resource: &str, head: boo
     let Some(front) = document.strip_suffix(END) else {
         return;
     };
-    let mut whole = Vec::with_capacity(document.len() + resource.len() + 128);
+    let mut whole = Vec::with_capacity(document.len() + resource.len() + 256);
     whole.extend_from_slice(front);
+    if let Ok(front) = std::str::from_utf8(front)
+        && !front.contains("<Message>")
+    {
+        // The wire crate refuses some requests by the code alone, which clients show as an unknown error.
+        let code =
+            front.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map_or("", |(code, _)| code);
+        whole.extend_from_slice(format!("<Message>{}</Message>", wording(code)).as_bytes());
+    }
     whole.extend_from_slice(b"<Resource>");
     for byte in resource.bytes() {
         match byte {
@@ -89,4 +97,26 @@ fn name_error(response: &mut Response<Body>, id: &str, resource: &str, head: boo
     whole.extend_from_slice(id.as_bytes());
     whole.extend_from_slice(b"</HostId></Error>");
     *response.body_mut() = Body::from(whole);
+}
+
+// For the codes that the wire crate uses without a message.
+fn wording(code: &str) -> &'static str {
+    match code {
+        "InvalidBucketName" => {
+            "The specified bucket is not valid: a name has 3 to 63 lower-case letters, digits, dots and hyphens, and begins and ends with a letter or digit."
+        }
+        "KeyTooLongError" => "Your key is too long: at most 1024 bytes of UTF-8.",
+        "InvalidURI" => "Couldn't parse the specified URI: it is not a path of a bucket and a key.",
+        "MethodNotAllowed" => "The specified method is not allowed against this resource.",
+        "NotImplemented" => "A header or query parameter you provided implies functionality that is not implemented.",
+        "IncompleteBody" => "You did not provide the number of bytes specified by the Content-Length HTTP header.",
+        "MalformedXML" => {
+            "The XML you provided was not well-formed or did not validate against the schema of this operation."
+        }
+        "InvalidRequest" => {
+            "The request is not valid for this operation: a parameter or header is missing or cannot be read."
+        }
+        "InvalidArgument" => "A parameter or header of the request has a value that cannot be read.",
+        _ => "The request was refused before it reached the store; see the code.",
+    }
 }

@@ -19,7 +19,7 @@ use hyper::{HeaderMap, Method, Request, Uri};
 use s3s::{Body, S3Error, S3ErrorCode, S3Result};
 use std::sync::Arc;
 use stele_archive::{ArchiveError, Caller};
-use tokio::sync::{OwnedSemaphorePermit, SemaphorePermit};
+use tokio::sync::SemaphorePermit;
 use tokio::time::timeout;
 
 /// A request ready for the wire crate. The permit accounts for a body held whole.
@@ -70,7 +70,6 @@ impl Face {
         request: Request<Incoming>,
         peer: &Peer,
         id: &str,
-        turn: OwnedSemaphorePermit,
     ) -> Result<Prepared<'_>, Unfit> {
         let (mut parts, incoming) = request.into_parts();
         let invited = parts.headers.contains_key(EXPECT);
@@ -95,6 +94,14 @@ impl Face {
         };
         let copies = parts.headers.contains_key("x-amz-copy-source");
         let streams = subresource::streams(&parts.method, target.object, &target.query, copies);
+        let unread = claim.is_none() && !streams;
+        if unread && payload.length() > 0 && (parts.method == Method::PUT || parts.method == Method::POST) {
+            // No bucket lets strangers do anything that is said in a document, so none of theirs is read.
+            let error = refuse(S3ErrorCode::AccessDenied, "Access Denied: this request must be signed.");
+            self.audit(&error, &parts.method, &target, peer, id).await;
+            return Err(Unfit { error, payload: Some(payload) });
+        }
+        let turn = self.turn().await?;
         let private = peer.secure || peer.address.is_none_or(|address| address.ip().is_loopback());
         let origin = match peer.address {
             Some(address) => format!("{} {id}", address.ip()),
@@ -104,7 +111,7 @@ impl Face {
         let mut held = None;
         let mut body = Body::empty();
         let mut streamed = None;
-        if streams {
+        if streams || unread {
             streamed = Some(payload);
         } else {
             match self.document(&parts.headers, &mut payload).await {
@@ -295,7 +302,17 @@ impl Face {
                 }
             }
         };
-        let document = payload.collect(limit).await?;
+        // A pace that is fair to an upload would let a few senders keep all room for documents for hours.
+        let Ok(document) = timeout(self.settings.document_patience, payload.collect(limit)).await else {
+            return Err(refuse(
+                S3ErrorCode::RequestTimeout,
+                format!(
+                    "The document in your request did not arrive within {} seconds.",
+                    self.settings.document_patience.as_secs()
+                ),
+            ));
+        };
+        let document = document?;
         if !document.is_empty() {
             verify_document(headers, payload.trailers(), &document)?;
         }
