@@ -134,10 +134,17 @@ impl Body {
             _ => store.piece_frames * SEALED_FRAME + NOTE_ROOM,
         };
         let frames = (room / SEALED_FRAME).max(1);
-        let permit = Arc::clone(&store.budget)
-            .acquire_many_owned(permits(room))
-            .await
-            .map_err(|_| ArchiveError::Stopped("the store is closing".into()))?;
+        let permit = match Arc::clone(&store.budget).try_acquire_many_owned(permits(room)) {
+            Ok(permit) => permit,
+            Err(_) => {
+                // Whoever waits holds nothing: bodies that kept their pieces while they wait would stop each other for good.
+                while !self.on_their_way.is_empty() {
+                    self.arrived().await?;
+                }
+                let waiting = Arc::clone(&store.budget).acquire_many_owned(permits(room));
+                waiting.await.map_err(|_| ArchiveError::Stopped("the store is closing".into()))?
+            }
+        };
         let buffer = Buffer::zeroed(HEADER + room);
         self.piece = Some(Piece { buffer, content: 0, frames, permit });
         Ok(())

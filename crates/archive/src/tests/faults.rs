@@ -295,3 +295,34 @@ async fn a_store_over_a_lost_region_opens_answers_and_stores_elsewhere() {
         assert_eq!(archive.standing_alarms(), [], "{lost:?}");
     }
 }
+
+#[tokio::test]
+async fn more_long_bodies_than_the_budget_holds_do_not_stop_each_other() {
+    let mut world = World::sized(1, 256 * MIB, 8 * MIB);
+    world.options.in_flight = Size(4 * MIB);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "long", NewBucket::default()).await.unwrap();
+    let keys: Vec<String> = (0..12).map(|n| format!("{n}")).collect();
+    let data = content(1, 3 << 20);
+    let mut writers = Vec::new();
+    for key in &keys {
+        let request = PutRequest { bucket: "long".into(), key: key.clone(), ..PutRequest::default() };
+        writers.push(archive.put(&admin(), request).await.unwrap());
+    }
+    // Each writes a little in turn, so that all are somewhere in the middle at once.
+    let together = async {
+        let write = writers.into_iter().map(async |mut writer| {
+            for piece in data.chunks(10_000) {
+                writer.write(bytes::Bytes::copy_from_slice(piece)).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            writer.finish(Expected::default()).await.unwrap();
+        });
+        futures_util::future::join_all(write).await;
+    };
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(60), together).await;
+    assert!(ended.is_ok(), "every body waits for room that another keeps");
+    for key in &keys {
+        assert!(get(&archive, "long", key).await.unwrap() == data);
+    }
+}
