@@ -214,7 +214,7 @@ where
             let error = refused.err();
             let code = error.code().unwrap_or("no code");
             match code {
-                "AccessDenied" | "InvalidRequest" => {
+                "AccessDenied" => {
                     Ok(Refusal { tried, answer: format!("{code}: {}", error.message().unwrap_or_default()) })
                 }
                 other => Err(format!("trying to {tried} answered {other} instead of AccessDenied")),
@@ -224,7 +224,7 @@ where
     }
 }
 
-/// Begins an upload that will not end; returns once the server has taken some of it. Dropping the handle ends the client's side.
+/// Begins an upload that will not end, in the background. Dropping the handle ends the client's side.
 pub fn begin_upload(client: &Client, key: &'static str, length: usize) -> tokio::task::JoinHandle<Result<(), String>> {
     let client = client.clone();
     let mut bytes = vec![0; length];

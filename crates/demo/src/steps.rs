@@ -10,8 +10,10 @@ use crate::archive::{self, Pace, Refusal, Stored};
 use crate::server::Server;
 use crate::{Arguments, Outcome, damage, tree};
 
-/// The upload that is cut off. 96 MiB takes the server long enough to be killed in the middle.
-const CUT_OFF: (&str, usize) = ("cut-off/never-acknowledged.bin", 96 << 20);
+/// The upload that is cut off: long enough to be looked at and killed in the middle.
+const CUT_OFF: (&str, usize) = ("cut-off/never-acknowledged.bin", 192 << 20);
+/// So much of it must have been written to the pool before the kill.
+const CUT_OFF_AFTER: u64 = 8 << 20;
 
 /// One line of the table at the end.
 struct Line {
@@ -78,12 +80,13 @@ async fn walk(arguments: &Arguments, dir: &Path, server: &mut Server) -> Outcome
     }
 
     say("4. kill -9 in the middle of an upload");
-    let took = cut_off(&client, server).await?;
+    let (took, written) = cut_off(&client, server).await?;
     let client = archive::connect(server);
     if archive::exists(&client, CUT_OFF.0).await? {
         return Err("an upload that was never acknowledged is visible after the restart".to_owned());
     }
     let pace = archive::read_all(&client, &stored).await?;
+    println!("   killed after {} of {} had reached the volumes", Bytes(written), Bytes(CUT_OFF.1 as u64));
     println!("   up again in {:.1} s; the unfinished upload left nothing; {}", took.as_secs_f64(), show(&pace));
     lines.push(Line {
         step: "killed",
@@ -122,19 +125,38 @@ async fn walk(arguments: &Arguments, dir: &Path, server: &mut Server) -> Outcome
     ))
 }
 
-async fn cut_off(client: &aws_sdk_s3::Client, server: &mut Server) -> Outcome<Duration> {
+/// Kills the server while an upload is under way: how long the next start took, and what had been written by then.
+async fn cut_off(client: &aws_sdk_s3::Client, server: &mut Server) -> Outcome<(Duration, u64)> {
+    let before = written(server).await?;
     let upload = archive::begin_upload(client, CUT_OFF.0, CUT_OFF.1);
-    tokio::time::sleep(Duration::from_millis(60)).await;
-    if upload.is_finished() {
-        return Err("the upload was over before the server could be killed".to_owned());
-    }
+    let arrived = loop {
+        let arrived = written(server).await?.saturating_sub(before);
+        if upload.is_finished() {
+            return Err("the upload was over before the server could be killed".to_owned());
+        }
+        if arrived >= CUT_OFF_AFTER {
+            break arrived;
+        }
+    };
     server.kill().await?;
     if upload.await.is_ok_and(|result| result.is_ok()) {
         return Err("the upload was acknowledged although the server was killed".to_owned());
     }
     let begun = Instant::now();
     server.start().await?;
-    Ok(begun.elapsed())
+    Ok((begun.elapsed(), arrived))
+}
+
+/// Bytes written to the volumes of the pool since it was opened.
+async fn written(server: &Server) -> Outcome<u64> {
+    let status = server.ask(&["pool", "status"]).await?;
+    let counters = status.get("counters").and_then(Value::as_array);
+    let named = |counter: &&Value| counter.get(0).and_then(Value::as_str) == Some("written bytes");
+    let counter = counters.into_iter().flatten().find(named);
+    counter
+        .and_then(|counter| counter.get(1))
+        .and_then(Value::as_u64)
+        .ok_or_else(|| "the pool counts no writes".to_owned())
 }
 
 async fn repair(dir: &Path, server: &mut Server, stored: &Stored, lines: &mut Vec<Line>) -> Outcome<Pace> {
@@ -183,7 +205,9 @@ async fn lose_enclosure(dir: &Path, server: &mut Server, stored: &Stored, lines:
             Some(work) if !work.is_null() => {
                 let line = format!("{} of {}", Bytes(number(work, "done")), Bytes(number(work, "total")));
                 if line != last {
-                    println!("   rebuilding onto spare space: {line}, {}/s", Bytes(number(work, "rate")));
+                    let left = work.get("seconds_left").and_then(Value::as_u64);
+                    let left = left.map_or("time left unknown".to_owned(), |seconds| format!("{seconds} s left"));
+                    println!("   rebuilding onto spare space: {line}, {}/s, {left}", Bytes(number(work, "rate")));
                     last = line;
                 }
             }
