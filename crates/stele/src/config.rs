@@ -51,7 +51,7 @@ pub struct S3 {
     pub tls_certificate: Option<PathBuf>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_key: Option<PathBuf>,
-    /// Connections served at once; the next ones wait.
+    /// Connections served at once; the next ones are answered 503 and closed.
     pub connections_max: u32,
 }
 
@@ -74,7 +74,7 @@ pub struct Admin {
     /// Unix socket for the `stele` command; none: `stele.sock` in the data directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub socket: Option<PathBuf>,
-    /// Address of `/metrics` and `/health` without signature; none: they are served on the S3 address to loopback peers only.
+    /// Address of `/metrics` and `/health` without signature; none: they are served where S3 is, if that is a loopback address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
 }
@@ -85,7 +85,7 @@ pub struct Archive {
     /// Names of the volumes that carry it.
     pub catalog_volume: String,
     pub data_volume: String,
-    /// The master key: `file:PATH`, `env:NAME` or `command:PROGRAM ARG ...` (hex or base64 on its output).
+    /// The master key, 64 hexadecimal digits: `file:PATH`, `env:NAME`, or `command:PROGRAM ARG ...` that prints it.
     pub master_key: String,
     /// Signed audit heads are written here; keep a copy elsewhere.
     pub heads: PathBuf,
@@ -204,12 +204,51 @@ impl Config {
         let text = format!(
             "# Stele's configuration. OPERATIONS.md explains every key; `stele serve --config` reads it.\n\n{text}"
         );
-        let new = path.with_extension("toml.new");
-        let written = std::fs::File::create(&new)
-            .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()).and_then(|()| file.sync_all()))
-            .and_then(|()| std::fs::rename(&new, path));
-        written.map_err(|error| io_failure("write", path, &error))
+        crate::files::replace(path, text.as_bytes())
     }
+
+    /// Changes one name in the file and nothing else of what an operator wrote there.
+    pub fn rename_catalog_volume(path: &Path, name: &str) -> Outcome<()> {
+        let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
+        let changed = with_catalog_volume(&text, name);
+        let read: Result<Config, _> = toml::from_str(&changed);
+        if !read.is_ok_and(|config| config.archive.catalog_volume == name) {
+            return Err(Failure::usage(format!(
+                "{} cannot be changed to name the volume '{name}' as the catalog",
+                path.display()
+            ))
+            .next(format!("set catalog_volume = \"{name}\" under [archive] there")));
+        }
+        crate::files::replace(path, changed.as_bytes())
+    }
+}
+
+/// Names another drive where `old` was, and changes nothing else. False where the file does not name it in so many words.
+pub fn replace_drive(path: &Path, old: &DriveArgument, new: &DriveArgument) -> Outcome<bool> {
+    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
+    let quoted = |drive: &DriveArgument| toml::Value::String(drive.to_string()).to_string();
+    let changed = text.replacen(&quoted(old), &quoted(new), 1);
+    let read: Result<Config, _> = toml::from_str(&changed);
+    if !read.is_ok_and(|config| config.pool.drives.contains(new) && !config.pool.drives.contains(old)) {
+        return Ok(false);
+    }
+    crate::files::replace(path, changed.as_bytes()).map(|()| true)
+}
+
+fn with_catalog_volume(text: &str, name: &str) -> String {
+    let line = format!("catalog_volume = \"{name}\"");
+    let mut lines: Vec<&str> = text.lines().collect();
+    let is_key = |text: &&str| {
+        text.trim_start().strip_prefix("catalog_volume").is_some_and(|rest| rest.trim_start().starts_with('='))
+    };
+    if let Some(at) = lines.iter().position(is_key) {
+        lines[at] = &line;
+    } else if let Some(at) = lines.iter().position(|text| text.trim() == "[archive]") {
+        lines.insert(at + 1, &line);
+    } else {
+        lines.extend(["", "[archive]", &line]);
+    }
+    lines.join("\n") + "\n"
 }
 
 /// Where everything is: the data directory and the configuration in it.

@@ -6,6 +6,7 @@ mod commands;
 mod config;
 mod drives;
 mod failure;
+mod files;
 mod node;
 mod output;
 mod seat;

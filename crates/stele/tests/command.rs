@@ -128,6 +128,7 @@ fn every_command_explains_itself_with_examples() {
         &["audit", "export"],
         &["clock", "show"],
         &["clock", "accept"],
+        &["clock", "credit"],
         &["catalog", "rebuild"],
         &["drive", "dump"],
     ];

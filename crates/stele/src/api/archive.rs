@@ -1,14 +1,16 @@
 //! Calls about buckets, access keys, retention and the audit log.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use stele_archive::{
-    Access, AccessKeyInfo, AnonymousAccess, AuditRecord, AuditVerdict, BucketInfo, ClockStatus, DefaultRetention,
-    Grant, NewBucket, Period, Quota, RetentionMode, Rights, Role, ScrubCursor, ScrubReport, SignedHead, VersionId,
-    Versioning,
+    Access, AccessKeyInfo, AnonymousAccess, AuditRecord, AuditVerdict, BucketInfo, Caller, ClockStatus,
+    DefaultRetention, ExpiryAction, Grant, NewBucket, Period, Protection, Quota, RetentionMode, Rights, Role,
+    ScrubCursor, ScrubReport, SignedHead, VersionId, Versioning,
 };
 
 use super::{Actor, Call, Done};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
 
 /// A bucket as an operator sees it.
@@ -24,6 +26,8 @@ pub struct BucketView {
     pub default_retention: Option<String>,
     /// `basic`, `governance` or `compliance`.
     pub protection: String,
+    /// What happens to a version whose retention has passed: `keep`, `delete` or `notify`.
+    pub expiry: String,
     pub quota_bytes: Option<u64>,
     pub public: bool,
     pub versions: u64,
@@ -38,6 +42,36 @@ pub struct BucketCreate {
     pub retention: Option<String>,
     pub quota: Option<u64>,
     pub public_read: bool,
+    /// None: what the archive gives a new bucket.
+    pub protection: Option<String>,
+    /// None: keep.
+    pub expiry: Option<String>,
+}
+
+const PROTECTIONS: [(Protection, &str); 3] =
+    [(Protection::Basic, "basic"), (Protection::Governance, "governance"), (Protection::Compliance, "compliance")];
+
+const EXPIRIES: [(ExpiryAction, &str); 3] =
+    [(ExpiryAction::Keep, "keep"), (ExpiryAction::Delete, "delete"), (ExpiryAction::Notify, "notify")];
+
+const ACCESSES: [(Access, &str); 5] = [
+    (Access::Read, "read"),
+    (Access::Write, "write"),
+    (Access::Delete, "delete"),
+    (Access::List, "list"),
+    (Access::Retain, "retain"),
+];
+
+/// What a word of the command line stands for.
+fn named<T: Copy, const N: usize>(known: &[(T, &str); N], what: &str, word: &str) -> Outcome<T> {
+    known.iter().find(|(_, name)| *name == word).map(|(value, _)| *value).ok_or_else(|| {
+        let names: Vec<&str> = known.iter().map(|(_, name)| *name).collect();
+        Failure::usage(format!("'{word}' is not {what}")).next(format!("one of {}", names.join(", ")))
+    })
+}
+
+fn name_of<T: Copy + PartialEq, const N: usize>(known: &[(T, &'static str); N], value: T) -> &'static str {
+    known.iter().find(|(known, _)| *known == value).map_or("unknown", |(_, name)| name)
 }
 
 /// Reads `compliance:7y` or `governance:30d`.
@@ -85,7 +119,8 @@ async fn view(node: &Node, actor: &Actor, info: BucketInfo) -> Outcome<BucketVie
         .to_owned(),
         object_lock: info.object_lock.is_some(),
         default_retention: info.object_lock.and_then(|lock| lock.default).map(show_retention),
-        protection: format!("{:?}", info.protection).to_ascii_lowercase(),
+        protection: name_of(&PROTECTIONS, info.protection).to_owned(),
+        expiry: name_of(&EXPIRIES, info.expiry).to_owned(),
         quota_bytes: info.quota.bytes,
         public: info.anonymous != AnonymousAccess::None,
         versions: usage.versions,
@@ -105,6 +140,8 @@ impl Call for BucketCreate {
             default_retention,
             quota: Quota { bytes: self.quota, versions: None },
             anonymous: if self.public_read { AnonymousAccess::Read } else { AnonymousAccess::None },
+            protection: self.protection.map(|word| named(&PROTECTIONS, "a protection level", &word)).transpose()?,
+            expiry: self.expiry.map_or(Ok(ExpiryAction::Keep), |word| named(&EXPIRIES, "an expiry action", &word))?,
             ..NewBucket::default()
         };
         let info = node.archive()?.create_bucket(&actor.caller(), &self.name, new).await?;
@@ -159,14 +196,13 @@ impl From<AccessKeyInfo> for KeyView {
         KeyView {
             id: info.id,
             name: info.description,
-            roles: info.rights.roles.iter().map(|role| role_name(*role).to_owned()).collect(),
+            roles: info.rights.roles.iter().map(|role| name_of(&ROLES, *role).to_owned()).collect(),
             grants: info
                 .rights
                 .grants
                 .iter()
                 .map(|grant| {
-                    let access: Vec<String> =
-                        grant.access.iter().map(|access| format!("{access:?}").to_ascii_lowercase()).collect();
+                    let access: Vec<&str> = grant.access.iter().map(|access| name_of(&ACCESSES, *access)).collect();
                     format!("{}/{}: {}", grant.bucket.as_deref().unwrap_or("*"), grant.prefix, access.join(", "))
                 })
                 .collect(),
@@ -184,17 +220,14 @@ const ROLES: [(Role, &str); 4] = [
     (Role::User, "user"),
 ];
 
-fn role_name(role: Role) -> &'static str {
-    ROLES.iter().find(|(known, _)| *known == role).map_or("unknown", |(_, name)| name)
-}
-
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KeyCreate {
     pub name: String,
     pub role: String,
     pub buckets: Vec<String>,
     pub prefix: String,
-    pub read_only: bool,
+    /// `read`, `write`, `delete`, `list`, `retain`; empty: all of them.
+    pub access: Vec<String>,
     pub bypass_governance: bool,
     /// The key of the first start: everything that retention allows anybody.
     #[serde(default)]
@@ -213,11 +246,11 @@ impl KeyCreate {
         if self.every_role {
             return Ok(Rights::all());
         }
-        let (role, _) = ROLES.iter().find(|(_, name)| *name == self.role).ok_or_else(|| {
-            let names: Vec<&str> = ROLES.iter().map(|(_, name)| *name).collect();
-            Failure::usage(format!("'{}' is not a role", self.role)).next(format!("one of {}", names.join(", ")))
-        })?;
-        let access = if self.read_only { [Access::Read, Access::List].into() } else { Access::ALL.into() };
+        let role = named(&ROLES, "a role", &self.role)?;
+        let access: BTreeSet<Access> = match self.access.as_slice() {
+            [] => Access::ALL.into(),
+            words => words.iter().map(|word| named(&ACCESSES, "a kind of access", word)).collect::<Outcome<_>>()?,
+        };
         let grant = |bucket: Option<String>| Grant {
             bucket,
             prefix: self.prefix.clone(),
@@ -228,7 +261,7 @@ impl KeyCreate {
             buckets => buckets.iter().map(|bucket| grant(Some(bucket.clone()))).collect(),
         };
         // Every role may use objects within its grants; an auditor reads.
-        Ok(Rights { roles: [*role, Role::User].into(), grants, bypass_governance: self.bypass_governance })
+        Ok(Rights { roles: [role, Role::User].into(), grants, bypass_governance: self.bypass_governance })
     }
 }
 
@@ -392,6 +425,40 @@ impl Call for ClockAccept {
     }
 }
 
+/// A retention officer, known by the key that `stele key create --json` printed.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Officer {
+    pub access_key: String,
+    pub secret_key: String,
+}
+
+/// Two officers agree that the machine's clock is right.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct ClockCredit {
+    pub first: Officer,
+    pub second: Officer,
+}
+
+async fn officer(node: &Node, officer: &Officer) -> Outcome<Caller> {
+    let credentials = node.archive()?.credentials(&officer.access_key).await?;
+    let (known, said) = (credentials.secret.as_bytes(), officer.secret_key.as_bytes());
+    match aws_lc_rs::constant_time::verify_slices_are_equal(known, said) {
+        Ok(()) => Ok(credentials.caller),
+        Err(_) => Err(Failure::new(Kind::Refused, format!("the secret of key {} is another", officer.access_key))),
+    }
+}
+
+impl Call for ClockCredit {
+    const NAME: &'static str = "clock/credit";
+    type Answer = ClockStatus;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<ClockStatus> {
+        let (first, second) = (officer(node, &self.first).await?, officer(node, &self.second).await?);
+        let archive = node.archive()?;
+        archive.credit_clock(&first, &second).await?;
+        Ok(archive.clock())
+    }
+}
+
 /// Verifies some more of what is stored: signatures of frames, the client's checksums, BLAKE3.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Verify {
@@ -410,7 +477,7 @@ impl Call for Verify {
     const NAME: &'static str = "archive/verify";
     type Answer = VerifyView;
     async fn perform(mut self, node: &Node, _: &Actor) -> Outcome<VerifyView> {
-        let report = node.archive()?.scrub_step(&mut self.cursor, self.budget).await?;
+        let report = node.verify_some(&mut self.cursor, self.budget).await?;
         Ok(VerifyView { cursor: self.cursor, report })
     }
 }

@@ -19,7 +19,8 @@ pub enum Bucket {
 Examples:
   stele bucket create scratch
   stele bucket create records --lock --retention compliance:7y
-  stele bucket create drafts --lock --retention governance:30d --quota 100GiB")]
+  stele bucket create drafts --lock --retention governance:30d --quota 100GiB
+  stele bucket create ledgers --lock --retention compliance:7y --protection compliance --expiry delete")]
 pub struct Create {
     pub name: String,
     /// Object Lock: versions can be retained and held; for good, and turns versioning on
@@ -31,6 +32,12 @@ pub struct Create {
     /// Default retention of new versions: compliance or governance, and days (d) or years (y)
     #[arg(long, value_name = "MODE:PERIOD", requires = "lock")]
     pub retention: Option<String>,
+    /// Who can weaken a retention here: basic, governance or compliance; a level is only raised
+    #[arg(long, value_name = "LEVEL", requires = "lock")]
+    pub protection: Option<String>,
+    /// What happens to a version whose retention has passed: keep, delete (with a certificate) or notify
+    #[arg(long, value_name = "ACTION", requires = "lock")]
+    pub expiry: Option<String>,
     /// Most bytes that the bucket may hold
     #[arg(long, value_parser = super::show::size)]
     pub quota: Option<stele_ground::Bytes>,

@@ -30,6 +30,7 @@ pub enum Key {
 #[command(after_help = "\
 Examples:
   stele key create --name ingest --role user --bucket records --prefix scans/
+  stele key create --name scanner --bucket records --access write,retain
   stele key create --name officer --role retention-officer")]
 pub struct Create {
     /// Whose it is, for people
@@ -44,8 +45,11 @@ pub struct Create {
     /// Only keys that begin so
     #[arg(long, default_value = "")]
     pub prefix: String,
-    /// Reading only
-    #[arg(long)]
+    /// What it may do there: read, write, delete, list, retain; separated by commas [default: all of them]
+    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
+    pub access: Vec<String>,
+    /// The same as --access read,list
+    #[arg(long, conflicts_with = "access")]
     pub read_only: bool,
     /// May bypass GOVERNANCE retention when asking for it explicitly
     #[arg(long)]

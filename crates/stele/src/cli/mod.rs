@@ -70,7 +70,7 @@ pub enum Command {
     Key(key::Key),
     /// Say why a version cannot be deleted, and when it could
     #[command(
-        after_help = "Examples:\n  stele why records/2026/ledger.pdf\n  stele why records/2026/ledger.pdf@0193f3c2 --json"
+        after_help = "Examples:\n  stele why records/2026/ledger.pdf\n  stele why records/2026/ledger.pdf@7f3a09c2e4b1d8650193f3c2aa57e01b --json"
     )]
     Why {
         /// BUCKET/KEY or BUCKET/KEY@VERSION

@@ -17,9 +17,9 @@ Examples:
 The first start makes 12 file drives in 6 enclosures, a mirrored catalog volume and an 8+2 data volume, and
 prints the access key once. Stop it with Ctrl-C.")]
 pub struct Up {
-    /// Address of the S3 endpoint; port 0 picks a free one
-    #[arg(long, default_value = "127.0.0.1:9000")]
-    pub listen: SocketAddr,
+    /// Address of the S3 endpoint; port 0 picks a free one [default: as configured, at the first start 127.0.0.1:9000]
+    #[arg(long)]
+    pub listen: Option<SocketAddr>,
     /// Serve HTTPS with a self-signed certificate made at the first start
     #[arg(long)]
     pub tls: bool,

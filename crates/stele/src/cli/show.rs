@@ -26,13 +26,27 @@ pub enum Clock {
         #[arg(long)]
         yes: bool,
     },
+    /// Set the compliance clock to the machine's, which takes two different retention officers: time spent switched off counts
+    #[command(after_help = "\
+Example:
+  stele key create --name anna --role retention-officer --json > anna.json
+  stele key create --name ben --role retention-officer --json > ben.json
+  stele clock credit --officer anna.json --officer ben.json")]
+    Credit {
+        /// File with an officer's access_key and secret_key, as `stele key create --json` prints them; given twice
+        #[arg(long = "officer", value_name = "FILE", required = true)]
+        officers: Vec<PathBuf>,
+    },
 }
 
 #[derive(Subcommand, Debug)]
 pub enum Catalog {
     /// Make the catalog anew from the data volume alone; the server must not be running
-    #[command(after_help = "Example:\n  stele catalog rebuild --yes")]
+    #[command(after_help = "Examples:\n  stele catalog rebuild --yes\n  stele catalog rebuild --force --yes")]
     Rebuild {
+        /// Even though the catalog opens: the audit log is cut back to its last checkpoint on the data volume
+        #[arg(long)]
+        force: bool,
         /// Do not ask
         #[arg(long)]
         yes: bool,

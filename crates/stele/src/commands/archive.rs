@@ -14,9 +14,9 @@ use crate::cli::show::Clock;
 use crate::commands::{confirm, print_json};
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::files::create_private;
 use crate::output::{Align, GREEN, RED, Table, paint};
 use crate::seat::Seat;
-use crate::server::tls::write_private;
 
 pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
     let seat = Seat::find(site).await?;
@@ -29,6 +29,8 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
                 retention: create.retention,
                 quota: create.quota.map(|quota| quota.0),
                 public_read: create.public_read,
+                protection: create.protection,
+                expiry: create.expiry,
             };
             seat.call(call).await.map(|view| vec![view])
         }
@@ -52,6 +54,7 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
         ("lock", Align::Left),
         ("default retention", Align::Left),
         ("protection", Align::Left),
+        ("expiry", Align::Left),
         ("versions", Align::Right),
         ("bytes", Align::Right),
         ("quota", Align::Right),
@@ -64,6 +67,7 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
             yes(view.object_lock),
             view.default_retention.unwrap_or_else(|| "none".to_owned()),
             view.protection,
+            view.expiry,
             view.versions.to_string(),
             Bytes(view.bytes).to_string(),
             view.quota_bytes.map_or_else(|| "none".to_owned(), |quota| Bytes(quota).to_string()),
@@ -86,7 +90,7 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
                 role: create.role,
                 buckets: create.bucket,
                 prefix: create.prefix,
-                read_only: create.read_only,
+                access: if create.read_only { vec!["read".to_owned(), "list".to_owned()] } else { create.access },
                 bypass_governance: create.bypass_governance,
                 every_role: false,
             };
@@ -148,7 +152,7 @@ async fn ask<C: crate::api::Call>(site: &Site, call: C) -> Outcome<C::Answer> {
 
 async fn escrow(site: &Site, json: bool, to: &Path) -> Outcome<()> {
     let exported = ask(site, calls::KeyEscrow {}).await?;
-    write_private(to, format!("{}\n", exported.key).as_bytes())?;
+    create_private(to, format!("{}\n", exported.key).as_bytes())?;
     if json {
         return print_json(&serde_json::json!({ "file": to }));
     }
@@ -215,6 +219,13 @@ pub async fn clock(site: &Site, json: bool, command: Clock) -> Outcome<()> {
             }
             ask(site, calls::ClockAccept {}).await?
         }
+        Clock::Credit { officers } => {
+            let [first, second] = officers.as_slice() else {
+                return Err(Failure::usage("crediting time takes two officers").next("give --officer FILE twice"));
+            };
+            let (first, second) = (read_officer(first)?, read_officer(second)?);
+            ask(site, calls::ClockCredit { first, second }).await?
+        }
     };
     if json {
         return print_json(&status);
@@ -225,6 +236,15 @@ pub async fn clock(site: &Site, json: bool, command: Clock) -> Outcome<()> {
         None => println!("expiry            running"),
     }
     Ok(())
+}
+
+fn read_officer(path: &Path) -> Outcome<calls::Officer> {
+    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the officer's key", path, &error))?;
+    // The text is a secret; the error says where, not what.
+    serde_json::from_str(text.trim()).map_err(|_| {
+        Failure::usage(format!("{} is not an access key", path.display()))
+            .next("it holds access_key and secret_key, as `stele key create --json` prints them")
+    })
 }
 
 pub async fn audit(site: &Site, json: bool, command: Audit) -> Outcome<()> {

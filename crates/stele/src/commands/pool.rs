@@ -4,7 +4,8 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use stele_archive::ScrubCursor;
+use serde::Serialize;
+use stele_archive::{ScrubCursor, ScrubReport};
 use stele_ground::Bytes;
 
 use crate::api::archive::Verify;
@@ -12,6 +13,7 @@ use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, Status, StatusVi
 use crate::cli::pool::{self as arguments, Pool};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
+use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::{Node, Opening};
 use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, bar, moment, paint, span};
@@ -50,7 +52,13 @@ async fn open(site: &Site, json: bool, open: arguments::Open) -> Outcome<()> {
     let config = Config::read(&site.config_path)?;
     let opening =
         Opening { override_quorum: open.override_quorum, read_only: open.read_only, ..Opening::for_command() };
-    let node = Node::open(site, config, opening).await?;
+    // The catalog writes when it opens; a pool that may not be written is looked at without it.
+    let opened = if open.read_only {
+        Node::open_pool(site, config, opening).await
+    } else {
+        Node::open(site, config, opening).await
+    };
+    let node = opened?;
     let status = crate::api::pool::status(&node).await?;
     node.close().await?;
     if json {
@@ -86,38 +94,53 @@ async fn status(site: &Site, json: bool, watch: bool) -> Outcome<()> {
     seat.leave().await
 }
 
+/// What `pool scrub --wait --json` prints, once.
+#[derive(Serialize)]
+struct ScrubView<'a> {
+    #[serde(flatten)]
+    status: &'a StatusView,
+    verified_versions: u64,
+    verified_bytes: u64,
+    /// What does not verify, and where.
+    findings: &'a [String],
+}
+
 async fn scrub(site: &Site, json: bool, wait: bool) -> Outcome<()> {
     let seat = Seat::find(site).await?;
+    let scrubbed = scrub_at(&seat, json, wait).await;
+    seat.leave().await?;
+    scrubbed
+}
+
+async fn scrub_at(seat: &Seat, json: bool, wait: bool) -> Outcome<()> {
     let before = seat.call(Status {}).await?.scrubs_finished;
     seat.call(Scrub {}).await?;
     if !wait && seat.is_server() {
-        if !json {
-            println!("Scrub begun; `stele pool status` shows how far it is.");
+        if json {
+            return print_json(&serde_json::json!({ "scrub": "begun" }));
         }
-        return seat.leave().await;
+        println!("Scrub begun; `stele pool status` shows how far it is.");
+        return Ok(());
     }
-    let status = follow(&seat, json, |status| (status.scrubs_finished > before, status.scrub)).await?;
+    let status = follow(seat, json, |status| (status.scrubs_finished > before, status.scrub)).await?;
+    let verified = verify(seat).await?;
+    let ScrubReport { versions, bytes, findings, .. } = &verified;
     if json {
-        print_json(&status)?;
+        print_json(&ScrubView { status: &status, verified_versions: *versions, verified_bytes: *bytes, findings })?;
     } else {
         println!(
             "Scrub finished: {} damaged places found, {} repaired.",
             status.scrub_damage_found, status.scrub_damage_repaired
         );
+        println!("Archive verified: {versions} versions, {}, {} findings.", Bytes(*bytes), findings.len());
     }
-    let verified = verify(&seat, json).await;
     let lost = status.scrub_damage_found.saturating_sub(status.scrub_damage_repaired);
-    seat.leave().await?;
-    let findings = verified?;
-    if json {
-        print_json(&status)?;
-    }
     if lost > 0 || status.lost_stripes > 0 || !findings.is_empty() {
         let mut what = vec![
             format!("{lost} damaged places were not repaired"),
             format!("{} stripes are lost", status.lost_stripes),
         ];
-        what.extend(findings);
+        what.extend(findings.iter().cloned());
         return Err(Failure::new(Kind::Damaged, what.join("; "))
             .next("`stele volume list` names what is lost; return missing drives if there are any"));
     }
@@ -125,47 +148,64 @@ async fn scrub(site: &Site, json: bool, wait: bool) -> Outcome<()> {
 }
 
 /// Verifies every stored version against its checksums, where there is an archive.
-async fn verify(seat: &Seat, json: bool) -> Outcome<Vec<String>> {
+async fn verify(seat: &Seat) -> Outcome<ScrubReport> {
     let mut call = Verify { cursor: ScrubCursor::default(), budget: 64 << 20 };
-    let (mut versions, mut bytes, mut findings) = (0, 0, Vec::new());
+    let mut whole = ScrubReport::default();
     loop {
         let step = match seat.call(call.clone()).await {
-            Err(failure) if failure.kind == Kind::Missing => return Ok(Vec::new()),
+            Err(failure) if failure.kind == Kind::Missing => return Ok(whole),
             other => other?,
         };
-        versions += step.report.versions;
-        bytes += step.report.bytes;
-        findings.extend(step.report.findings);
+        whole.versions += step.report.versions;
+        whole.bytes += step.report.bytes;
+        whole.findings.extend(step.report.findings);
         if step.report.finished {
-            break;
+            return Ok(whole);
         }
         call.cursor = step.cursor;
     }
-    if !json {
-        println!("Archive verified: {versions} versions, {}, {} findings.", Bytes(bytes), findings.len());
-    }
-    Ok(findings)
 }
 
 async fn replace(site: &Site, json: bool, replace: arguments::Replace) -> Outcome<()> {
     let seat = Seat::find(site).await?;
+    let replaced = replace_at(&seat, site, json, replace).await;
+    seat.leave().await?;
+    replaced
+}
+
+async fn replace_at(seat: &Seat, site: &Site, json: bool, replace: arguments::Replace) -> Outcome<()> {
     let mut new = replace.new;
     new.0.path =
         std::path::absolute(&new.0.path).map_err(|error| crate::failure::io_failure("find", &new.0.path, &error))?;
-    seat.call(Replace { old: replace.old, new, size: replace.size.map(|size| size.0) }).await?;
+    let drives = seat.call(Status {}).await?.drives;
+    let old = drives.into_iter().find(|drive| drive.drive == replace.old);
+    seat.call(Replace { old: replace.old, new: new.clone(), size: replace.size.map(|size| size.0) }).await?;
+    if !old.map_or(Ok(false), |old| name_drive(site, &old, new))? {
+        eprintln!("Name the new drive instead of the old one in [pool] drives of {}.", site.config_path.display());
+    }
     if replace.wait || !seat.is_server() {
         let status =
-            follow(&seat, json, |status| (status.copy_back.is_none() && status.rebuild.is_none(), status.copy_back))
+            follow(seat, json, |status| (status.copy_back.is_none() && status.rebuild.is_none(), status.copy_back))
                 .await?;
         if json {
-            print_json(&status)?;
-        } else {
-            println!("Drive {} replaced; everything is copied back.", replace.old);
+            return print_json(&status);
         }
-    } else if !json {
+        println!("Drive {} replaced; everything is copied back.", replace.old);
+    } else if json {
+        print_json(&serde_json::json!({ "replacing": replace.old }))?;
+    } else {
         println!("Copying back onto the new drive; `stele pool status --watch` shows how far it is.");
     }
-    seat.leave().await
+    Ok(())
+}
+
+/// Has the configuration name the new drive, so that the next start finds it. The enclosure stays the old one's.
+fn name_drive(site: &Site, old: &DriveView, mut new: DriveArgument) -> Outcome<bool> {
+    let config = Config::read(&site.config_path)?;
+    let named = config.pool.drives.iter().find(|drive| drive.placed(site).path == Path::new(&old.path));
+    let Some(named) = named else { return Ok(false) };
+    new.0.enclosure = named.0.enclosure;
+    crate::config::replace_drive(&site.config_path, named, &new)
 }
 
 /// Shows progress until the work is over.

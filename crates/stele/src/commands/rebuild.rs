@@ -1,25 +1,37 @@
 //! `stele catalog rebuild`: makes the catalog anew from the data volume alone.
 
-use stele_archive::{Archive, RebuildReport};
+use serde::Serialize;
+use stele_archive::RebuildReport;
 
 use crate::cli::show::Catalog;
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome};
-use crate::node::{Node, Opening, create};
+use crate::node::Node;
 use crate::seat::alone;
 
+#[derive(Serialize)]
+struct View<'a> {
+    #[serde(flatten)]
+    report: &'a RebuildReport,
+    /// The volume that carries the catalog now.
+    catalog_volume: &'a str,
+    /// The old catalog was written over, for want of room beside it.
+    in_place: bool,
+}
+
 pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
-    let Catalog::Rebuild { yes } = command;
+    let Catalog::Rebuild { yes, force } = command;
     alone(site).await?;
     let config = Config::read(&site.config_path)?;
     if !yes {
-        confirm("Wipe the catalog volume and fill it from the data volume?", "--yes")?;
+        confirm("Replace the catalog by one that is filled from the data volume?", "--yes")?;
     }
-    let (node, report) = Node::rebuild_catalog(site, config).await?;
+    let (node, rebuilt) = Node::rebuild_catalog(site, config, force).await?;
     node.close().await?;
+    let report = &rebuilt.report;
     if json {
-        print_json(&report)?;
+        print_json(&View { report, catalog_volume: &rebuilt.volume, in_place: rebuilt.in_place })?;
     } else {
         println!(
             "Rebuilt from {} segments and {} records: {} buckets, {} versions, {} delete markers, {} access keys, {} audit records.",
@@ -31,6 +43,11 @@ pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
             report.access_keys,
             report.audit_records
         );
+        if rebuilt.in_place {
+            println!("The pool had no room for a second catalog; volume '{}' was written over.", rebuilt.volume);
+        } else {
+            println!("The catalog is on volume '{}' now; the old volume is gone.", rebuilt.volume);
+        }
         if report.unclaimed_keys > 0 {
             println!(
                 "{} keys belong to writes that were never acknowledged, or to damaged records.",
@@ -45,32 +62,5 @@ pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
         return Ok(());
     }
     Err(Failure::new(Kind::Damaged, format!("{} places could not be read", report.findings.len()))
-        .next("run `stele pool scrub --wait`; return missing drives if there are any, and rebuild again"))
-}
-
-impl Node {
-    /// Opens the pool, makes a fresh catalog, and fills it.
-    pub async fn rebuild_catalog(site: &Site, config: Config) -> Outcome<(Node, RebuildReport)> {
-        let mut node = Node::open_pool(site, config, Opening::for_server()).await?;
-        let rebuilt = fill(site, &mut node).await;
-        match rebuilt {
-            Ok(report) => Ok((node, report)),
-            Err(failure) => {
-                let _ = node.close().await;
-                Err(failure)
-            }
-        }
-    }
-}
-
-async fn fill(site: &Site, node: &mut Node) -> Outcome<RebuildReport> {
-    let (catalog, data) = node
-        .archive_volumes()
-        .await?
-        .ok_or_else(|| Failure::missing("this pool has no archive: its catalog and data volumes were never made"))?;
-    create::format_catalog(&node.pool, &catalog).await?;
-    let foundation = node.foundation(site, &catalog, &data).await?;
-    let (archive, report) = Archive::rebuild(foundation, create::archive_options(false)).await?;
-    node.set_archive(archive);
-    Ok(report)
+        .next("run `stele pool scrub --wait`; return missing drives if there are any, and rebuild again with --force"))
 }

@@ -1,7 +1,7 @@
 //! `stele up` and `stele serve`: opens a node, serves it, and closes it when told to stop.
 
 use std::fs;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -11,8 +11,7 @@ use stele_array::reactor::{DrivePlace, NewDrives};
 use stele_ground::{Bytes, GIB, MIB};
 use stele_media::Space;
 use stele_object::{Face, Settings};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio_rustls::TlsAcceptor;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::api::archive::{KeyCreate, NewKeyView};
 use crate::api::{Actor, Call};
@@ -22,6 +21,7 @@ use crate::config::{Config, Site};
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::create::{Made, make};
+use crate::node::first_start::FirstStart;
 use crate::node::{Node, Opening, own_uid};
 use crate::seat::alone;
 use crate::server::{admin, background, s3, snapshot, tls};
@@ -32,10 +32,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const DRIVE_SIZE: u64 = 4 * GIB;
 const DRIVE_MIN: u64 = 256 * MIB;
 
+/// Where `stele up` listens unless it is told otherwise or the configuration says so.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
+
 /// What `--json` prints when the server is ready, on one line.
 #[derive(Serialize)]
 struct Ready {
-    endpoint: String,
+    /// None where the pool has no archive, and S3 is not served.
+    endpoint: Option<String>,
     region: String,
     /// Only at the first start: keys are printed once.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -45,54 +49,95 @@ struct Ready {
     socket: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     certificate: Option<PathBuf>,
+    /// Where `/health` and `/metrics` need no signature, if anywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    metrics: Option<String>,
+}
+
+/// A node, and what the first start still owes its operator.
+struct Start {
+    node: Node,
+    owed: Option<(FirstStart, NewKeyView)>,
 }
 
 pub async fn up(site: &Site, json: bool, up: Up) -> Outcome<()> {
     alone(site).await?;
     fs::create_dir_all(&site.dir).map_err(|error| io_failure("make", &site.dir, &error))?;
-    let (node, key) = if site.config_path.exists() {
+    let start = if site.config_path.exists() {
         let mut config = Config::read(&site.config_path)?;
-        config.s3.listen = up.listen;
-        (Node::open(site, config, Opening::for_server()).await?, None)
+        config.s3.listen = up.listen.unwrap_or(config.s3.listen);
+        start(site, config, Opening::for_server()).await?
     } else {
-        let node = first_start(site, &up).await?;
-        let key = first_key(&node).await?;
-        (node, Some(key))
+        first_start(site, &up).await?
     };
-    let certificate = if up.tls { Some(tls::self_signed(&site.dir)?) } else { None };
-    run(site, json, node, key, certificate).await
+    let listen = start.node.config.s3.listen.ip();
+    let certificate = if up.tls { Some(tls::self_signed(&site.dir, listen)?) } else { None };
+    run(site, json, start, certificate).await
 }
 
 pub async fn serve(site: &Site, json: bool, serve: Serve) -> Outcome<()> {
     alone(site).await?;
     let config = Config::read(&site.config_path)?;
     let opening = Opening { override_quorum: serve.override_quorum, ..Opening::for_server() };
-    let node = Node::open(site, config, opening).await?;
-    // A pool that was made with `stele pool create` has no key until it is first served.
-    let keys = match node.archive() {
-        Ok(archive) => archive.list_access_keys(&Actor { uid: own_uid() }.caller()).await?.len(),
-        Err(_) => 1,
-    };
-    let key = if keys == 0 { Some(first_key(&node).await?) } else { None };
-    run(site, json, node, key, None).await
+    let start = start(site, config, opening).await?;
+    run(site, json, start, None).await
 }
 
-async fn first_start(site: &Site, up: &Up) -> Outcome<Node> {
+/// Opens what was made before. Until a key has been printed, by whichever start, one is owed.
+async fn start(site: &Site, config: Config, opening: Opening) -> Outcome<Start> {
+    let unfinished = FirstStart::is_unfinished(site);
+    let begun = if unfinished { Some(FirstStart::settle(site)?) } else { None };
+    let node = Node::open(site, config, opening).await?;
+    let keys = match node.archive() {
+        Ok(archive) => archive.list_access_keys(&Actor { uid: own_uid() }.caller()).await.map(|keys| keys.len()),
+        Err(_) => {
+            begun.map(FirstStart::finish).transpose()?;
+            return Ok(Start { node, owed: None });
+        }
+    };
+    let begun = match keys {
+        Ok(0) if begun.is_none() => FirstStart::settle(site).map(Some),
+        Ok(_) => Ok(begun),
+        Err(error) => Err(error.into()),
+    };
+    owe(node, begun).await
+}
+
+async fn owe(node: Node, begun: Outcome<Option<FirstStart>>) -> Outcome<Start> {
+    let key = match begun {
+        Ok(None) => return Ok(Start { node, owed: None }),
+        Ok(Some(begun)) => first_key(&node).await.map(|key| (begun, key)),
+        Err(failure) => Err(failure),
+    };
+    match key {
+        Ok(owed) => Ok(Start { node, owed: Some(owed) }),
+        Err(failure) => {
+            let _ = node.close().await;
+            Err(failure)
+        }
+    }
+}
+
+async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
+    // Two drives to an enclosure, e0-0, e0-1, e1-0 ...
+    let names: Vec<PathBuf> =
+        (0..up.drives).map(|number| format!("drives/e{}-{}.img", number / 2, number % 2).into()).collect();
+    let begun = FirstStart::begin(site, &names)?;
     let drives = site.dir.join("drives");
     fs::create_dir_all(&drives).map_err(|error| io_failure("make", &drives, &error))?;
     let size = match up.drive_size {
         Some(size) => size,
         None => fitting_size(site, up.drives)?,
     };
-    // Two drives to an enclosure, e0-0, e0-1, e1-0 ...
-    let places =
-        (0..up.drives).map(|number| DrivePlace::new(format!("drives/e{}-{}.img", number / 2, number % 2), number / 2));
-    let mut config = Config::new(places.map(DriveArgument).collect());
+    let places = (0..).zip(names).map(|(number, name)| DriveArgument(DrivePlace::new(name, number / 2)));
+    let mut config = Config::new(places.collect());
     config.pool.rebuild_after = 10;
-    config.s3.listen = up.listen;
+    config.s3.listen = up.listen.unwrap_or(LISTEN);
     let new = NewDrives { size, space: Space::Sparse };
     let made = Made { name: "pool".to_owned(), log: None, spare: None, data: Some(up.data), new: Some(new) };
-    make(site, config, made).await
+    let node = make(site, config, made).await?;
+    drop(begun);
+    owe(node, FirstStart::settle(site).map(Some)).await
 }
 
 /// The default, or as much as half of what is free allows: sparse files must not promise what the disk cannot hold.
@@ -124,15 +169,10 @@ async fn first_key(node: &Node) -> Outcome<NewKeyView> {
     create.perform(node, &Actor { uid: own_uid() }).await
 }
 
-async fn run(
-    site: &Site,
-    json: bool,
-    node: Node,
-    key: Option<NewKeyView>,
-    generated: Option<(PathBuf, PathBuf)>,
-) -> Outcome<()> {
+async fn run(site: &Site, json: bool, start: Start, generated: Option<(PathBuf, PathBuf)>) -> Outcome<()> {
+    let Start { node, owed } = start;
     let node = Arc::new(node);
-    let served = serve_node(site, json, &node, key, generated).await;
+    let served = serve_node(site, json, &node, owed, generated).await;
     // Whatever went wrong, what was acknowledged is durable already; closing only makes the next start quicker.
     let closed = match Arc::try_unwrap(node) {
         Ok(node) => node.close().await,
@@ -149,7 +189,7 @@ async fn serve_node(
     site: &Site,
     json: bool,
     node: &Arc<Node>,
-    key: Option<NewKeyView>,
+    owed: Option<(FirstStart, NewKeyView)>,
     generated: Option<(PathBuf, PathBuf)>,
 ) -> Outcome<()> {
     let config = &node.config;
@@ -160,26 +200,44 @@ async fn serve_node(
     let tls = files.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
     let socket = config.admin.socket.as_ref().map_or_else(|| site.dir.join("stele.sock"), |socket| site.path(socket));
     let admin_listener = admin::listen(&socket)?;
-    let listener = s3::listen(config.s3.listen).await?;
-    let address =
-        listener.local_addr().map_err(|error| Failure::failed(format!("the S3 endpoint has no address: {error}")))?;
-    let metrics_listener = match config.admin.metrics {
-        Some(address) => Some(s3::listen(address).await?),
-        None => None,
-    };
-    let latest = snapshot::Latest::default();
-    let face = match node.archive() {
-        Ok(archive) => Some(Face::new(
-            archive.clone(),
-            settings(config, address),
-            Arc::new(SystemTime::now),
-            Some(latest.source()),
-        )),
-        Err(_) => None,
-    };
+    let (latest, mut look) = (snapshot::Latest::default(), snapshot::Look::default());
+    latest.refresh(node, &mut look).await;
 
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let mut tasks = tokio::task::JoinSet::new();
+    let mut background = tokio::task::JoinSet::new();
+    let mut ready = Ready {
+        endpoint: None,
+        region: config.s3.region.clone(),
+        access_key: None,
+        secret_key: None,
+        socket: socket.clone(),
+        certificate: None,
+        metrics: None,
+    };
+    let mut face = None;
+    let mut metrics = None;
+    let mut metrics_at = config.admin.metrics;
+    if let Ok(archive) = node.archive() {
+        let (listener, address) = s3::listen(config.s3.listen, "--listen or [s3] listen").await?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        ready.endpoint = Some(format!("{scheme}://{address}"));
+        ready.metrics = address.ip().is_loopback().then(|| format!("{scheme}://{address}/metrics"));
+        ready.certificate = files.map(|(certificate, _)| certificate);
+        let (settings, clock) = (settings(config, address), Arc::new(SystemTime::now));
+        let made = Face::new(archive.clone(), settings, clock, Some(latest.source()));
+        metrics = Some(made.shared_metrics());
+        background.spawn(s3::serve(listener, Arc::clone(&made), tls));
+        face = Some(made);
+    } else if config.s3.listen.ip().is_loopback() {
+        // Without an archive there is no S3; health is asked for where S3 would be.
+        metrics_at = metrics_at.or(Some(config.s3.listen));
+    }
+    if let Some(address) = metrics_at {
+        let (listener, address) = s3::listen(address, "[admin] metrics").await?;
+        ready.metrics = Some(format!("http://{address}/metrics"));
+        background.spawn(s3::serve_metrics(listener, metrics.unwrap_or_default(), latest.source()));
+    }
     let mut waiting = stopping.clone();
     let admin_node = Arc::clone(node);
     tasks.spawn(async move {
@@ -190,24 +248,26 @@ async fn serve_node(
             tracing::error!("the administration socket failed: {error}");
         }
     });
-    let mut background = tokio::task::JoinSet::new();
-    background.spawn(latest.keep_fresh(Arc::clone(node)));
+    background.spawn(latest.keep_fresh(Arc::clone(node), look));
     background::start(&mut background, site, node);
-    if let Some(face) = &face {
-        background.spawn(s3::serve(listener, Arc::clone(face), tls.clone()));
-        if let Some(listener) = metrics_listener {
-            background.spawn(s3::serve_metrics(listener, Arc::clone(face)));
-        }
-    }
 
-    announce(json, config, address, &tls, key, socket.clone(), files.map(|(certificate, _)| certificate))?;
-    wait_for_signal().await?;
+    let first = owed.map(|(first, key)| {
+        ready.access_key = Some(key.access_key);
+        ready.secret_key = Some(key.secret_key);
+        first
+    });
+    // Before anybody is told to come: whoever has been told may stop it at once.
+    let signals = Signals::new()?;
+    announce(json, &ready)?;
+    // Said, and therefore no longer owed.
+    first.map(FirstStart::finish).transpose()?;
+    signals.wait().await;
     tracing::info!("stopping: no new requests; those under way may take {} s", PATIENCE.as_secs());
     background.shutdown().await;
     if let Some(face) = &face
         && !face.doors().close(PATIENCE).await
     {
-        tracing::warn!("some requests were broken off");
+        tracing::warn!("some requests were broken off; none of them was acknowledged");
     }
     stop.send_replace(true);
     let _ = tokio::time::timeout(PATIENCE, async { while tasks.join_next().await.is_some() {} }).await;
@@ -226,43 +286,49 @@ fn settings(config: &Config, address: SocketAddr) -> Settings {
     }
 }
 
-fn announce(
-    json: bool,
-    config: &Config,
-    address: SocketAddr,
-    tls: &Option<TlsAcceptor>,
-    key: Option<NewKeyView>,
-    socket: PathBuf,
-    certificate: Option<PathBuf>,
-) -> Outcome<()> {
-    let endpoint = format!("{}://{address}", if tls.is_some() { "https" } else { "http" });
-    let (access_key, secret_key) = key.map(|key| (key.access_key, key.secret_key)).unzip();
-    let ready = Ready { endpoint, region: config.s3.region.clone(), access_key, secret_key, socket, certificate };
+fn announce(json: bool, ready: &Ready) -> Outcome<()> {
     if json {
-        return print_json(&ready);
+        return print_json(ready);
     }
-    println!("Stele is ready.\n\n  endpoint    {}\n  region      {}", ready.endpoint, ready.region);
+    println!("Stele is ready.\n");
+    match &ready.endpoint {
+        Some(endpoint) => println!("  endpoint    {endpoint}\n  region      {}", ready.region),
+        None => println!("  endpoint    none: this pool has no archive, and S3 is not served"),
+    }
     if let (Some(access), Some(secret)) = (&ready.access_key, &ready.secret_key) {
         println!(
             "  access key  {access}\n  secret key  {secret}\n\nThe secret is not shown again; `stele key create` makes more keys."
         );
-    } else {
+    } else if ready.endpoint.is_some() {
         println!("  keys        as made before; `stele key create` makes more");
     }
     if let Some(certificate) = &ready.certificate {
         println!("  certificate {}", certificate.display());
     }
+    if let Some(metrics) = &ready.metrics {
+        println!("  metrics     {metrics}");
+    }
     println!("\n`stele pool status` shows how it is; Ctrl-C stops it.");
     Ok(())
 }
 
-async fn wait_for_signal() -> Outcome<()> {
-    let failed = |error: std::io::Error| Failure::failed(format!("cannot wait for signals: {error}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
+/// What asks the server to stop.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Outcome<Signals> {
+        let failed = |error: std::io::Error| Failure::failed(format!("cannot wait for signals: {error}"));
+        let terminate = signal(SignalKind::terminate()).map_err(failed)?;
+        Ok(Signals { terminate, interrupt: signal(SignalKind::interrupt()).map_err(failed)? })
     }
-    Ok(())
+
+    async fn wait(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
 }

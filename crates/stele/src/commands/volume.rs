@@ -45,9 +45,10 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
         Volume::Show { name } => vec![seat.call(calls::Show { name }).await?],
         Volume::Delete { name, .. } => {
             seat.call(calls::Delete { name: name.clone() }).await?;
-            if !json {
-                println!("Volume '{name}' deleted.");
+            if json {
+                return print_json(&serde_json::json!({ "deleted": name }));
             }
+            println!("Volume '{name}' deleted.");
             return Ok(());
         }
     };

@@ -1,7 +1,6 @@
 //! Making a pool with the volumes of the archive on it, and the archive in them.
 
 use std::fs;
-use std::sync::Arc;
 
 use stele_archive::Archive;
 use stele_array::reactor::{NewDrives, PoolServer};
@@ -11,7 +10,7 @@ use stele_codes::Code;
 use stele_ground::{Bytes, GIB, MIB, PoolId};
 use stele_media::Space;
 
-use super::{Alarms, Node, blocking, master, options, own_uid, places, surroundings, wall_clock};
+use super::{Alarms, Node, blocking, master, options, places, surroundings, wall_clock};
 use crate::api::pool::StatusView;
 use crate::cli::pool::Create;
 use crate::config::{Config, Site};
@@ -78,7 +77,7 @@ pub async fn make(site: &Site, config: Config, made: Made) -> Outcome<Node> {
         (places(site, &config), options(&config, Opening::for_server()), alarms.server_options());
     let new = made.new;
     let pool = blocking(move || Ok(PoolServer::create(&places, new, create, open, server)?)).await?;
-    let mut node = Node { pool: Arc::new(pool), config, archive: None, catalog: None, alarms, uid: own_uid() };
+    let mut node = Node::bare(pool, config, alarms);
     if let Err(failure) = furnish(site, &mut node, made.data).await {
         let _ = node.close().await;
         return Err(failure);
@@ -118,10 +117,10 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
     // What is left, less a thirty-second for the slot table and its copies on write.
     let free = raw.0.saturating_sub(spare.0).saturating_sub(catalog_size.0 * u64::from(copies)) / 32 * 31;
     let size = free / code.width() as u64 * code.data() as u64 / SEGMENT * SEGMENT;
-    if size < 2 * SEGMENT {
+    if size < 4 * SEGMENT {
         return Err(Failure::new(
             Kind::Full,
-            format!("the drives leave {} for data; an archive needs at least {}", Bytes(size), Bytes(2 * SEGMENT)),
+            format!("the drives leave {} for data; an archive needs at least {}", Bytes(size), Bytes(4 * SEGMENT)),
         )
         .next("use larger drives"));
     }

@@ -7,8 +7,8 @@ use stele_archive::MasterKey;
 
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::files::create_private;
 use crate::node::surroundings::System;
-use crate::server::tls::write_private;
 
 /// Reads the key that `source` names: `file:PATH`, `env:NAME`, or `command:PROGRAM ARG ...`.
 pub fn read(site: &Site, source: &str) -> Outcome<MasterKey> {
@@ -59,7 +59,7 @@ pub fn make(site: &Site, source: &str) -> Outcome<()> {
         let path = site.path(Path::new(path));
         if !path.exists() {
             let key = MasterKey::generate(&System::default());
-            write_private(&path, format!("{}\n", key.to_text().as_str()).as_bytes())?;
+            create_private(&path, format!("{}\n", key.to_text().as_str()).as_bytes())?;
         }
     }
     Ok(())

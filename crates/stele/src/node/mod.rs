@@ -4,14 +4,17 @@
 //! read-only.
 
 pub mod create;
+pub mod first_start;
 pub mod master;
+pub mod rebuild;
 pub mod surroundings;
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stele_archive::{Archive, ArchiveError, Foundation, Guard};
+use stele_archive::{Archive, ArchiveError, Foundation, Guard, ScrubCursor, ScrubReport};
 use stele_array::reactor::{DrivePlace, PoolServer, ServerOptions};
 use stele_array::{Alarm, Command, OpenOptions, Reply, Severity, VolumeStatus};
 use stele_catalog::EmbeddedCatalog;
@@ -105,7 +108,20 @@ pub struct Node {
     archive: Option<Archive>,
     catalog: Option<Arc<EmbeddedCatalog>>,
     alarms: Alarms,
+    verification: Verification,
+    /// Why the archive was opened for reading only although changes were asked for.
+    reads_only: Option<String>,
     uid: u32,
+}
+
+/// What scrubs of the archive have read and found since it was opened.
+#[derive(Default)]
+struct Verification {
+    bytes: AtomicU64,
+    /// The last finding, until a whole pass finds nothing.
+    damage: Mutex<Option<String>>,
+    /// Whether the pass under way has found anything.
+    found: AtomicBool,
 }
 
 /// Protects the volumes beneath the archive while it retains anything.
@@ -140,12 +156,17 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Outcome<T> + Sen
 }
 
 impl Node {
+    fn bare(pool: PoolServer, config: Config, alarms: Alarms) -> Node {
+        let (pool, verification) = (Arc::new(pool), Verification::default());
+        Node { pool, config, archive: None, catalog: None, alarms, verification, reads_only: None, uid: own_uid() }
+    }
+
     /// The pool alone.
     pub async fn open_pool(site: &Site, config: Config, opening: Opening) -> Outcome<Node> {
         let alarms = Alarms::default();
         let (places, options, server) = (places(site, &config), options(&config, opening), alarms.server_options());
         let pool = blocking(move || Ok(PoolServer::open(&places, options, server)?)).await?;
-        Ok(Node { pool: Arc::new(pool), config, archive: None, catalog: None, alarms, uid: own_uid() })
+        Ok(Node::bare(pool, config, alarms))
     }
 
     /// The pool, and the archive if there is one.
@@ -179,16 +200,36 @@ impl Node {
         Ok(catalog.zip(data))
     }
 
+    async fn reads_only_pool(&self) -> Outcome<bool> {
+        Ok(matches!(self.pool.command(Command::Status).await?, Reply::Status(status) if status.read_only))
+    }
+
     pub fn set_archive(&mut self, archive: Archive) {
         self.archive = Some(archive);
     }
 
-    /// A pool without the archive's volumes serves block volumes only.
+    /// A pool without the archive's volumes serves block volumes only. Where too many drives are missing for the data volume
+    /// to be written, the archive is opened for reading: what can be read is served, and nothing is promised.
     async fn open_archive(&mut self, site: &Site, opening: Opening) -> Outcome<()> {
         let Some((catalog, data)) = self.archive_volumes().await? else { return Ok(()) };
         let foundation = self.foundation(site, &catalog, &data).await?;
-        let options = create::archive_options(opening.archive_read_only || opening.read_only);
-        self.archive = Some(Archive::open(foundation, options).await?);
+        let reads_only = opening.archive_read_only || opening.read_only;
+        let opened = Archive::open(foundation.clone(), create::archive_options(reads_only)).await;
+        let archive = match opened {
+            Err(error @ (ArchiveError::Damaged { .. } | ArchiveError::ReadOnly(_) | ArchiveError::Stopped(_)))
+                if !reads_only =>
+            {
+                let archive = Archive::open(foundation, create::archive_options(true)).await?;
+                let message = format!(
+                    "the archive answers reads and refuses every change: {error}; return missing drives, and start the server again"
+                );
+                self.note_alarm("read-only", &message);
+                self.reads_only = Some(message);
+                archive
+            }
+            other => other?,
+        };
+        self.archive = Some(archive);
         Ok(())
     }
 
@@ -199,6 +240,14 @@ impl Node {
         catalog: &VolumeStatus,
         data: &VolumeStatus,
     ) -> Outcome<Foundation> {
+        let master = master::read(site, &self.config.archive.master_key)?;
+        if self.reads_only_pool().await? {
+            return Err(Failure::new(
+                Kind::Damaged,
+                "the pool is open for reading only, and the catalog writes when it opens",
+            )
+            .next("return drives until a majority agrees; `stele pool open --read-only` shows which are missing"));
+        }
         let handle = self.pool.volume_of(catalog);
         let cache = self.config.memory.catalog.0;
         let opened = blocking(move || {
@@ -219,7 +268,7 @@ impl Node {
             data: self.pool.volume_of(data),
             surroundings: Arc::new(surroundings::System::default()),
             guard: Arc::new(guard),
-            master: master::read(site, &self.config.archive.master_key)?,
+            master,
         })
     }
 
@@ -246,6 +295,44 @@ impl Node {
             drive: None,
             message: message.to_owned(),
         });
+    }
+
+    /// One step of a scrub of the archive, whoever asked for it.
+    pub async fn verify_some(&self, cursor: &mut ScrubCursor, budget: u64) -> Outcome<ScrubReport> {
+        let report = self.archive()?.scrub_step(cursor, budget).await?;
+        let state = &self.verification;
+        state.bytes.fetch_add(report.bytes, Relaxed);
+        let mut damage = state.damage.lock().unwrap_or_else(PoisonError::into_inner);
+        for finding in &report.findings {
+            self.note_alarm("damage", finding);
+            *damage = Some(finding.clone());
+            state.found.store(true, Relaxed);
+        }
+        if report.finished && !state.found.swap(false, Relaxed) {
+            *damage = None;
+        }
+        drop(damage);
+        Ok(report)
+    }
+
+    /// Bytes of content verified since the archive was opened.
+    pub fn verified_bytes(&self) -> u64 {
+        self.verification.bytes.load(Relaxed)
+    }
+
+    /// What was found damaged, until a whole pass finds nothing.
+    pub fn damage(&self) -> Option<String> {
+        self.verification.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why the archive refuses every change, where it does.
+    pub fn reads_only(&self) -> Option<&str> {
+        self.reads_only.as_deref()
+    }
+
+    /// The server itself, where it asks on its own behalf.
+    pub fn own_caller(&self) -> stele_archive::Caller {
+        Actor { uid: self.uid }.caller()
     }
 
     pub fn alarms(&self) -> Vec<AlarmView> {

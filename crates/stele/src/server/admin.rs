@@ -79,6 +79,7 @@ const CALLS: &[(&str, Handler)] = &[
     entry::<api::archive::KeyCheck>(),
     entry::<api::archive::ClockShow>(),
     entry::<api::archive::ClockAccept>(),
+    entry::<api::archive::ClockCredit>(),
     entry::<api::archive::Verify>(),
     entry::<api::archive::Why>(),
     entry::<api::archive::AuditShow>(),

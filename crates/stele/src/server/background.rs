@@ -52,9 +52,8 @@ async fn scrub(archive: Archive, node: Arc<Node>) {
     loop {
         tokio::time::sleep(SCRUB_EVERY).await;
         let budget = (archive.space().live / SCRUB_PASS * SCRUB_EVERY.as_secs()).max(SCRUB_LEAST);
-        match archive.scrub_step(&mut cursor, budget).await {
-            Ok(report) => report.findings.iter().for_each(|finding| node.note_alarm("damage", finding)),
-            Err(error) => tracing::warn!("scrub of the archive: {error}"),
+        if let Err(error) = node.verify_some(&mut cursor, budget).await {
+            tracing::warn!("scrub of the archive: {error}");
         }
     }
 }

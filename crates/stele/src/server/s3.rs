@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::IntoResponse;
-use stele_object::{Face, Peer, serve_connection};
+use stele_object::{Face, Metrics, Peer, SnapshotSource, serve_connection};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -19,12 +19,16 @@ const HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 /// Handshakes and connections beyond this wait in the listener's backlog.
 const STREAMS_MAX: usize = 2048;
 
-pub async fn listen(address: SocketAddr) -> Outcome<TcpListener> {
-    TcpListener::bind(address).await.map_err(|error| {
+/// A listener and the address it got; `setting` is where an operator chooses another.
+pub async fn listen(address: SocketAddr, setting: &str) -> Outcome<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(address).await.map_err(|error| {
         let kind = if error.kind() == std::io::ErrorKind::AddrInUse { Kind::Busy } else { Kind::Failed };
         Failure::new(kind, format!("cannot listen on {address}: {error}"))
-            .next("choose another address with --listen or [s3] listen")
-    })
+            .next(format!("choose another address with {setting}"))
+    })?;
+    let address =
+        listener.local_addr().map_err(|error| Failure::failed(format!("the endpoint has no address: {error}")))?;
+    Ok((listener, address))
 }
 
 /// Accepts until the task is dropped.
@@ -63,9 +67,9 @@ async fn serve_stream(stream: TcpStream, address: SocketAddr, face: Arc<Face>, t
 }
 
 /// Serves `/health` and `/metrics` only, unsigned, on an address of their own.
-pub async fn serve_metrics(listener: TcpListener, face: Arc<Face>) {
+pub async fn serve_metrics(listener: TcpListener, metrics: Arc<Metrics>, source: SnapshotSource) {
     let router = axum::Router::new().fallback(async move |request: axum::extract::Request| {
-        match face.admin(request.method(), request.uri().path()) {
+        match stele_object::admin(&metrics, Some(&source), request.method(), request.uri().path()) {
             Some(answer) => answer.map(axum::body::Body::new),
             None => axum::http::StatusCode::NOT_FOUND.into_response(),
         }

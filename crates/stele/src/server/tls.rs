@@ -1,6 +1,8 @@
 //! TLS for the S3 endpoint: certificates from files, or one made and signed by itself at the first start.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +12,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::failure::{Failure, Outcome, io_failure};
+use crate::files::{replace, replace_private};
 
 /// Reads a PEM chain and its key.
 pub fn acceptor(certificate: &Path, key: &Path) -> Outcome<TlsAcceptor> {
@@ -32,29 +35,43 @@ pub fn acceptor(certificate: &Path, key: &Path) -> Outcome<TlsAcceptor> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-/// The paths of the self-signed certificate and its key in the data directory, made if they are not there.
-pub fn self_signed(dir: &Path) -> Outcome<(PathBuf, PathBuf)> {
-    let (certificate, key) = (dir.join("tls/certificate.pem"), dir.join("tls/key.pem"));
-    if certificate.exists() && key.exists() {
+/// The paths of the self-signed certificate and its key in the data directory. Made anew where one of them is not there (a
+/// start was killed between them), or where the certificate does not name the address that is listened on.
+pub fn self_signed(dir: &Path, listen: IpAddr) -> Outcome<(PathBuf, PathBuf)> {
+    let folder = dir.join("tls");
+    let (certificate, key, named) = (folder.join("certificate.pem"), folder.join("key.pem"), folder.join("names"));
+    let known = fs::read_to_string(&named).unwrap_or_default();
+    let mut names: BTreeSet<String> = known.lines().map(str::to_owned).collect();
+    let mut wanted = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
+    if listen.is_unspecified() {
+        // Every address of this machine, which has a name more lasting than they are.
+        wanted.extend(host_name());
+    } else {
+        wanted.push(listen.to_string());
+    }
+    if wanted.iter().all(|name| names.contains(name)) && certificate.exists() && key.exists() {
         return Ok((certificate, key));
     }
-    let names = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).to_vec();
-    let made = rcgen::generate_simple_self_signed(names)
+    names.extend(wanted);
+    let names: Vec<String> = names.into_iter().collect();
+    let made = rcgen::generate_simple_self_signed(names.clone())
         .map_err(|error| Failure::failed(format!("cannot make a certificate: {error}")))?;
-    let folder = dir.join("tls");
     fs::create_dir_all(&folder).map_err(|error| io_failure("make", &folder, &error))?;
-    write_private(&key, made.signing_key.serialize_pem().as_bytes())?;
-    fs::write(&certificate, made.cert.pem()).map_err(|error| io_failure("write", &certificate, &error))?;
+    // Without its certificate a key is made anew, so that the two belong together whenever this is broken off.
+    match fs::remove_file(&certificate) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(io_failure("replace", &certificate, &error));
+        }
+        _ => {}
+    }
+    replace_private(&key, made.signing_key.serialize_pem().as_bytes())?;
+    replace(&named, format!("{}\n", names.join("\n")).as_bytes())?;
+    replace(&certificate, made.cert.pem().as_bytes())?;
     Ok((certificate, key))
 }
 
-/// A new file that only its owner may read.
-pub fn write_private(path: &Path, bytes: &[u8]) -> Outcome<()> {
-    use std::io::Write;
-    use std::os::unix::fs::OpenOptionsExt;
-    let written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).and_then(|mut file| {
-        file.write_all(bytes)?;
-        file.sync_all()
-    });
-    written.map_err(|error| io_failure("write", path, &error))
+fn host_name() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?.trim().to_owned();
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '.';
+    (!name.is_empty() && name.chars().all(plain)).then_some(name)
 }

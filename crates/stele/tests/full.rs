@@ -1,0 +1,90 @@
+//! A pool that runs full: the right refusal, nothing half-stored, and a way out.
+
+mod support;
+
+use support::http::between;
+use support::pool::wreck_volume;
+use support::server::good;
+use support::{Place, content, wait_for};
+
+const LENGTH: usize = 12 << 20;
+
+#[test]
+fn a_full_pool_refuses_whole_objects_and_serves_on() {
+    let place = Place::new("full");
+    place.pool(5);
+    let server = place.serve();
+    let keys = server.keys();
+    place.json(&["bucket", "create", "fill"]);
+    let put = |key: &str, body: &[u8]| {
+        server.send(server.ask("PUT", &format!("/fill/{key}")).hash("UNSIGNED-PAYLOAD").body(body))
+    };
+    let mut stored = Vec::new();
+    let refused = loop {
+        let answer = put(&format!("{:03}", stored.len()), &content(stored.len() as u64, LENGTH));
+        if answer.status != 200 {
+            break answer;
+        }
+        stored.push(format!("{:03}", stored.len()));
+        assert!(stored.len() < 200, "a pool of 1.3 GB does not hold this much");
+    };
+    assert!(stored.len() >= 10, "{} objects", stored.len());
+    assert_eq!((refused.status, refused.code().as_str()), (507, "InsufficientStorage"), "{}", refused.text());
+    let message = between(&refused.text(), "<Message>", "</Message>").unwrap();
+    assert!(message.contains("segment") || message.contains("room"), "{message}");
+
+    // A multipart upload meets the same wall and can still be given up.
+    let begun = server.send(server.ask("POST", "/fill/parts?uploads"));
+    if begun.status == 200 {
+        let id = between(&begun.text(), "<UploadId>", "</UploadId>").unwrap();
+        let part = server.ask("PUT", &format!("/fill/parts?partNumber=1&uploadId={id}")).hash("UNSIGNED-PAYLOAD");
+        let answer = server.send(part.body(content(1, 5 << 20)));
+        assert!(matches!(answer.status, 200 | 507), "{}", answer.text());
+        good(server.delete(&format!("/fill/parts?uploadId={id}")));
+    } else {
+        assert_eq!(begun.status, 507, "{}", begun.text());
+    }
+
+    // Nothing half-stored, everything else whole.
+    let listed = good(server.get("/fill?list-type=2")).text();
+    assert_eq!(listed.matches("<Key>").count(), stored.len(), "{listed}");
+    assert_eq!(server.get(&format!("/fill/{:03}", stored.len())).code(), "NoSuchKey");
+    for (seed, key) in stored.iter().enumerate() {
+        assert!(good(server.get(&format!("/fill/{key}"))).body == content(seed as u64, LENGTH), "{key}");
+    }
+    let alarmed = |name: &str| {
+        wait_for(name, || {
+            server.plain("/metrics").text().contains(&format!("stele_alarm{{alarm=\"{name}\"}} 1")).then_some(())
+        });
+    };
+    alarmed("space-low");
+
+    // Deletes work, and make room again.
+    let (gone, kept) = stored.split_at(stored.len() / 2);
+    for key in gone {
+        good(server.delete(&format!("/fill/{key}")));
+    }
+    // Asked for with little, since what a refused upload has written is room that must be won back too.
+    wait_for("room after deletes", || (put("little", b"fits").status == 200).then_some(()));
+    good(put("again", &content(999, LENGTH)));
+    assert!(good(server.get("/fill/again")).body == content(999, LENGTH));
+    for key in kept {
+        assert_eq!(good(server.get(&format!("/fill/{key}"))).body.len(), LENGTH);
+    }
+    // Full once more, for what follows.
+    let mut more = 0;
+    while put(&format!("more{more}"), &content(more, LENGTH)).status == 200 {
+        more += 1;
+    }
+    server.stop();
+
+    // Without room for a second catalog the old one is written over, and it says so.
+    wreck_volume(&place, "catalog");
+    let report = place.json(&["catalog", "rebuild", "--yes"]);
+    assert_eq!((report["in_place"].as_bool(), report["catalog_volume"].as_str()), (Some(true), Some("catalog")));
+    let server = place.serve().with_keys(keys);
+    for key in kept {
+        let seed: u64 = key.parse().unwrap();
+        assert!(good(server.get(&format!("/fill/{key}"))).body == content(seed, LENGTH), "{key}");
+    }
+}

@@ -1,0 +1,97 @@
+//! `/metrics` and `/health` over HTTP: who gets them, where, and what they say.
+
+mod support;
+
+use support::http::Answer;
+use support::server::good;
+use support::{Place, content, wait_for};
+
+/// The value of a series without labels.
+fn value(text: &str, name: &str) -> f64 {
+    let line = text.lines().find(|line| line.split(' ').next() == Some(name));
+    line.and_then(|line| line.split(' ').nth(1)?.parse().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
+}
+
+#[test]
+fn metrics_and_health_say_how_the_store_is() {
+    let place = Place::new("metrics");
+    let server = place.up();
+    let health = server.plain("/health");
+    assert_eq!((health.status, health.header("content-type").as_deref()), (200, Some("application/json")));
+    let said: serde_json::Value = serde_json::from_str(&health.text()).unwrap();
+    assert_eq!((said["health"].as_str(), said["drives"].as_u64()), (Some("healthy"), Some(12)), "{said}");
+    assert_eq!(said["alarms"].as_array().map(Vec::len), Some(0), "{said}");
+
+    place.json(&["bucket", "create", "records", "--versioning"]);
+    server.put("/records/a", &content(1, 100_000));
+    server.put("/records/a", &content(2, 50_000));
+    good(server.delete("/records/a"));
+    place.json(&["pool", "scrub", "--wait"]);
+    let metrics = || server.plain("/metrics").text();
+    wait_for("versions in the metrics", || (value(&metrics(), "stele_versions") == 3.0).then_some(()));
+    let text = metrics();
+    assert_eq!(value(&text, "stele_stored_bytes"), 150_000.0);
+    assert!(value(&text, "stele_scrubbed_bytes_total") >= 150_000.0, "{text}");
+    assert_eq!(value(&text, "stele_pool_health"), 0.0);
+    assert_eq!(value(&text, "stele_s3_received_bytes_total"), 150_000.0);
+    assert!(text.contains("stele_s3_requests_total{operation=\"PutObject\",status=\"200\"} 2"), "{text}");
+    assert_eq!(text.matches("stele_drive_online{").count(), 12);
+    // Every series is said once, with its kind.
+    for line in text.lines().filter(|line| !line.starts_with('#')) {
+        let name = line.split(['{', ' ']).next().unwrap();
+        let family = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
+        assert!(text.contains(&format!("# TYPE {family} ")) || text.contains(&format!("# TYPE {name} ")), "{line}");
+        let series = line.rsplit_once(' ').unwrap().0;
+        let told = text.lines().filter(|other| other.rsplit_once(' ').is_some_and(|(other, _)| other == series));
+        assert_eq!(told.count(), 1, "{line}");
+    }
+
+    // A lost enclosure is told by both, under one name for both drives.
+    let keys = server.keys();
+    server.kill();
+    for name in ["e1-0.img", "e1-1.img"] {
+        std::fs::rename(place.0.join("drives").join(name), place.0.join(name)).unwrap();
+    }
+    let server = place.up().with_keys(keys);
+    let text = wait_for("an alarm", || {
+        let text = server.plain("/metrics").text();
+        text.contains("stele_alarm{alarm=\"drive-").then_some(text)
+    });
+    assert_eq!(text.matches("stele_alarm{alarm=\"drive-missing\"} 1").count(), 1, "{text}");
+    assert_eq!(value(&text, "stele_pool_health"), 1.0);
+    let health = server.plain("/health");
+    assert_eq!(health.status, 200, "degraded is served");
+    assert!(
+        health.text().contains("drive-missing") && health.text().contains("\"drives_online\":10"),
+        "{}",
+        health.text()
+    );
+}
+
+#[test]
+fn strangers_get_metrics_only_where_they_are_meant_to() {
+    let place = Place::new("metrics-open");
+    place.up().stop();
+    // Not on loopback: a stranger's request is one for a bucket, and refused.
+    place.edit_config(|text| text.replace("127.0.0.1:0", "0.0.0.0:0"));
+    let server = place.serve();
+    let here = |server: &support::Server, target: &str| -> Answer { server.plain(target) };
+    let hidden = |server: &support::Server, target: &str| {
+        let answer = here(server, target);
+        assert!(matches!(answer.code().as_str(), "AccessDenied" | "NoSuchBucket"), "{target}: {}", answer.text());
+    };
+    hidden(&server, "/metrics");
+    hidden(&server, "/health");
+    assert!(server.ready.get("metrics").is_none(), "{}", server.ready);
+    server.stop();
+    // On a listener of their own they are for whoever reaches it.
+    place.edit_config(|text| text.replace("[admin]\n", "[admin]\nmetrics = \"127.0.0.7:0\"\n"));
+    let mut server = place.serve();
+    let metrics = server.ready["metrics"].as_str().unwrap().to_owned();
+    hidden(&server, "/metrics");
+    server.address = metrics.split('/').nth(2).unwrap().parse().unwrap();
+    assert_eq!(server.address.ip().to_string(), "127.0.0.7");
+    assert!(here(&server, "/metrics").text().contains("stele_pool_health 0"));
+    assert_eq!(here(&server, "/health").status, 200);
+    assert_eq!(here(&server, "/records").status, 404, "no S3 there");
+}

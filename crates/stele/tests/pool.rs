@@ -1,0 +1,111 @@
+//! The way with named drives: `pool create`, `serve`, `pool open`, `scrub`, `replace`, and what a command does without a server.
+
+mod support;
+
+use support::server::good;
+use support::{Place, content};
+
+#[test]
+fn a_pool_on_named_drives_is_made_served_scrubbed_and_mended() {
+    let place = Place::new("pool");
+    let made = place.pool(5);
+    assert_eq!((made["state"].as_str(), made["drives"].as_array().map(Vec::len)), (Some("ok"), Some(5)), "{made}");
+    place.refused(3, &["already describes a pool"], &["pool", "create", "--drive", "x", "--confirm-time"]);
+
+    // The first server prints a key, later ones do not.
+    let server = place.serve();
+    let keys = server.keys();
+    assert!(!keys.0.is_empty() && !keys.1.is_empty(), "{}", server.ready);
+    place.json(&["bucket", "create", "records"]);
+    let body = content(1, 1 << 20);
+    server.put("/records/key", &body);
+    assert_eq!(place.json(&["pool", "scrub"])["scrub"], "begun");
+    let scrubbed = place.json(&["pool", "scrub", "--wait"]);
+    assert_eq!((scrubbed["verified_versions"].as_u64(), scrubbed["verified_bytes"].as_u64()), (Some(1), Some(1 << 20)));
+    assert_eq!(scrubbed["findings"].as_array().map(Vec::len), Some(0), "{scrubbed}");
+
+    // A new drive in the place of an old one, which is not asked for again.
+    let (new, old) = (place.path("new.img"), place.path("d3.img"));
+    let replaced = place.json(&["pool", "replace", "3", &new, "--size", "256MiB", "--wait"]);
+    let drive = |status: &serde_json::Value| {
+        let drives = status["drives"].as_array().unwrap();
+        drives.iter().find(|drive| drive["drive"] == 3).map(|drive| drive["path"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(drive(&replaced).as_deref(), Some(new.as_str()), "{replaced}");
+    assert!(place.config().contains(&format!("{new}@3")) && !place.config().contains(&old), "{}", place.config());
+    server.stop();
+    std::fs::remove_file(&old).unwrap();
+    let server = place.serve().with_keys(keys.clone());
+    assert!(server.ready.get("access_key").is_none(), "{}", server.ready);
+    assert_eq!(place.json(&["pool", "status"])["state"], "ok");
+    assert!(good(server.get("/records/key")).body == body);
+    server.kill();
+
+    // `pool open` replays what the kill left and closes in order; read-only it writes nothing.
+    assert_eq!(place.json(&["pool", "open", "--read-only"])["state"], "read-only");
+    assert_eq!(place.json(&["pool", "open"])["state"], "ok");
+    let server = place.serve().with_keys(keys);
+    assert!(good(server.get("/records/key")).body == body);
+}
+
+#[test]
+fn without_a_server_a_command_reads_the_drives_and_changes_no_record() {
+    let place = Place::new("offline");
+    place.pool(5);
+    let server = place.serve();
+    place.json(&["bucket", "create", "records"]);
+    server.put("/records/key", b"data");
+    let copy = place.path("escrow.key");
+    place.json(&["key", "escrow", "--to", &copy]);
+    let clock = place.json(&["clock", "show"]);
+    assert!(clock["frozen"].is_null() && clock["compliance_time"].is_string(), "{clock}");
+    assert!(place.json(&["clock", "accept", "--yes"])["frozen"].is_null());
+    server.stop();
+
+    assert_eq!(place.json(&["key", "check", &copy])["opens"], true);
+    std::fs::write(place.0.join("other.key"), "1".repeat(64)).unwrap();
+    place.refused(3, &["does not open"], &["key", "check", &place.path("other.key")]);
+    // The master key is handed out even then, and never without a record of it.
+    place.json(&["key", "escrow", "--to", &place.path("second.key")]);
+    assert_eq!(std::fs::read(place.0.join("second.key")).unwrap(), std::fs::read(&copy).unwrap());
+    let record = place.json(&["audit", "show", "--limit", "1"]);
+    assert_eq!(record["action"].as_str(), Some("ExportMasterKey"), "{record}");
+    place.refused(1, &["second.key"], &["key", "escrow", "--to", &place.path("second.key")]);
+    assert!(place.json(&["clock", "show"])["compliance_time"].is_string());
+    place.refused(3, &["start the server"], &["clock", "accept", "--yes"]);
+    let scrubbed = place.json(&["pool", "scrub"]);
+    assert_eq!(scrubbed["verified_versions"].as_u64(), Some(1), "without a server a scrub is waited for: {scrubbed}");
+
+    // The directory may come from the environment, and from the configuration's place.
+    let output = place.command(&["bucket", "list", "--json"]).env("STELE_DIR", &place.0).output().unwrap();
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("records"), "{output:?}");
+    let config = place.path("stele.toml");
+    let output = place.command(&["bucket", "list", "--json", "--config", &config]).output().unwrap();
+    assert!(output.status.success() && String::from_utf8_lossy(&output.stdout).contains("records"), "{output:?}");
+    let output = place.command(&["bucket", "list"]).current_dir(&place.0).output().unwrap();
+    assert_eq!(output.status.code(), Some(4), "nothing points here: {output:?}");
+}
+
+#[test]
+fn a_pool_for_volumes_alone_serves_no_s3_and_says_so() {
+    let place = Place::new("volumes");
+    let mut arguments = vec!["pool", "create", "--confirm-time", "--size", "64MiB", "--data", "none"];
+    let drives: Vec<String> = (0..4).map(|number| place.path(&format!("d{number}.img"))).collect();
+    drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));
+    place.json(&arguments);
+    let server = place.serve();
+    assert!(server.ready["endpoint"].is_null() && server.ready.get("access_key").is_none(), "{}", server.ready);
+    let health = server.plain("/health");
+    assert_eq!(health.status, 200, "{}", health.head);
+    assert!(
+        health.text().contains("\"health\":\"healthy\"") && health.text().contains("\"drives\":4"),
+        "{}",
+        health.text()
+    );
+    assert!(server.plain("/metrics").text().contains("stele_pool_size_bytes"));
+    assert_eq!(server.plain("/bucket").status, 404);
+    place.json(&["volume", "create", "disk", "--code", "mirror-2", "--size", "8MiB"]);
+    place.refused(4, &["no archive"], &["bucket", "list"]);
+    assert_eq!(place.json(&["pool", "scrub", "--wait"])["verified_versions"].as_u64(), Some(0));
+    server.stop();
+}

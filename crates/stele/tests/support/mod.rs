@@ -1,0 +1,177 @@
+//! What the tests of the command share: a directory, the command in it, a server, and S3 by hand.
+#![allow(dead_code)]
+
+#[path = "../../../object/tests/http/mod.rs"]
+pub mod http;
+pub mod pool;
+pub mod server;
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+pub use server::Server;
+
+/// A directory that goes when the test ends; the data directory is `data` in it, unless told otherwise.
+pub struct Place(pub PathBuf);
+
+impl Place {
+    pub fn new(name: &str) -> Place {
+        let dir = std::env::temp_dir().join(format!("stele-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        Place(dir)
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.0.join(name).to_str().unwrap().to_owned()
+    }
+
+    /// The command, with no server or directory of whoever runs the tests in its way.
+    pub fn command<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_stele"));
+        command.args(arguments).env_remove("STELE_DIR").env("STELE_LOG", "info").stdin(Stdio::null());
+        command
+    }
+
+    pub fn stele(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).arg("--dir").arg(&self.0).output().unwrap()
+    }
+
+    /// Runs it, expects exit code 0, and reads the one line it prints as JSON.
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.stele(&[arguments, &["--json"]].concat());
+        assert!(output.status.success(), "stele {arguments:?}: {output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(text.lines().count(), 1, "stele {arguments:?} --json prints one line: {text}");
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("stele {arguments:?}: {error}: {text}"))
+    }
+
+    /// Runs it, expects the exit code, and that the error holds each of the words.
+    pub fn refused(&self, code: i32, words: &[&str], arguments: &[&str]) -> String {
+        let output = self.stele(arguments);
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "stele {arguments:?}: {text}");
+        for word in words {
+            assert!(text.contains(word), "stele {arguments:?} should speak of '{word}': {text}");
+        }
+        assert!(!text.contains("panicked"), "{text}");
+        text
+    }
+
+    /// `stele up` on small drives.
+    pub fn up(&self) -> Server {
+        self.up_with(&[])
+    }
+
+    pub fn up_with(&self, more: &[&str]) -> Server {
+        let arguments = ["up", "--listen", "127.0.0.1:0", "--drive-size", "256MiB"];
+        Server::start(self, &[&arguments, more].concat()).unwrap_or_else(|said| panic!("{said}"))
+    }
+
+    /// `stele serve` of what is configured, on a free port.
+    pub fn serve(&self) -> Server {
+        self.listen_anywhere();
+        Server::start(self, &["serve"]).unwrap_or_else(|said| panic!("{said}"))
+    }
+
+    /// A pool of `count` file drives of 256 MiB in enclosures of one, with a 2+1 archive, by `stele pool create`.
+    pub fn pool(&self, count: usize) -> Value {
+        let mut arguments =
+            vec!["pool", "create", "--confirm-time", "--size", "256MiB", "--data", "2+1", "--spare", "1"];
+        let drives: Vec<String> =
+            (0..count).map(|number| format!("{}@{number}", self.path(&format!("d{number}.img")))).collect();
+        drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));
+        self.json(&arguments)
+    }
+
+    pub fn config(&self) -> String {
+        std::fs::read_to_string(self.0.join("stele.toml")).unwrap()
+    }
+
+    pub fn edit_config(&self, edit: impl FnOnce(String) -> String) {
+        let text = edit(self.config());
+        std::fs::write(self.0.join("stele.toml"), text).unwrap();
+    }
+
+    pub fn listen_anywhere(&self) {
+        self.edit_config(|text| text.replace("127.0.0.1:9000", "127.0.0.1:0"));
+    }
+
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.0.join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+}
+
+/// Looks again and again, giving the processor away in between, for at most a minute.
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begun = std::time::Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begun.elapsed().as_secs() < 60, "waited a minute for {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Content that repeats for a seed and does not compress.
+pub fn content(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut bytes = Vec::with_capacity(length + 8);
+    while bytes.len() < length {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+/// Whether a program is there. Where it is not, the test is left out, except where everything is to be tested.
+pub fn installed(probe: &[&str]) -> bool {
+    let found = Command::new(probe[0]).args(&probe[1..]).env("PATH", clients()).stdin(Stdio::null()).output();
+    let found = found.is_ok_and(|output| output.status.success());
+    if !found {
+        assert!(std::env::var_os("CI").is_none(), "'{}' does not run here, and CI leaves nothing out", probe.join(" "));
+        println!("left out: '{}' does not run here", probe.join(" "));
+    }
+    found
+}
+
+/// What `.ci/run` installed before what the machine has.
+pub fn clients() -> std::ffi::OsString {
+    let mut path = std::ffi::OsString::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/clients/bin:"));
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    path
+}
+
+pub fn exists(path: &Path) -> Option<()> {
+    path.exists().then_some(())
+}
+
+/// What `Content-MD5` wants, which some operations demand of their documents.
+pub fn md5_base64(bytes: &[u8]) -> String {
+    use md5::Digest;
+    let digest = md5::Md5::digest(bytes);
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::new();
+    for group in digest.chunks(3) {
+        let word = group.iter().enumerate().fold(0, |word, (at, byte)| word | u32::from(*byte) << (16 - 8 * at));
+        for at in 0..4 {
+            text.push(if at <= group.len() { DIGITS[(word >> (18 - 6 * at)) as usize & 63] as char } else { '=' });
+        }
+    }
+    text
+}
