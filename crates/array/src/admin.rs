@@ -236,6 +236,8 @@ pub enum AlarmKind {
     StripeLost,
     LogDegraded,
     LogRepaired,
+    /// The pool's own tables lie on fewer drives than they should.
+    TableDegraded,
     SpareExhausted,
     SpaceLow,
     RebuildFinished,

@@ -117,16 +117,18 @@ pub fn slot_at(sequence: u64) -> u64 {
 pub async fn read(io: &Io, index: usize) -> Vec<Anchor> {
     let mut found = Vec::new();
     for slot in 0..2 {
-        let at = slot_at(slot);
-        let Ok(head) = io.read(index, at, BLOCK, Priority::Host).await else { continue };
-        let length = head.get(12..16).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes) as usize;
-        if head.get(..8) != Some(MAGIC) || length as u64 > SLOT {
-            continue;
-        }
-        let Ok(bytes) = io.read(index, at, length.next_multiple_of(BLOCK).max(BLOCK), Priority::Host).await else {
-            continue;
-        };
-        found.extend(Anchor::decode(&bytes.freeze()));
+        found.extend(read_at(io, index, slot_at(slot), Priority::Host).await.map(|(anchor, _)| anchor));
     }
     found
+}
+
+/// The anchor in one slot, and its bytes; none where there is no whole one.
+pub async fn read_at(io: &Io, index: usize, at: u64, priority: Priority) -> Option<(Anchor, Shared)> {
+    let head = io.read(index, at, BLOCK, priority).await.ok()?;
+    let length = head.get(12..16).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes) as usize;
+    if head.get(..8) != Some(MAGIC) || length as u64 > SLOT {
+        return None;
+    }
+    let bytes = io.read(index, at, length.next_multiple_of(BLOCK).max(BLOCK), priority).await.ok()?.freeze();
+    Some((Anchor::decode(&bytes)?, bytes))
 }

@@ -10,6 +10,7 @@ use stele_ground::VolumeId;
 use crate::ArrayError;
 use crate::cache::{BlockKey, StripeKey};
 use crate::engine::Engine;
+use crate::layout::Layout;
 use crate::place::{Lsn, PageId, SlotId};
 use crate::records::Record;
 use crate::table::PageRef;
@@ -93,12 +94,12 @@ impl Engine {
     }
 
     pub fn apply(&self, lsn: Lsn, record: &Record, pages: &Pages) {
-        self.apply_tables(record, pages);
+        self.apply_tables(lsn, record, pages);
         self.apply_cache(lsn, record);
     }
 
     /// Tables, layout and volumes.
-    fn apply_tables(&self, record: &Record, pages: &Pages) {
+    fn apply_tables(&self, lsn: Lsn, record: &Record, pages: &Pages) {
         match record {
             Record::Map { volume, stripe, slot, generation, old, digests, .. } => {
                 let Some(volume) = self.volumes.get(*volume) else { return };
@@ -127,6 +128,7 @@ impl Engine {
                         head.generation, *generation,
                         "invariant 15: an in-place write to {slot} of another generation"
                     );
+                    assert_eq!(head.references, 1, "invariant 5: an in-place write to {slot}, which is shared or free");
                     for new in digests {
                         let index = volume.shape.digest_index(usize::from(new.strip), new.unit as usize);
                         entry::set_digest(bytes, at, index, new.digest);
@@ -154,17 +156,17 @@ impl Engine {
                 // A number used again must not meet its former generations.
                 self.space.generation_floor.set(self.space.generation_high.get());
                 self.space.remove_row(*row);
-                self.space.layout.borrow_mut().remove_row(*row);
+                self.release_cells(lsn, |layout| layout.remove_row(*row));
                 self.table.forget(tables::slots(*row));
                 let (id, at) = tables::row(*row);
                 pages.get(id).change(|bytes| bytes[at..at + crate::layout::row::ROW_ENTRY].fill(0));
             }
             Record::Replacement { row, member, cell } => {
-                self.space.layout.borrow_mut().set_replacement(*row, usize::from(*member), *cell);
+                self.release_cells(lsn, |layout| layout.set_replacement(*row, usize::from(*member), *cell));
                 self.save_row(*row, pages);
             }
             Record::MemberChanged { row, member, cell } => {
-                self.space.layout.borrow_mut().change_member(*row, usize::from(*member), *cell);
+                self.release_cells(lsn, |layout| layout.change_member(*row, usize::from(*member), *cell));
                 self.save_row(*row, pages);
             }
             Record::VolumeCreate { volume, spec } => {
@@ -258,20 +260,49 @@ impl Engine {
         pages.get(id).change(|bytes| map::set(bytes, at, home));
     }
 
-    /// One reference less; the caller holds the slot back from reuse until the record is durable (invariant 5).
+    /// Makes a change of the layout that may give cells up. They are free when its record is durable: a crash before that
+    /// gives them back to whom they belonged, and what lies on them must still be theirs.
+    fn release_cells(&self, lsn: Lsn, change: impl FnOnce(&mut Layout)) {
+        let cells = self.space.layout.borrow_mut().withhold(change);
+        if !cells.is_empty() {
+            self.withheld.borrow_mut().push_back((lsn, cells));
+        }
+        self.take_back_cells();
+    }
+
+    /// Frees cells whose release has become durable. Answers the record that the next ones wait for.
+    pub fn take_back_cells(&self) -> Option<Lsn> {
+        let durable = self.log.durable_lsn();
+        let mut withheld = self.withheld.borrow_mut();
+        while withheld.front().is_some_and(|(lsn, _)| *lsn <= durable)
+            && let Some((_, cells)) = withheld.pop_front()
+        {
+            self.space.layout.borrow_mut().give_back(&cells);
+        }
+        withheld.front().map(|(lsn, _)| *lsn)
+    }
+
+    /// One reference less; the caller holds the slot back from reuse until the record is durable (invariant 5). A slot that
+    /// others refer to stays as it is.
     fn free_slot(&self, volume: &Volume, stripe: u64, slot: SlotId, pages: &Pages) {
         let (id, at) = Engine::slot_page_id(&volume.shape, slot);
-        pages.get(id).change(|bytes| {
+        let left = pages.get(id).change(|bytes| {
             let mut head = entry::head(bytes, at);
+            let owned = head.volume == volume.id.0 && head.stripe == stripe;
             assert!(
-                head.references > 0 && head.volume == volume.id.0 && head.stripe == stripe,
+                head.references > 1 || head.references == 1 && owned,
                 "invariant 4: {slot} is freed by stripe {stripe}, which does not own it"
             );
             head.references -= 1;
-            head.exceptions = 0;
+            if head.is_free() {
+                head.exceptions = 0;
+            }
             entry::set_head(bytes, at, &head);
+            head.references
         });
-        self.space.count(slot, false);
+        if left == 0 {
+            self.space.count(slot, false);
+        }
     }
 
     fn save_row(&self, row: crate::place::RowId, pages: &Pages) {
@@ -291,10 +322,18 @@ impl Engine {
     fn apply_delete(&self, id: VolumeId, pages: &Pages) {
         let Some(volume) = self.volumes.remove(id) else { return };
         assert!(!volume.retained.get(), "a volume with retained records is never deleted");
+        assert_eq!(volume.mapped.get(), 0, "invariant 4: volume {id} is deleted and still owns slots");
         volume.gone.set(true);
         if volume.spec.borrow().fully_allocated {
             self.space.release(volume.class, volume.stripes() - volume.mapped.get());
         }
+        // Promised to writes that came too late.
+        let of_it = |key: &StripeKey| key.volume == id;
+        let promised = self.promised.borrow().iter().filter(|key| of_it(key)).count() as u64;
+        self.space.release(volume.class, promised);
+        self.promised.borrow_mut().retain(|key| !of_it(key));
+        self.destage_funds.borrow_mut().retain(|key, _| !of_it(key));
+        self.stuck.borrow_mut().retain(|key, _| !of_it(key));
         for stripe in std::mem::take(&mut *volume.lost.borrow_mut()) {
             self.list_lost(StripeKey { volume: id, stripe }, false);
         }
@@ -357,10 +396,14 @@ impl Engine {
             }
             // Whatever the cache holds up to there is in the slot now; clean copies may be older than the slot.
             Record::Map { volume, stripe, covers, .. } | Record::Unmap { volume, stripe, covers, .. } => {
-                cache.drop_stripe(StripeKey { volume: *volume, stripe: *stripe }, *covers);
+                let key = StripeKey { volume: *volume, stripe: *stripe };
+                cache.drop_stripe(key, *covers);
+                self.stuck.borrow_mut().remove(&key);
             }
             Record::Destaged { volume, stripe, covers } => {
-                cache.settle(StripeKey { volume: *volume, stripe: *stripe }, *covers);
+                let key = StripeKey { volume: *volume, stripe: *stripe };
+                cache.settle(key, *covers);
+                self.stuck.borrow_mut().remove(&key);
             }
             Record::VolumeDelete { volume } => cache.remove_volume(*volume),
             _ => return,

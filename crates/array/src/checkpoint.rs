@@ -8,7 +8,6 @@ use std::rc::Rc;
 use stele_ground::{BLOCK, Duration};
 use stele_media::Shared;
 
-use crate::ArrayError;
 use crate::apply::{Pages, write_row};
 use crate::cache::{BlockKey, StripeKey};
 use crate::codec::{Reader, Writer};
@@ -20,6 +19,7 @@ use crate::records::Record;
 use crate::table::{PageRef, checkpoint_cost};
 use crate::volumes::Volume;
 use crate::volumes::tables::{self, LOST, LOST_ENTRY, LOST_PER_PAGE};
+use crate::{AlarmKind, ArrayError, Severity};
 
 /// What the engine keeps in the anchor.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -29,9 +29,13 @@ pub struct Root {
     pub lost: u32,
     pub generation_floor: u64,
     pub generation_high: u64,
+    /// How long the pool had been open, in all, since the last whole scrub began.
+    pub scrub_age: Duration,
+    /// The scrub under way has verified the rows below this one.
+    pub scrub_row: u32,
 }
 
-const ROOT_SIZE: usize = 32;
+const ROOT_SIZE: usize = 48;
 const ROOT_VERSION: u32 = 1;
 
 impl Root {
@@ -44,6 +48,9 @@ impl Root {
         w.u32(0);
         w.u64(self.generation_floor);
         w.u64(self.generation_high);
+        w.u64(self.scrub_age.0);
+        w.u32(self.scrub_row);
+        w.u32(0);
         bytes
     }
 
@@ -53,7 +60,9 @@ impl Root {
             return None;
         }
         let (next_volume, lost, _) = (r.u32()?, r.u32()?, r.u32()?);
-        Some(Root { next_volume, lost, generation_floor: r.u64()?, generation_high: r.u64()? })
+        let (generation_floor, generation_high) = (r.u64()?, r.u64()?);
+        let (scrub_age, scrub_row) = (Duration(r.u64()?), r.u32()?);
+        Some(Root { next_volume, lost, generation_floor, generation_high, scrub_age, scrub_row })
     }
 }
 
@@ -62,6 +71,7 @@ impl Engine {
     pub async fn checkpoint(self: &Rc<Self>) -> Result<(), ArrayError> {
         let _turn = self.checkpointing.lock().await;
         self.check_writable()?;
+        self.take_back_cells();
         let mut funds = self.log.reserve(checkpoint_cost(&self.log), Purpose::Checkpoint).await?;
         let checkpoint = loop {
             let rows = self.fetch_rows().await?;
@@ -80,13 +90,48 @@ impl Engine {
                 lost: self.lost_slots.borrow().len() as u32,
                 generation_floor: self.space.generation_floor.get(),
                 generation_high: self.space.generation_high.get(),
+                scrub_age: self.scrub_age(),
+                scrub_row: self.scrub_row.get(),
             };
             break self.table.begin_checkpoint(&self.log, self.oldest_needed(), root.encode(), &mut funds);
         };
         drop(funds);
         checkpoint.write().await?;
         self.room.wake_all();
+        self.warn_of_copies();
         Ok(())
+    }
+
+    /// Says once when the pool's own tables lie on fewer drives than they should.
+    fn warn_of_copies(&self) {
+        let lacks = self.table.lacks_copies();
+        if let Some((copies, wanted)) = lacks
+            && !self.copies_warned.get()
+        {
+            self.alarm(
+                AlarmKind::TableDegraded,
+                Severity::Warning,
+                None,
+                format!(
+                    "the pool's own tables lie on {copies} drives where {wanted} are wanted; return or replace missing drives"
+                ),
+            );
+        }
+        self.copies_warned.set(lacks.is_some());
+    }
+
+    /// Puts the pool's own tables on as many drives as its codes ask for: after a stronger code came, or drives did.
+    pub async fn widen_tables(self: &Rc<Self>) -> Result<(), ArrayError> {
+        let mut before = usize::MAX;
+        loop {
+            let narrow = self.table.touch_narrow().await?;
+            // Where no wider row can be made, another checkpoint changes nothing.
+            if narrow == 0 || narrow >= before {
+                return Ok(());
+            }
+            before = narrow;
+            self.checkpoint().await?;
+        }
     }
 
     async fn fetch(&self, id: PageId) -> Result<PageRef, ArrayError> {
@@ -165,8 +210,14 @@ impl Engine {
                     tracing::warn!("writes that cannot be destaged could not be appended anew: {error}");
                 }
             }
-            if let Err(error) = self.checkpoint().await {
+            let written = self.checkpoint().await;
+            let warned = self.checkpoint_warned.replace(written.is_err());
+            if let Err(error) = written {
                 tracing::warn!("checkpoint put off: {error}");
+                if !warned {
+                    let text = format!("no checkpoint can be written, and the log fills up: {error}");
+                    self.alarm(AlarmKind::LogDegraded, Severity::Critical, None, text);
+                }
                 self.io.sleep(Duration::from_millis(500)).await;
             }
             if self.log.wants_checkpoint() {

@@ -84,22 +84,30 @@ impl Engine {
     pub async fn grow(&self, class: RowClass) -> Result<bool, ArrayError> {
         let cost = self.log.cost_of(1024);
         let mut funds = self.log.reserve(cost, Purpose::Inside).await?;
+        if let Some(lsn) = self.take_back_cells()
+            && self.space.layout.borrow().choose_row(class, &|_| true).is_none()
+        {
+            self.log.durable(lsn).await?;
+            self.take_back_cells();
+        }
         let sound = |drive: DriveNumber| self.drives.is_sound(drive);
         let present = |drive: DriveNumber| self.drives.index(drive).is_some();
+        let allowed: [&dyn Fn(DriveNumber) -> bool; 2] = [&sound, &present];
         let choice = {
             let layout = self.space.layout.borrow();
-            layout.choose_row(class, &sound).or_else(|| layout.choose_row(class, &present))
+            allowed.iter().find_map(|allowed| Some((layout.choose_row(class, allowed)?, allowed)))
         };
-        let Some(row) = choice else {
+        let Some((row, allowed)) = choice else {
             // A pool as wide as its code goes on with rows that lack a drive; nothing else is left.
             return self.grow_degraded(class, funds).await;
         };
-        self.check_row(&row);
+        self.check_row(&row, allowed);
         let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
         // The choice is made again after the wait: cells may have gone meanwhile.
         let again = self.space.layout.borrow().choose_row(class, &|drive| row.uses(drive));
         let Some(row) = again.filter(|again| again.id == row.id) else { return Ok(true) };
         self.append(&Record::RowCreate { row }, &pages, &mut funds);
+        self.space_warned.set(false);
         Ok(true)
     }
 
@@ -118,11 +126,12 @@ impl Engine {
         let again = self.space.layout.borrow().choose_row(class, &any);
         let Some(row) = again.filter(|again| *again == row) else { return Ok(true) };
         self.append(&Record::RowCreate { row }, &pages, &mut funds);
+        self.space_warned.set(false);
         Ok(true)
     }
 
     fn warn_full(&self, class: RowClass) {
-        if !self.spare_warned.replace(true) {
+        if !self.space_warned.replace(true) {
             self.alarm(
                 AlarmKind::SpaceLow,
                 Severity::Warning,
@@ -132,12 +141,17 @@ impl Engine {
         }
     }
 
-    /// Invariant 12.
-    fn check_row(&self, row: &crate::layout::Row) {
+    /// Invariant 12: distinct drives, and no more members in an enclosure than the drives that may be chosen force.
+    fn check_row(&self, row: &crate::layout::Row, allowed: &dyn Fn(DriveNumber) -> bool) {
         let mut drives: Vec<DriveNumber> = row.members.iter().map(|member| member.cell.drive).collect();
         drives.sort_unstable();
         drives.dedup();
         assert_eq!(drives.len(), row.class.code.width(), "invariant 12: a row lies on distinct drives");
+        let layout = self.space.layout.borrow();
+        assert!(
+            layout.within_enclosure_rule(row) || !layout.enclosures_allow(row.class, allowed),
+            "invariant 12: a row crowds an enclosure although the drives allow better"
+        );
     }
 
     /// Makes sure that a stripe without a slot can get one, and promises it. Synchronous where room is at hand.

@@ -6,7 +6,9 @@ use stele_ground::{Bytes, VolumeId};
 
 use crate::engine::Engine;
 use crate::host::Serving;
+use crate::layout::RowClass;
 use crate::log::Purpose;
+use crate::place::Lsn;
 use crate::records::Record;
 use crate::sync::join_all;
 use crate::volumes::shape::check_spec;
@@ -82,8 +84,22 @@ pub fn volume_status(volume: &Volume) -> VolumeStatus {
     }
 }
 
+/// Slots promised until a record does it. Dropped, they are anybody's again.
+struct Promise<'a> {
+    engine: &'a Engine,
+    class: RowClass,
+    slots: u64,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        self.engine.space.release(self.class, self.slots);
+    }
+}
+
 impl Engine {
     async fn create_volume(self: &Rc<Self>, spec: VolumeSpec) -> Result<VolumeStatus, ArrayError> {
+        let _turn = self.administering.lock().await;
         self.check_writable()?;
         check_spec(&spec)?;
         if self.volumes.named(&spec.name).is_some() {
@@ -103,36 +119,55 @@ impl Engine {
         let id = VolumeId(self.volumes.next.get());
         self.volumes.next.set(id.0 + 1);
         let volume = Volume::new(id, spec.clone());
-        if spec.fully_allocated {
-            while self.space.unpromised(volume.class) < volume.stripes() {
-                if !self.grow(volume.class).await? {
-                    return Err(ArrayError::Full(format!(
-                        "volume '{}' of {} does not fit: the pool has room for {} more",
-                        spec.name,
-                        spec.size,
-                        Bytes(self.space.unpromised(volume.class) * volume.shape.data())
-                    )));
-                }
+        let lsn = match spec.fully_allocated {
+            true => {
+                let promise = self.promise_all(&volume, volume.stripes()).await?;
+                self.record_promised(Record::VolumeCreate { volume: id, spec }, promise).await?
             }
-        }
-        let record = Record::VolumeCreate { volume: id, spec };
-        let lsn = self.record(record, Purpose::Inside).await?;
+            false => self.record(Record::VolumeCreate { volume: id, spec }, Purpose::Inside).await?,
+        };
         // Durable in the log on all its members.
         self.log.durable(lsn).await?;
         let volume = self.volume(id)?;
         Ok(volume_status(&volume))
     }
 
-    /// Log, anchors and table pages survive as many losses as the strongest code, and one more.
-    async fn raise_tolerance(&self, tolerates: u32) -> Result<(), ArrayError> {
-        if self.drives.labels.configuration().tolerates >= tolerates {
-            return Ok(());
+    /// Promises so many slots to a fully allocated volume, or says that they do not fit. Nobody else gets them while the
+    /// record of the volume waits for its turn.
+    async fn promise_all(&self, volume: &Volume, slots: u64) -> Result<Promise<'_>, ArrayError> {
+        while self.space.unpromised(volume.class) < slots {
+            if !self.grow(volume.class).await? {
+                return Err(ArrayError::Full(format!(
+                    "volume '{}' of {} does not fit: the pool has room for {} more",
+                    volume.name(),
+                    Bytes(volume.size()),
+                    Bytes(self.space.unpromised(volume.class) * volume.shape.data())
+                )));
+            }
         }
-        self.drives
-            .labels
-            .commit(|configuration| configuration.tolerates = configuration.tolerates.max(tolerates))
-            .await?;
-        self.log.replenish().await
+        self.space.promise(volume.class, slots);
+        Ok(Promise { engine: self, class: volume.class, slots })
+    }
+
+    /// Records what makes a promise last.
+    async fn record_promised(&self, record: Record, promise: Promise<'_>) -> Result<Lsn, ArrayError> {
+        let mut funds = self.log.reserve(self.log.cost(&record), Purpose::Inside).await?;
+        let pages = self.pages_for(&record).await?;
+        // One step: the record promises the slots anew.
+        drop(promise);
+        Ok(self.append(&record, &pages, &mut funds))
+    }
+
+    /// Log, anchors and table pages survive as many losses as the strongest code, and one more.
+    async fn raise_tolerance(self: &Rc<Self>, tolerates: u32) -> Result<(), ArrayError> {
+        if self.drives.labels.configuration().tolerates < tolerates {
+            self.drives
+                .labels
+                .commit(|configuration| configuration.tolerates = configuration.tolerates.max(tolerates))
+                .await?;
+            self.log.replenish().await?;
+        }
+        self.widen_tables().await
     }
 
     fn named(&self, name: &str) -> Result<Rc<Volume>, ArrayError> {
@@ -140,6 +175,7 @@ impl Engine {
     }
 
     async fn delete_volume(self: &Rc<Self>, name: &str) -> Result<(), ArrayError> {
+        let _turn = self.administering.lock().await;
         self.check_writable()?;
         let volume = self.named(name)?;
         if volume.retained.get() {
@@ -148,26 +184,33 @@ impl Engine {
                 "volume '{name}' holds retained records of its owner '{owner}'; it can be deleted when none are left"
             )));
         }
+        volume.leaving.set(true);
+        let deleted = self.empty_and_delete(&volume).await;
+        volume.leaving.set(false);
+        deleted?;
+        self.free_empty_rows().await
+    }
+
+    /// No write begins on the volume any more; those that had begun hold the locks of their stripes.
+    async fn empty_and_delete(self: &Rc<Self>, volume: &Rc<Volume>) -> Result<(), ArrayError> {
         // Stripes beyond the pages of its map were never written.
         let written = u64::from(self.table.pages(tables::map(volume.id))) * map::PER_PAGE;
         let dirty = self.cache.borrow().last_dirty(volume.id).map_or(0, |stripe| stripe + 1);
         let last = volume.stripes().min(written.max(dirty));
+        let under_way = self.locks.held_of(volume.id).into_iter().filter(|stripe| *stripe >= last);
+        let stripes: Vec<u64> = under_way.collect();
         for first in (0..last).step_by(UNMAPS) {
-            if volume.retained.get() {
-                return Err(ArrayError::Refused(format!("volume '{name}' came under protection meanwhile")));
-            }
             let stripes = first..last.min(first + UNMAPS as u64);
-            for result in join_all(stripes.map(|stripe| self.unmap(&volume, stripe, false))).await {
+            for result in join_all(stripes.map(|stripe| self.unmap(volume, stripe, false))).await {
                 result?;
             }
         }
-        if volume.retained.get() {
-            return Err(ArrayError::Refused(format!("volume '{name}' came under protection meanwhile")));
+        for stripe in stripes {
+            self.unmap(volume, stripe, false).await?;
         }
         let record = Record::VolumeDelete { volume: volume.id };
         let lsn = self.record(record, Purpose::Inside).await?;
-        self.log.durable(lsn).await?;
-        self.free_empty_rows().await
+        self.log.durable(lsn).await
     }
 
     /// Gives rows without stripes back, so that other classes can use their cells.
@@ -187,6 +230,7 @@ impl Engine {
     }
 
     async fn resize_volume(self: &Rc<Self>, name: &str, size: Bytes) -> Result<(), ArrayError> {
+        let _turn = self.administering.lock().await;
         self.check_writable()?;
         let volume = self.named(name)?;
         if size.0 < volume.size() {
@@ -198,16 +242,19 @@ impl Engine {
         let spec = VolumeSpec { size, ..volume.spec.borrow().clone() };
         check_spec(&spec)?;
         let more = size.0.div_ceil(volume.shape.data()) - volume.stripes();
-        while spec.fully_allocated && self.space.unpromised(volume.class) < more {
-            if !self.grow(volume.class).await? {
-                return Err(self.full(&volume));
+        let record = Record::VolumeResize { volume: volume.id, size };
+        let lsn = match spec.fully_allocated {
+            true => {
+                let promise = self.promise_all(&volume, more).await?;
+                self.record_promised(record, promise).await?
             }
-        }
-        let lsn = self.record(Record::VolumeResize { volume: volume.id, size }, Purpose::Inside).await?;
+            false => self.record(record, Purpose::Inside).await?,
+        };
         self.log.durable(lsn).await
     }
 
     async fn protect(self: &Rc<Self>, id: VolumeId, owner: &str, retained: bool) -> Result<(), ArrayError> {
+        let _turn = self.administering.lock().await;
         self.check_writable()?;
         let volume = self.volume(id)?;
         let owned = volume.spec.borrow().owner.clone();
@@ -246,3 +293,6 @@ impl Engine {
         self.drives.labels.commit(|configuration| configuration.protected = protected).await
     }
 }
+
+#[cfg(test)]
+mod tests;

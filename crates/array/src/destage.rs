@@ -410,12 +410,13 @@ impl Engine {
 
     fn choose_batch(&self, from: &mut StripeKey) -> Vec<StripeKey> {
         let now = self.io.now();
-        let mut stuck = self.stuck.borrow_mut();
-        stuck.retain(|_, until| *until > now);
+        let stuck = self.stuck.borrow();
         let cache = self.cache.borrow();
         let crowded = cache.dirty_bytes() * 2 > self.options.dirty_limit.0;
         let pressed = self.log_presses();
-        let open = |key: &StripeKey| !self.locks.is_held(key.volume, key.stripe) && !stuck.contains_key(key);
+        let open = |key: &StripeKey| {
+            !self.locks.is_held(key.volume, key.stripe) && stuck.get(key).is_none_or(|until| *until <= now)
+        };
         let batch: Vec<StripeKey> = if pressed && !crowded {
             // The oldest come first, for only they let the log be trimmed.
             cache.by_age().map(|(_, key)| key).filter(open).take(DESTAGE_BATCH).collect()

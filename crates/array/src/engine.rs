@@ -13,7 +13,7 @@ use crate::drives::Drives;
 use crate::io::Io;
 use crate::label::DriveState;
 use crate::log::{Log, Purpose, Reservation};
-use crate::place::{DriveNumber, Lsn, PageId, RowId, SlotId};
+use crate::place::{Cell as StripCell, DriveNumber, Lsn, PageId, RowId, SlotId};
 use crate::pool::Action;
 use crate::rebuild::Bucket;
 use crate::records::Record;
@@ -99,7 +99,8 @@ pub struct Engine {
     /// A drive came, went or changed its standing.
     pub drives_changed: Notify,
     pub destaging: Semaphore,
-    /// Stripes whose destage was put off, until when.
+    /// Stripes whose last destage failed, and when it is tried again. They are taken out when they are destaged or
+    /// written otherwise, or when a drive comes.
     pub stuck: RefCell<BTreeMap<StripeKey, Instant>>,
     /// Which LSN came next at some moments, for the age of dirty blocks.
     pub age_marks: RefCell<VecDeque<(Instant, Lsn)>>,
@@ -114,6 +115,10 @@ pub struct Engine {
     pub rebuild: Cell<Option<Work>>,
     pub copy_back: Cell<Option<Work>>,
     pub scrub: Cell<Option<Work>>,
+    /// When the last whole scrub began, and how old it was already when the pool was opened.
+    pub scrub_begun: Cell<(Instant, Duration)>,
+    /// The scrub under way has verified the rows below this one.
+    pub scrub_row: Cell<u32>,
     pub scrub_wanted: Cell<bool>,
     pub scrub_notify: Notify,
     /// Host operations under way; background work yields to them.
@@ -128,7 +133,15 @@ pub struct Engine {
     /// Lost stripes as they stand in their table.
     pub lost_slots: RefCell<Vec<Option<StripeKey>>>,
     pub lost_changed: Cell<bool>,
+    /// Cells whose release is not durable yet, with the record that gave them up.
+    pub withheld: RefCell<VecDeque<(Lsn, Vec<StripCell>)>>,
+    /// Volumes come, go and grow one at a time.
+    pub administering: Mutex,
+    /// Said already: no spare cell; no room; no checkpoint; tables on too few drives.
     pub spare_warned: Cell<bool>,
+    pub space_warned: Cell<bool>,
+    pub checkpoint_warned: Cell<bool>,
+    pub copies_warned: Cell<bool>,
     /// The last rebuild had to leave something undone.
     pub rebuild_failed: Cell<bool>,
     /// Stripes that hosts had to have reconstructed because a drive is gone.
@@ -190,6 +203,8 @@ impl Engine {
             rebuild: Cell::new(None),
             copy_back: Cell::new(None),
             scrub: Cell::new(None),
+            scrub_begun: Cell::new((now, Duration(0))),
+            scrub_row: Cell::new(0),
             scrub_wanted: Cell::new(false),
             scrub_notify: Notify::default(),
             hosts_active: Cell::new(0),
@@ -200,7 +215,12 @@ impl Engine {
             closing: Cell::new(false),
             lost_slots: RefCell::default(),
             lost_changed: Cell::new(false),
+            withheld: RefCell::default(),
+            administering: Mutex::default(),
             spare_warned: Cell::new(false),
+            space_warned: Cell::new(false),
+            checkpoint_warned: Cell::new(false),
+            copies_warned: Cell::new(false),
             rebuild_failed: Cell::new(false),
             promoted: RefCell::default(),
             bucket: Bucket::new(now),

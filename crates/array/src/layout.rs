@@ -7,8 +7,8 @@
 //!   rebuild finished: log `MemberChanged` -> `change_member`. Log and apply in one synchronous step.
 //! - open: `insert_row` for every row of the pages; replay: the same calls for records at or after the cut (what is
 //!   before the cut is in the pages already).
-//! - a cell whose release is not durable yet must not be given away: call `remove_row`, `set_replacement(None)` and
-//!   `change_member` when the record is durable.
+//! - a cell whose release is not durable yet must not be given away: the engine makes such changes within `withhold`, and
+//!   hands the cells to `give_back` when the record is durable.
 //!
 //! An ordinary row never takes a drive's units below its share of the reserve; spares and the table's rows may.
 
@@ -40,6 +40,9 @@ pub struct Layout {
     together: Vec<u32>,
     /// Rows made since open: moves the dice on.
     made: u64,
+    /// Cells that no row has and nobody may take: their release is not durable yet.
+    withheld: BTreeSet<Cell>,
+    withholding: bool,
 }
 
 struct Drive {
@@ -63,6 +66,8 @@ impl Layout {
             rows: BTreeMap::new(),
             together: Vec::new(),
             made: 0,
+            withheld: BTreeSet::new(),
+            withholding: false,
         };
         layout.configure(configuration);
         layout
@@ -280,6 +285,26 @@ impl Layout {
         self.rows.insert(id, after);
     }
 
+    /// Makes a change whose releases are not durable yet. Answers the cells that it gave up: they stay taken until
+    /// `give_back`.
+    pub fn withhold(&mut self, change: impl FnOnce(&mut Layout)) -> Vec<Cell> {
+        let before = self.withheld.clone();
+        self.withholding = true;
+        change(self);
+        self.withholding = false;
+        self.withheld.difference(&before).copied().collect()
+    }
+
+    /// The release of these cells is durable: they are free.
+    pub fn give_back(&mut self, cells: &[Cell]) {
+        for cell in cells {
+            assert!(self.withheld.remove(cell), "invariant 4: {cell:?} is given back and was not withheld");
+            if let Some(drive) = self.drives.get_mut(usize::from(cell.drive.0)) {
+                drive.units.release(cell.unit);
+            }
+        }
+    }
+
     pub fn row(&self, row: RowId) -> Option<&Row> {
         self.rows.get(&row)
     }
@@ -318,6 +343,13 @@ impl Layout {
         crowd.values().all(|members| *members <= row.class.code.tolerates())
     }
 
+    /// True when the drives that may be chosen for a row of this class keep the enclosure rule.
+    pub fn enclosures_allow(&self, class: RowClass, allowed: &dyn Fn(DriveNumber) -> bool) -> bool {
+        let candidates: Vec<Candidate> = self.candidates(allowed, class.kind == RowKind::Table).collect();
+        let most = class.code.tolerates();
+        balance::enclosure_limit(&candidates, class.code.width(), most).is_some_and(|limit| limit <= most)
+    }
+
     /// Says why a code cannot be laid out on the drives in use, or which protection it lacks there (an empty list: none).
     pub fn judge(&self, code: Code) -> Result<Vec<String>, String> {
         let open: Vec<Candidate> = self.candidates(&|_| true, true).collect();
@@ -353,7 +385,7 @@ impl Layout {
             }
         }
         for (at, drive) in self.drives.iter().enumerate() {
-            let owned = owners.keys().filter(|cell| usize::from(cell.drive.0) == at).count();
+            let owned = owners.keys().chain(&self.withheld).filter(|cell| usize::from(cell.drive.0) == at).count();
             assert_eq!(owned, drive.units.used() as usize, "drive {at} counts units that nobody owns");
         }
         let mut again = vec![0u32; self.together.len()];
@@ -378,7 +410,10 @@ impl Layout {
 
     fn release(&mut self, cell: Cell, row: RowId) {
         let Some(drive) = self.drives.get_mut(usize::from(cell.drive.0)) else { return };
-        drive.units.release(cell.unit);
+        match self.withholding {
+            true => assert!(self.withheld.insert(cell), "invariant 4: {cell:?} is given up twice"),
+            false => drive.units.release(cell.unit),
+        }
         if let Some(count) = drive.rows.get_mut(&row) {
             *count -= 1;
             if *count == 0 {

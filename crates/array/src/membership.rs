@@ -12,7 +12,8 @@ use crate::engine::Engine;
 use crate::host::Serving;
 use crate::label::discover::{Reading, read_label};
 use crate::label::{DriveEntry, DriveState};
-use crate::place::DriveNumber;
+use crate::layout::{Member, RowKind};
+use crate::place::{DriveNumber, Lsn};
 use crate::recovery::Rejected;
 use crate::{AlarmKind, ArrayError, Attached, DriveHealth, Severity};
 
@@ -46,6 +47,14 @@ impl Engine {
 
     /// Everything the drive should hold is on it.
     pub async fn filled(&self, drive: DriveNumber) -> Result<(), ArrayError> {
+        // What was moved back is recorded for good before the drive counts as whole, or a crash would leave strips in spare
+        // cells of a drive that nobody fills any more.
+        self.log.durable(Lsn(self.log.next_lsn().0 - 1)).await?;
+        let scattered = self.space.layout.borrow().rows().any(|row| {
+            let here = |member: &Member| member.cell.drive == drive && member.replacement.is_some();
+            row.class.kind == RowKind::Data && row.members.iter().any(here)
+        });
+        assert!(!scattered, "invariant 13: {drive} is called whole while strips of it lie in spare cells");
         if self.drive_state(drive) == DriveState::Filling {
             self.commit_state(drive, DriveState::Active).await?;
         }

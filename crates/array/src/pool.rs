@@ -217,7 +217,7 @@ impl Pool {
         }
     }
 
-    fn serving(&self) -> Option<Rc<Serving>> {
+    pub(crate) fn serving(&self) -> Option<Rc<Serving>> {
         self.shared.serving.borrow().clone()
     }
 

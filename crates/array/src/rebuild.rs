@@ -16,6 +16,7 @@ use stele_ground::{Duration, Instant, VolumeId};
 use stele_media::Priority;
 
 use crate::cache::StripeKey;
+use crate::destage::runs;
 use crate::engine::{Engine, Work, add};
 use crate::label::DriveState;
 use crate::layout::Row;
@@ -123,6 +124,7 @@ impl Engine {
                     Err(error) => {
                         tracing::warn!(row = task.row.0, "rebuild of a row put off: {error}");
                         done.insert(*task);
+                        self.rebuild_failed.set(true);
                         self.retry_later();
                     }
                 }
@@ -193,24 +195,24 @@ impl Engine {
             }
         }
         let mut tasks = Vec::new();
-        if unsound.is_empty() {
-            return (tasks, wait);
-        }
         let layout = self.space.layout.borrow();
         for row in layout.rows().filter(|row| self.space.row_class(row.id).is_some()) {
             // A replacement counts as whole here: its strips move back or forth, none is worse off than before.
             let bad = |cell: &Cell| unsound.contains(&cell.drive);
             let weak = row.members.iter().filter(|member| bad(&member.cell)).count();
-            if weak == 0 && !row.members.iter().any(|member| member.replacement.is_some_and(|cell| bad(&cell))) {
+            if weak == 0 && row.members.iter().all(|member| member.replacement.is_none()) {
                 continue;
             }
             let left = (row.class.code.tolerates() as u32).saturating_sub(weak as u32);
             for (at, member) in row.members.iter().enumerate() {
+                let spare = member.replacement.map(|cell| cell.drive);
                 let need = if given_up.contains(&member.cell.drive) {
                     Need::Spare
                 } else if filling.contains(&member.cell.drive)
-                    || member.replacement.is_some_and(|cell| filling.contains(&cell.drive))
+                    || spare.is_some_and(|drive| filling.contains(&drive))
+                    || spare.is_some() && self.drives.index(member.cell.drive).is_some()
                 {
+                    // The last: its drive was declared whole, and a crash kept the spare cell from being released.
                     Need::Fill
                 } else {
                     continue;
@@ -243,8 +245,11 @@ impl Engine {
     }
 
     /// Nothing is left to do: says so, and makes filled drives full members again.
-    async fn finish_rebuild(&self, done: &mut BTreeSet<Task>) {
-        if let Some(work) = self.rebuild.take() {
+    async fn finish_rebuild(self: &Rc<Self>, done: &mut BTreeSet<Task>) {
+        let failed = self.rebuild_failed.replace(false);
+        if let Some(work) = self.rebuild.take()
+            && !failed
+        {
             self.alarm(
                 AlarmKind::RebuildFinished,
                 Severity::Notice,
@@ -252,7 +257,7 @@ impl Engine {
                 format!("rebuild into spare space finished: {}", stele_ground::Bytes(work.done)),
             );
         }
-        if self.rebuild_failed.replace(false) {
+        if failed {
             return;
         }
         self.copy_back.take();
@@ -265,6 +270,9 @@ impl Engine {
                     done.clear();
                 }
             }
+        }
+        if let Err(error) = self.widen_tables().await {
+            tracing::warn!("the pool's tables could not be put on more drives: {error}");
         }
     }
 
@@ -296,6 +304,7 @@ impl Engine {
     /// False when the spare space has no cell for the member.
     async fn choose_replacement(&self, row: &Row, member: usize) -> Result<bool, ArrayError> {
         let sound = |drive: DriveNumber| self.drives.is_sound(drive);
+        self.take_back_cells();
         let cost = self.log.cost_of(64);
         let mut funds = self.log.reserve(cost, Purpose::Inside).await?;
         let place = Record::Replacement { row: row.id, member: member as u8, cell: None };
@@ -327,6 +336,7 @@ impl Engine {
         assert!(distinct, "invariant 12: a spare lies on a drive of its own");
         let record = Record::Replacement { row: row.id, member: member as u8, cell: Some(cell) };
         self.append(&record, &pages, &mut funds);
+        self.spare_warned.set(false);
         Ok(true)
     }
 
@@ -365,6 +375,7 @@ impl Engine {
                 return Ok(false);
             }
         }
+        // The cell itself is free once this is durable.
         self.record(Record::Replacement { row: task.row, member: task.member, cell: None }, Purpose::Inside).await?;
         Ok(true)
     }
@@ -427,6 +438,12 @@ impl Engine {
         let columns = self.read_columns(&of, Strips::of([member]), 0..of.shape.units, Priority::Rebuild).await;
         if !columns.lost.is_empty() {
             // Written only if it is what it was; else listed, never filled in.
+            let hoped_for = columns.lost.iter().any(|(strip, unit)| of.digest(*strip, *unit) != entry::LOST);
+            if hoped_for && self.may_come_back(&of) {
+                // Drives that are only away may bring it back: until then the member is not whole.
+                self.rebuild_failed.set(true);
+                return Ok(true);
+            }
             if !volume.lost.borrow().contains(&stripe) {
                 self.record_lost(&of, Strips::of([member])).await?;
                 self.alarm(
@@ -440,18 +457,27 @@ impl Engine {
                     ),
                 );
             }
-            return Ok(true);
         }
         let in_place = moved == to_spare;
-        let whole = columns.repair.iter().all(|(strip, _)| *strip != member);
+        let whole = columns.repair.iter().all(|(strip, _)| *strip != member) && columns.lost.is_empty();
         let Some(data) = columns.strips.into_iter().nth(member).flatten() else { return Ok(false) };
         if in_place && whole && self.drives.index(target.cell.drive).is_some() {
             return Ok(true);
         }
+        // Units that are lost are not written: whatever lies there fails their digests.
+        let good = (0..of.shape.units).filter(|unit| !columns.lost.contains(&(member, *unit)));
+        let data = data.freeze();
+        let writes: Vec<StripWrite> = runs(good)
+            .into_iter()
+            .map(|run| of.shape.bytes_of(run))
+            .map(|bytes| StripWrite { strip: member, at: bytes.start, data: vec![data.slice(bytes)] })
+            .collect();
         let mut there = of.clone();
         there.places[member] = target;
-        let write = StripWrite { strip: member, at: 0, data: vec![data.freeze()] };
-        let unwritten = self.write_strips(&there, vec![write], Priority::Rebuild).await;
+        if self.drives.index(target.cell.drive).is_none() {
+            return Ok(false);
+        }
+        let unwritten = self.write_strips(&there, writes, Priority::Rebuild).await;
         let unflushed = self.flush_strips(&there, Strips::of([member]).without(unwritten)).await;
         if !unwritten.is_empty() || !unflushed.is_empty() {
             return Ok(false);
@@ -496,3 +522,6 @@ impl Engine {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

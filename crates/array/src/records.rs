@@ -351,6 +351,18 @@ impl Record {
         w.put(&[0; 24][..length - written]);
     }
 
+    /// Whether what it says of blocks is said of whole ones, within reach: the cache cuts them up without looking.
+    pub fn is_of_blocks(&self) -> bool {
+        let whole = |at: u64, length: u64| {
+            at.is_multiple_of(BLOCK as u64) && length.is_multiple_of(BLOCK as u64) && at.checked_add(length).is_some()
+        };
+        match self {
+            Record::Write { at, data, .. } => data.iter().all(|piece| whole(*at, piece.len() as u64)),
+            Record::Zero { at, length, .. } => whole(*at, *length),
+            _ => true,
+        }
+    }
+
     /// Takes one record off the front; none if the bytes are no record.
     pub fn decode(bytes: &mut Shared) -> Option<Record> {
         let length = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;

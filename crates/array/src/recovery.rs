@@ -198,7 +198,12 @@ pub async fn open(io: Io, options: OpenOptions, drives: Vec<Attached>) -> Result
     let layout = Rc::new(RefCell::new(Layout::new(&configuration)));
     let (table, opened) = Table::open(&io, &labels, &layout, options.table_cache, read_only).await?;
     let mut records: Vec<(Lsn, Record)> = Vec::new();
-    let sink = async |lsn, record| {
+    let sink = async |lsn, record: Record| {
+        if !record.is_of_blocks() {
+            return Err(ArrayError::Damaged(format!(
+                "the record at {lsn} speaks of parts of blocks; restore the pool"
+            )));
+        }
         records.push((lsn, record));
         Ok(())
     };
@@ -260,6 +265,7 @@ async fn load_tables(engine: &Engine, opened: &Opened) -> Result<(), ArrayError>
     engine.volumes.next.set(root.next_volume);
     engine.space.generation_floor.set(root.generation_floor);
     engine.space.generation_high.set(root.generation_high);
+    engine.scrubbed_at_age(root.scrub_age, root.scrub_row);
     for index in 0..engine.table.pages(ROWS) {
         let page = engine.table.page(PageId { table: ROWS, index }).await?;
         let records: Vec<_> = page.read(|bytes| bytes.chunks_exact(ROW_ENTRY).map(read_row).collect());

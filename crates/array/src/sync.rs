@@ -245,6 +245,12 @@ impl StripeLocks {
         self.0.borrow().contains_key(&(volume, stripe))
     }
 
+    /// Stripes of a volume held or waited for.
+    pub fn held_of(&self, volume: VolumeId) -> Vec<u64> {
+        let locks = self.0.borrow();
+        locks.range((volume, 0)..=(volume, u64::MAX)).map(|((_, stripe), _)| *stripe).collect()
+    }
+
     /// Stripes held or waited for.
     pub fn held(&self) -> usize {
         self.0.borrow().len()

@@ -208,6 +208,31 @@ impl Bed {
         Err(if end == End::PowerCut { Trouble::PowerCut } else { Trouble::Silence })
     }
 
+    /// Gives a command whose answer nobody waits for.
+    pub fn begin_command(&mut self, command: Command) {
+        self.pool.event(Event::Command { id: self.next, command });
+        self.next += 1;
+    }
+
+    /// Several commands at once; answers in the order given.
+    pub fn command_all(&mut self, commands: Vec<Command>) -> Vec<Option<Result<Reply, ArrayError>>> {
+        let (first, count) = (self.next, commands.len());
+        commands.into_iter().for_each(|command| self.begin_command(command));
+        let mut answers = Vec::new();
+        self.yard.run_pool(&mut self.pool, &mut answers, |answers, _| {
+            answers.iter().filter(|answer| matches!(answer, Action::Reply { .. })).count() == count
+        });
+        let mut replies: Vec<_> = (0..count).map(|_| None).collect();
+        for answer in self.note(answers) {
+            if let Action::Reply { id, reply } = answer
+                && let Some(place) = replies.get_mut((id - first) as usize)
+            {
+                *place = Some(reply);
+            }
+        }
+        replies
+    }
+
     pub fn create_volume(&mut self, spec: VolumeSpec) -> VolumeStatus {
         match self.command(Command::CreateVolume(spec)) {
             Ok(Reply::Volume(volume)) => volume,
@@ -226,6 +251,14 @@ impl Bed {
     pub fn idle(&mut self) {
         let mut answers = Vec::new();
         self.yard.run_pool(&mut self.pool, &mut answers, |_, _| false);
+        self.note(answers);
+    }
+
+    /// Lets so much time go by.
+    pub fn pass(&mut self, span: stele_ground::Duration) {
+        let end = self.yard.now() + span;
+        let mut answers = Vec::new();
+        self.yard.run_pool_until(&mut self.pool, &mut answers, end);
         self.note(answers);
     }
 

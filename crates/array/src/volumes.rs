@@ -30,8 +30,10 @@ pub struct Volume {
     pub retained: Cell<bool>,
     /// Stripes that own a slot.
     pub mapped: Cell<u64>,
-    /// Host operations under way; a delete waits for none, later ones find no volume.
+    /// It was deleted.
     pub gone: Cell<bool>,
+    /// It is being deleted: no write begins any more.
+    pub leaving: Cell<bool>,
     /// Stripes of it listed as lost.
     pub lost: RefCell<BTreeSet<u64>>,
 }
@@ -48,6 +50,7 @@ impl Volume {
             retained: Cell::new(false),
             mapped: Cell::new(0),
             gone: Cell::new(false),
+            leaving: Cell::new(false),
             lost: RefCell::default(),
         }
     }
@@ -62,6 +65,14 @@ impl Volume {
 
     pub fn stripes(&self) -> u64 {
         self.size().div_ceil(self.shape.data())
+    }
+
+    /// Refuses what would give it another stripe or block while it goes.
+    pub fn check_stays(&self) -> Result<(), ArrayError> {
+        if self.gone.get() || self.leaving.get() {
+            return Err(ArrayError::Missing(format!("volume '{}' was deleted", self.name())));
+        }
+        Ok(())
     }
 
     pub fn name(&self) -> String {

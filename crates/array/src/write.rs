@@ -300,10 +300,8 @@ impl Engine {
         let key = StripeKey { volume: volume.id, stripe };
         loop {
             self.check_writable()?;
-            if volume.gone.get() {
-                return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
-            }
             let (page, at) = self.map_page(key).await?;
+            volume.check_stays()?;
             match page.read(|bytes| map::get(bytes, at)) {
                 Home::Slot(slot) => return self.check_answering(volume, stripe, slot),
                 Home::Unmapped | Home::Zero => {
@@ -393,9 +391,7 @@ impl Engine {
         let key = StripeKey { volume: volume.id, stripe };
         let _guard = self.locks.exclusive(volume.id, stripe).await;
         self.check_writable()?;
-        if volume.gone.get() {
-            return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
-        }
+        volume.check_stays()?;
         // Writes that come while this one is under way are newer or beside it: they stay dirty over it.
         let covers = Lsn(self.log.next_lsn().0 - 1);
         let stripe_bytes = volume.shape.data() as usize;

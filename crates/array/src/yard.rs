@@ -121,8 +121,25 @@ impl Yard {
         answers: &mut Vec<Action>,
         mut enough: impl FnMut(&[Action], &crate::Pool) -> bool,
     ) -> End {
-        let mut actions = Vec::new();
         let quiet = self.now + Duration::from_secs(60);
+        self.run_pool_while_awake(pool, answers, quiet, &mut enough)
+    }
+
+    /// Runs a pool until a moment comes, or the power goes.
+    pub fn run_pool_until(&mut self, pool: &mut crate::Pool, answers: &mut Vec<Action>, end: Instant) -> End {
+        let ended = self.run_pool_while_awake(pool, answers, end, &mut |_, _| false);
+        self.now = self.now.max(end);
+        ended
+    }
+
+    fn run_pool_while_awake(
+        &mut self,
+        pool: &mut crate::Pool,
+        answers: &mut Vec<Action>,
+        quiet: Instant,
+        enough: &mut dyn FnMut(&[Action], &crate::Pool) -> bool,
+    ) -> End {
+        let mut actions = Vec::new();
         loop {
             pool.run(self.now);
             pool.actions(&mut actions);

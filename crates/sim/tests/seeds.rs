@@ -18,6 +18,7 @@ const REGRESSIONS: &[(u64, &str)] = &[
     (44, "an in-place destage gave digests to never written units beside it: reused cells then read as damaged"),
     (48, "the same, without any fault but crashes"),
     (77, "a drive that died under redo images kept the pool from opening: nobody told the labels yet"),
+    (242, "stripes that could not be destaged took turns at being tried, and kept a pool from closing"),
 ];
 
 fn check(seeds: &[u64]) {

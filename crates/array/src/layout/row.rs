@@ -57,6 +57,18 @@ impl RowClass {
         self.strip * self.code.data() as u64
     }
 
+    /// True when a volume can have this shape: then at least one slot's entry fits a page of the table.
+    fn is_of_a_volume(self) -> bool {
+        let unit = match self.unit {
+            unit if unit == self.strip => DigestUnit::Strip,
+            Bytes(4096) => DigestUnit::Block,
+            _ => return false,
+        };
+        let range = crate::volumes::shape::STRIP_MIN..=crate::volumes::shape::STRIP_MAX;
+        let shape = crate::volumes::shape::Shape::new(self.code, self.strip.0, unit);
+        range.contains(&self.strip.0) && crate::volumes::entry::size(&shape) <= crate::table::PAGE
+    }
+
     /// Digests in a slot's entry.
     pub fn digests(self) -> usize {
         self.code.width() * (self.strip.0 / self.unit.0) as usize
@@ -114,8 +126,12 @@ impl Row {
         if count != code.width() || !sane(strip) || !sane(unit) || unit > strip {
             return None;
         }
+        let class = RowClass { kind, code, strip, unit };
+        if kind == RowKind::Data && !class.is_of_a_volume() {
+            return None;
+        }
         let members = (0..count).map(|_| decode_member(r)).collect::<Option<_>>()?;
-        Some(Row { id, class: RowClass { kind, code, strip, unit }, members })
+        Some(Row { id, class, members })
     }
 }
 

@@ -4,6 +4,7 @@ use stele_codes::Code;
 use stele_ground::Bytes;
 
 use crate::codec::{Reader, Writer};
+use crate::volumes::shape::check_spec;
 use crate::{DigestUnit, VolumeSpec, WriteMode};
 
 /// Bytes `encode` writes.
@@ -32,7 +33,10 @@ pub fn decode(r: &mut Reader) -> Option<VolumeSpec> {
     let (digest, mode) = (digest_of(r.u8()?)?, mode_of(r.u8()?)?);
     let (fully_allocated, owned, _) = (r.u8()? != 0, r.u8()? != 0, r.u16()?);
     let (name, owner) = (r.text()?, r.text()?);
-    Some(VolumeSpec { name, code, size, strip, block, digest, mode, fully_allocated, owner: owned.then_some(owner) })
+    let owner = owned.then_some(owner);
+    let spec = VolumeSpec { name, code, size, strip, block, digest, mode, fully_allocated, owner };
+    // Arithmetic on stripes trusts it from here on.
+    check_spec(&spec).is_ok().then_some(spec)
 }
 
 pub fn digest_number(digest: DigestUnit) -> u8 {

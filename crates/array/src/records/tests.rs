@@ -1,1 +1,46 @@
+//! What no record of ours says is not believed.
 
+use stele_ground::VolumeId;
+use stele_media::Shared;
+
+use super::*;
+
+#[test]
+fn a_write_of_parts_of_blocks_is_refused_before_the_cache_cuts_it_up() {
+    let write =
+        |at: u64, length: usize| Record::Write { volume: VolumeId(0), at, data: vec![vec![0u8; length].into()] };
+    let zero = |at: u64, length: u64| Record::Zero { volume: VolumeId(0), at, length, unmap: false };
+    let cases = [
+        (write(4096, 8192), true),
+        (write(4096, 4097), false),
+        (write(512, 4096), false),
+        (zero(0, 4096), true),
+        (zero(0, 512), false),
+        (zero(u64::MAX - 4095, 8192), false),
+    ];
+    for (record, sound) in cases {
+        let mut bytes = vec![0; record.encoded()];
+        record.encode(&mut bytes);
+        let decoded = Record::decode(&mut Shared::from(bytes)).expect("a record");
+        assert_eq!(decoded.is_of_blocks(), sound, "{decoded:?}");
+    }
+}
+
+#[test]
+fn a_volume_that_cannot_be_is_not_read_from_its_record() {
+    let spec = crate::testing::spec("a", "2+1", 1 << 20);
+    let check = |change: &dyn Fn(&mut crate::VolumeSpec), sound: bool| {
+        let mut spec = spec.clone();
+        change(&mut spec);
+        let record = Record::VolumeCreate { volume: VolumeId(1), spec };
+        let mut bytes = vec![0; record.encoded()];
+        record.encode(&mut bytes);
+        assert_eq!(Record::decode(&mut Shared::from(bytes)).is_some(), sound, "{record:?}");
+    };
+    check(&|_| (), true);
+    check(&|spec| spec.strip = Bytes(0), false);
+    check(&|spec| spec.strip = Bytes(24 << 10), false);
+    check(&|spec| spec.size = Bytes(0), false);
+    check(&|spec| spec.block = Bytes(1), false);
+    check(&|spec| spec.name = String::new(), false);
+}

@@ -29,6 +29,8 @@ use crate::sync::{Semaphore, join_all};
 const RUN: usize = 32;
 /// Runs on their way at once.
 const RUNS: u64 = 16;
+/// Copies of a page at most: the widest mirror there is. In a pool that survives four losses these are m + 1.
+const COPIES_MAX: usize = 5;
 
 /// A checkpoint between cut and durable anchor. Dropped unfinished, it changes nothing: its pages are dirty again.
 pub struct Checkpoint {
@@ -129,12 +131,26 @@ impl Table {
                 row.members.iter().all(|m| inner.labels.is_usable(m.replacement.unwrap_or(m.cell).drive))
             })
         };
-        let mut rows: BTreeSet<RowId> = store.space.rows().filter(|row| whole(*row)).collect();
-        while store.space.free(&|row| rows.contains(&row)) < wanted as u64 {
-            let row = self.make_row()?;
-            let places = inner.layout.borrow().slots_per_row(row_class(row.1)?);
-            store.space.add_row(row.0, places);
-            rows.insert(row.0);
+        let width = |row: RowId| inner.layout.borrow().row(row).map_or(0, |row| row.members.len());
+        // As many copies as the pool's codes ask for; fewer only where drives or room are missing.
+        let least = self.copies_least();
+        let mut copies = self.copies().max(least);
+        let mut rows: BTreeSet<RowId> = BTreeSet::new();
+        loop {
+            rows.extend(store.space.rows().filter(|row| whole(*row) && width(*row) >= copies));
+            if store.space.free(&|row| rows.contains(&row)) >= wanted as u64 {
+                break;
+            }
+            if let Some((row, places)) = self.make_row(copies)? {
+                store.space.add_row(row, places);
+            } else if copies > least {
+                copies -= 1;
+            } else {
+                return Err(ArrayError::Full(format!(
+                    "the pool's own tables find no {least} drives with room; return missing drives, add some, or delete a \
+                     volume"
+                )));
+            }
         }
         let mut taken = Vec::with_capacity(wanted);
         while taken.len() < wanted {
@@ -147,21 +163,79 @@ impl Table {
         Ok(taken)
     }
 
-    fn make_row(&self) -> Result<(RowId, usize), ArrayError> {
+    /// A new row of so many copies, and its places; none where too few drives have room for it.
+    fn make_row(&self, copies: usize) -> Result<Option<(RowId, u32)>, ArrayError> {
         let inner = &self.0;
         let mut layout = inner.layout.borrow_mut();
         let usable = inner.labels.usable();
-        let most = inner.labels.configuration().replicas().min(usable.len());
-        let least = 2.min(most);
-        for copies in (least..=most).rev() {
-            let class = row_class(copies)?;
-            if let Some(row) = layout.choose_row(class, &|drive| usable.contains(&drive)) {
-                let id = row.id;
-                layout.insert_row(row);
-                return Ok((id, copies));
+        let class = row_class(copies)?;
+        let Some(row) = layout.choose_row(class, &|drive| usable.contains(&drive)) else { return Ok(None) };
+        let id = row.id;
+        layout.insert_row(row);
+        Ok(Some((id, layout.slots_per_row(class))))
+    }
+
+    /// Copies of a page where the drives suffice.
+    fn copies_wanted(&self) -> usize {
+        self.0.labels.configuration().replicas().min(COPIES_MAX)
+    }
+
+    /// Copies a page can have on the drives that are here.
+    fn copies(&self) -> usize {
+        self.copies_wanted().min(self.0.labels.usable().len())
+    }
+
+    /// Copies without which no checkpoint is written: one more than drives may be lost, unless an operator accepts less.
+    fn copies_least(&self) -> usize {
+        let tolerated = self.0.labels.configuration().tolerates as usize + 1;
+        if self.0.labels.overridden() { 2 } else { tolerated.min(COPIES_MAX) }
+    }
+
+    /// Copies that some page has, and those it should have on as many drives as the pool has, where that is more.
+    pub fn lacks_copies(&self) -> Option<(usize, usize)> {
+        let voters = self.0.labels.configuration().drives.iter().filter(|entry| entry.state.votes()).count();
+        let wanted = self.copies_wanted().min(voters);
+        let (store, layout) = (self.0.store.borrow(), self.0.layout.borrow());
+        let rows = store.space.rows().filter(|row| store.space.is_used(*row));
+        let least = rows.filter_map(|row| Some(layout.row(row)?.members.len())).min()?;
+        (least < wanted).then_some((least, wanted))
+    }
+
+    /// Calls pages that lie on fewer drives than they could changed, so that the next checkpoint puts them on more; as many
+    /// as may be dirty at once. Answers how many pages there are of that kind.
+    pub async fn touch_narrow(&self) -> Result<usize, ArrayError> {
+        let copies = self.copies();
+        let (mut all, mut pages) = (0, BTreeSet::new());
+        {
+            let mut store = self.0.store.borrow_mut();
+            let layout = self.0.layout.borrow();
+            let width = |entry: &Entry| entry.place().and_then(|place| Some(layout.row(place.row)?.members.len()));
+            let narrow = |entry: &Entry| width(entry).is_some_and(|width| width < copies);
+            let mut key = store.directory.chunk_after(None);
+            while let Some(chunk) = key {
+                let mut first = None;
+                for (id, entry) in store.directory.family(chunk) {
+                    let page = id.table != CHUNK_TABLE;
+                    first = first.or(page.then_some(id));
+                    if narrow(&entry) {
+                        all += 1;
+                        // A chunk is stored with any of its pages.
+                        pages.extend(if page { Some(id) } else { None });
+                    }
+                }
+                let own = store.directory.chunk(chunk).is_some_and(|chunk| narrow(&chunk.stored));
+                pages.extend(first.filter(|_| own));
+                key = store.directory.chunk_after(Some(chunk));
             }
+            let index: Vec<u32> =
+                store.directory.index_pages().filter(|(_, entry)| narrow(entry)).map(|(id, _)| id.index).collect();
+            all += index.len();
+            store.directory.dirty_index.extend(index);
         }
-        Err(ArrayError::Full("no room is left for the pool's own tables; add drives, or delete a volume".to_owned()))
+        for id in pages.into_iter().take(self.0.limit / 4 + 1) {
+            self.page(id).await?.change(|_| ());
+        }
+        Ok(all)
     }
 }
 
@@ -274,15 +348,13 @@ impl Checkpoint {
                 }
             }
         }
-        let least = inner.labels.configuration().tolerates as usize + 1;
-        for (row, drives) in held {
-            let width = inner.layout.borrow().row(row).map_or(0, |row| row.members.len());
+        let least = self.table.copies_least();
+        for drives in held.into_values() {
             let accepted = inner.labels.overridden() && !drives.is_empty();
-            if drives.len() < least.min(width) && !accepted {
+            if drives.len() < least && !accepted {
                 return Err(ArrayError::Degraded(format!(
-                    "a checkpoint reached {} of the {} drives it needs at least; return or replace drives",
+                    "a checkpoint reached {} of the {least} drives it needs at least; return or replace drives",
                     drives.len(),
-                    least.min(width)
                 )));
             }
         }

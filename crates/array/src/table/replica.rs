@@ -8,6 +8,7 @@ use super::directory::{Entry, digest_of};
 use super::space::Place;
 use super::{PAGE, Table};
 use crate::ArrayError;
+use crate::anchor::{self, Anchor};
 use crate::layout::Row;
 use crate::mutation::Mutation;
 use crate::place::{Cell, DriveNumber, PageId, RowId};
@@ -238,6 +239,45 @@ impl Table {
             pages = store.directory.family(key).collect();
         }
         progress(total, total);
+        Ok(repaired)
+    }
+
+    /// Compares the newest anchor on all usable drives and writes it again where it is missing or damaged; for scrub.
+    /// Returns copies repaired.
+    pub async fn scrub_anchors(&self) -> Result<u64, ArrayError> {
+        // No checkpoint writes an anchor meanwhile.
+        let _turn = self.0.writing.lock().await;
+        let sequence = self.0.store.borrow().sequence;
+        let at = anchor::slot_at(sequence);
+        let io = &self.0.io;
+        let drives = self.0.labels.usable();
+        let reads = join_all(drives.iter().map(|drive| async move {
+            let index = self.0.labels.index(*drive)?;
+            Some((index, anchor::read_at(io, index, at, Priority::Scrub).await))
+        }));
+        let reads: Vec<_> = reads.await.into_iter().flatten().collect();
+        let pool = self.0.labels.configuration().pool;
+        let ours = |anchor: &Anchor| anchor.pool == pool && anchor.sequence <= sequence;
+        let whole = reads.iter().filter_map(|(_, read)| read.as_ref()).filter(|(anchor, _)| ours(anchor));
+        let Some((_, newest)) = whole.max_by_key(|(anchor, _)| (anchor.sequence, anchor.epoch)) else {
+            return Err(ArrayError::Damaged(
+                "the anchor of the last checkpoint is whole on no drive; write a checkpoint now".into(),
+            ));
+        };
+        let mut repaired = 0;
+        for (index, read) in &reads {
+            if read.as_ref().is_some_and(|(_, bytes)| bytes == newest) || self.0.read_only {
+                continue;
+            }
+            // A new drive, or one that was away, has none or an older one: that is no damage.
+            let blank = io.read(*index, at, stele_ground::BLOCK, Priority::Scrub).await;
+            let blank = blank.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));
+            let older = read.as_ref().is_some_and(|(anchor, _)| ours(anchor));
+            let written = io.write(*index, at, vec![newest.clone()], Priority::Scrub).await;
+            if written.is_ok() && io.flush(*index).await.is_ok() && !blank && !older {
+                repaired += 1;
+            }
+        }
         Ok(repaired)
     }
 

@@ -40,6 +40,10 @@ impl Space {
         self.rows.keys().copied()
     }
 
+    pub fn is_used(&self, row: RowId) -> bool {
+        self.rows.get(&row).is_some_and(|units| units.used() > 0)
+    }
+
     pub fn contains(&self, place: Place) -> bool {
         self.rows.get(&place.row).is_some_and(|units| place.index < units.total())
     }

@@ -8,8 +8,8 @@ use stele_ground::BLOCK;
 use crate::{ArrayError, DigestUnit, VolumeSpec};
 
 /// Strips are this long at least and at most, a power of two.
-const STRIP_MIN: u64 = 16 << 10;
-const STRIP_MAX: u64 = 1 << 20;
+pub const STRIP_MIN: u64 = 16 << 10;
+pub const STRIP_MAX: u64 = 1 << 20;
 
 /// A stripe is `k` data strips and `m` parity strips of `strip` bytes; each strip is `units` digest units.
 #[derive(Clone, Debug)]

@@ -1,0 +1,133 @@
+//! Commands that meet each other, and writes that meet commands.
+
+use stele_ground::Bytes;
+use stele_media::{Buffer, MediaFault, Op};
+
+use crate::testing::{Bed, pattern, spec};
+use crate::{AlarmKind, Command, Reply, VolumeSpec};
+
+const KIB: usize = 1024;
+
+fn write(at: u64, length: usize) -> Op {
+    Op::Write { at, data: vec![Buffer::copy_of(&pattern(at, length)).freeze()], fua: false }
+}
+
+#[test]
+fn of_two_volumes_with_one_name_created_at_once_one_is() {
+    let mut bed = Bed::new(6, 6, 1);
+    let commands = (0..3).map(|_| Command::CreateVolume(spec("a", "2+1", 4 << 20))).collect();
+    let replies = bed.command_all(commands);
+    let made = replies.iter().filter(|reply| matches!(reply, Some(Ok(Reply::Volume(_))))).count();
+    assert_eq!(made, 1, "{replies:?}");
+    assert!(replies.iter().all(Option::is_some), "{replies:?}");
+    let Ok(Reply::Volumes(volumes)) = bed.command(Command::ListVolumes) else { panic!("no list") };
+    assert_eq!(volumes.len(), 1);
+}
+
+#[test]
+fn a_fully_allocated_volume_never_lacks_a_slot_that_a_thin_write_took() {
+    for seed in 0..12 {
+        let mut bed = Bed::new(4, 4, seed);
+        let thin = bed.create_volume(spec("thin", "2+1", 1 << 30)).id;
+        // Nearly full, so that both want the last slots.
+        let mut at = 0u64;
+        while (bed.status().raw.0 - bed.status().used.0) > bed.status().spare.0 + (24 << 20) {
+            bed.write(thin, at, &pattern(at, 1 << 20)).expect("written");
+            at += 1 << 20;
+        }
+        let firm = VolumeSpec { fully_allocated: true, ..spec("firm", "2+1", 8 << 20) };
+        bed.begin_command(Command::CreateVolume(firm));
+        let mut room = 0;
+        let (_, answers) = bed.submit_all(thin, (0..512).map(|n| write(at + n * (32 << 10), 32 * KIB)).collect());
+        for (_, result) in answers.into_iter().flatten() {
+            match result {
+                Ok(()) => room += 1,
+                Err(error) => assert_eq!(error.fault, MediaFault::Full, "{error}"),
+            }
+        }
+        assert!(room < 512, "seed {seed}: the pool was never full");
+        let Ok(Reply::Volumes(volumes)) = bed.command(Command::ListVolumes) else { panic!("no list") };
+        let Some(volume) = volumes.iter().find(|volume| volume.spec.name == "firm") else { continue };
+        for stripe in 0..(8 << 20) / (32 << 10) {
+            bed.write(volume.id, stripe * (32 << 10), &pattern(stripe, 32 * KIB))
+                .unwrap_or_else(|error| panic!("seed {seed}: stripe {stripe} of an allocated volume: {error:?}"));
+        }
+    }
+}
+
+#[test]
+fn writes_that_race_a_delete_leave_nothing_behind() {
+    for seed in 0..20 {
+        let mut bed = Bed::new(6, 6, seed);
+        bed.create_volume(spec("stays", "2+1", 1 << 20));
+        let before = bed.status();
+        let volume = bed.create_volume(spec("goes", "2+1", 16 << 20)).id;
+        bed.write(volume, 0, &pattern(1, 4 << 20)).expect("written");
+        bed.begin_command(Command::DeleteVolume { name: "goes".into() });
+        let mut ops: Vec<Op> = (0..128).map(|n| write(n * (32 << 10), 32 * KIB)).collect();
+        ops.extend((0..32).map(|n| write((8 << 20) + n * (32 << 10), 32 * KIB)));
+        ops.extend((0..32).map(|n| write(n * (64 << 10), 4 * KIB)));
+        let (_, answers) = bed.submit_all(volume, ops);
+        assert!(answers.iter().all(Option::is_some), "seed {seed}");
+        bed.idle();
+        let Ok(Reply::Volumes(volumes)) = bed.command(Command::ListVolumes) else { panic!("no list") };
+        assert_eq!(volumes.len(), 1, "seed {seed}: it is deleted");
+        bed.command(Command::Checkpoint).expect("a checkpoint");
+        assert_eq!(bed.scrub(), (0, 0), "seed {seed}");
+        let after = bed.status();
+        assert!(after.used.0 <= before.used.0 + (6 << 20), "seed {seed}: {} leaked", after.used.0 - before.used.0);
+        assert_eq!(after.dirty, Bytes(0), "seed {seed}");
+        let engine = std::rc::Rc::clone(&bed.pool.serving().expect("it is open").engine);
+        assert!(engine.promised.borrow().is_empty() && engine.destage_funds.borrow().is_empty(), "seed {seed}");
+        assert!(engine.space.layout.borrow().rows().all(|row| engine.space.used(row.id) == 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_pool_of_8_3_takes_the_mirror_that_its_catalog_wants_and_goes_on_writing() {
+    let mut bed = Bed::new(12, 6, 1);
+    bed.create_volume(VolumeSpec { fully_allocated: true, ..spec("catalog", "mirror-5", 4 << 20) });
+    let data = bed.create_volume(spec("data", "8+3", 32 << 20)).id;
+    // Long enough that the first rows of the pool's own tables fill up and others must be made.
+    for round in 0..24u64 {
+        for at in 0..16u64 {
+            bed.write(data, at << 21, &pattern(round * 16 + at, 128 * KIB)).expect("written");
+        }
+        bed.command(Command::Checkpoint).unwrap_or_else(|error| panic!("checkpoint {round}: {error:?}"));
+    }
+    assert!(bed.alarms.iter().all(|alarm| alarm.kind != AlarmKind::LogDegraded), "{:?}", bed.alarms);
+    // Four drives may be lost, tables included.
+    bed.pull(&[0, 1, 6, 7]);
+    bed.yard.cut();
+    bed.open().expect("opened without four drives");
+    let engine = std::rc::Rc::clone(&bed.pool.serving().expect("it is open").engine);
+    assert_eq!(engine.volumes.all().len(), 2);
+}
+
+#[test]
+fn tables_made_before_a_stronger_code_came_move_to_as_many_drives() {
+    let mut bed = Bed::new(12, 6, 2);
+    let weak = bed.create_volume(spec("weak", "2+1", 8 << 20)).id;
+    bed.write(weak, 0, &pattern(1, 4 << 20)).expect("written");
+    bed.command(Command::Checkpoint).expect("a checkpoint");
+    let lacks = |bed: &Bed| bed.pool.serving().expect("it is open").engine.table.lacks_copies();
+    assert_eq!(lacks(&bed), None, "four copies are enough for one loss");
+    bed.create_volume(spec("strong", "8+3", 8 << 20));
+    assert_eq!(lacks(&bed), None, "and five are wanted for three");
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened");
+    assert_eq!(lacks(&bed), None);
+}
+
+#[test]
+fn protection_and_deletion_do_not_overtake_each_other() {
+    let mut bed = Bed::new(6, 6, 3);
+    let owned = VolumeSpec { owner: Some("archive".into()), ..spec("a", "2+1", 8 << 20) };
+    let volume = bed.create_volume(owned).id;
+    bed.write(volume, 0, &pattern(1, 2 << 20)).expect("written");
+    let replies = bed.command_all(vec![
+        Command::DeleteVolume { name: "a".into() },
+        Command::Protect { volume, owner: "archive".into(), retained: true },
+    ]);
+    assert!(matches!(&replies[..], [Some(Ok(_)), Some(Err(crate::ArrayError::Missing(_)))]), "{replies:?}");
+}

@@ -1,0 +1,159 @@
+//! What the rebuild does first, how fast, and when it calls itself done.
+
+use std::rc::Rc;
+
+use stele_ground::{Duration, Instant};
+
+use super::{Bucket, Need, Task};
+use crate::engine::Engine;
+use crate::layout::RowKind;
+use crate::place::RowId;
+use crate::testing::{Bed, pattern, spec};
+use crate::{AlarmKind, DriveHealth, OpenOptions};
+
+fn engine(bed: &Bed) -> Rc<Engine> {
+    Rc::clone(&bed.pool.serving().expect("it is open").engine)
+}
+
+/// Two drives that a row with data lies on.
+fn two_of_a_row(bed: &Bed) -> [usize; 2] {
+    let engine = engine(bed);
+    let layout = engine.space.layout.borrow();
+    let row = layout.rows().find(|row| row.class.kind == RowKind::Data && engine.space.used(row.id) > 0);
+    let row = row.expect("a row with data");
+    [0, 1].map(|member| usize::from(row.members[member].cell.drive.0))
+}
+
+/// A pool that waits long before it gives a missing drive up.
+fn patient(drives: usize, seed: u64) -> Bed {
+    let options = OpenOptions { rebuild_after: Duration::from_secs(24 * 3600), ..OpenOptions::default() };
+    let mut bed = Bed::blank(drives, drives as u32, seed, options);
+    assert_eq!(bed.settle(), Ok(()));
+    bed
+}
+
+#[test]
+fn a_drive_is_not_called_whole_while_what_it_lacks_lies_on_one_that_is_away() {
+    let mut bed = patient(6, 1);
+    let volume = bed.create_volume(spec("a", "2+1", 4 << 20)).id;
+    let mut data = pattern(1, 4 << 20);
+    bed.write(volume, 0, &data).expect("written");
+    bed.command(crate::Command::Checkpoint).expect("a checkpoint");
+    let [one, other] = two_of_a_row(&bed);
+    bed.pull(&[one]);
+    for at in (0..4 << 20).step_by(32 << 10) {
+        let piece = pattern(at as u64, 4096);
+        data[at..at + 4096].copy_from_slice(&piece);
+        bed.write(volume, at as u64, &piece).expect("written without it");
+    }
+    bed.command(crate::Command::Checkpoint).expect("a checkpoint");
+    bed.pull(&[other]);
+    bed.give_back(one);
+    bed.idle();
+    let status = bed.status();
+    assert_eq!(status.lost_stripes, 0, "the other drive may still bring back what this one lacks");
+    assert_eq!(status.drives[one].health, DriveHealth::Stale);
+    bed.give_back(other);
+    bed.idle();
+    let status = bed.status();
+    assert!(status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy), "{:?}", status.drives);
+    assert_eq!((status.lost_stripes, bed.scrub()), (0, (0, 0)));
+    assert!(bed.read(volume, 0, 4 << 20).expect("read") == data);
+}
+
+#[test]
+fn a_rebuild_that_found_no_spare_does_not_say_that_it_finished() {
+    let mut bed = Bed::new(3, 3, 1);
+    let volume = bed.create_volume(spec("a", "2+1", 1 << 30)).id;
+    // Full first: the alarm about room must not stand for the one about spare cells.
+    let mut at = 0;
+    while bed.write(volume, at, &pattern(at, 1 << 20)).is_ok() {
+        at += 1 << 20;
+    }
+    assert!(bed.alarms.iter().any(|alarm| alarm.kind == AlarmKind::SpaceLow));
+    bed.alarms.clear();
+    bed.pull(&[2]);
+    bed.idle();
+    let said = |kind| bed.alarms.iter().filter(|alarm| alarm.kind == kind).count();
+    assert_eq!((said(AlarmKind::SpareExhausted), said(AlarmKind::RebuildFinished)), (1, 0), "{:?}", bed.alarms);
+}
+
+#[test]
+fn a_power_cut_at_any_moment_of_the_way_back_leaves_nothing_in_spare_cells() {
+    for moment in 0..60 {
+        let mut bed = Bed::new(7, 7, moment);
+        let volume = bed.create_volume(spec("a", "2+1", 4 << 20)).id;
+        let data = pattern(1, 3 << 20);
+        bed.write(volume, 0, &data).expect("written");
+        let [drive, _] = two_of_a_row(&bed);
+        bed.pull(&[drive]);
+        bed.idle();
+        assert!(bed.status().spare_used.0 > 0, "something moved");
+        bed.give_back(drive);
+        // Something that takes cells as soon as they are free.
+        bed.yard.cut_at = Some(bed.yard.operations + moment * 17);
+        let other = spec("b", "2+1", 32 << 20);
+        let _ = bed.command(crate::Command::CreateVolume(other));
+        bed.idle();
+        bed.crash().unwrap_or_else(|error| panic!("moment {moment}: {error:?}"));
+        bed.idle();
+        let status = bed.status();
+        assert_eq!((status.lost_stripes, status.spare_used.0), (0, 0), "moment {moment}: {:?}", status.drives);
+        assert!(bed.read(volume, 0, 3 << 20).expect("read") == data, "moment {moment}");
+        assert_eq!(bed.scrub(), (0, 0), "moment {moment}");
+    }
+}
+
+#[test]
+fn the_stripes_that_may_lose_nothing_more_come_first() {
+    let task = |left, need, row| Task { left, need, row: RowId(row), member: 0 };
+    let mut tasks = [task(1, Need::Spare, 0), task(0, Need::Fill, 9), task(2, Need::Spare, 1), task(0, Need::Spare, 5)];
+    tasks.sort_unstable();
+    assert_eq!(tasks.iter().map(|task| task.row.0).collect::<Vec<_>>(), [5, 9, 0, 1]);
+
+    let mut bed = Bed::new(10, 10, 4);
+    let volume = bed.create_volume(spec("a", "2+2", 40 << 20)).id;
+    bed.write(volume, 0, &pattern(1, 24 << 20)).expect("written");
+    let lost = [2, 7];
+    bed.pull(&lost);
+    let engine = engine(&bed);
+    let lacks = |row: &crate::layout::Row| {
+        row.members.iter().filter(|member| lost.contains(&usize::from(member.cell.drive.0))).count()
+    };
+    let of_data = |row: &&crate::layout::Row| row.class.kind == RowKind::Data;
+    let critical = engine.space.layout.borrow().rows().filter(of_data).filter(|row| lacks(row) == 2).count();
+    assert!(critical > 0, "some rows lie on both drives");
+    // Until every critical row has its spare cells, no other row has one.
+    for _ in 0..10_000 {
+        bed.run_operations(2);
+        let layout = engine.space.layout.borrow();
+        let spared = |row: &&crate::layout::Row| row.members.iter().any(|member| member.replacement.is_some());
+        let rows: Vec<_> = layout.rows().filter(of_data).filter(spared).map(|row| (lacks(row), row.clone())).collect();
+        let both = |row: &crate::layout::Row| row.members.iter().filter(|m| m.replacement.is_some()).count() == 2;
+        let safe = rows.iter().filter(|(lacks, row)| *lacks == 2 && both(row)).count();
+        if safe == critical {
+            return;
+        }
+        assert!(rows.iter().all(|(lacks, _)| *lacks == 2), "a row that lacks one drive came before one that lacks two");
+    }
+    panic!("the critical rows never got spare cells");
+}
+
+#[test]
+fn the_bucket_lets_so_many_bytes_through_a_second() {
+    let start = Instant(50_000_000_000);
+    let bucket = Bucket::new(start);
+    let rate = 10 << 20;
+    assert_eq!(bucket.take(1 << 20, rate, start), start, "the first goes at once");
+    let mut at = start;
+    for _ in 0..50 {
+        at = bucket.take(1 << 20, rate, at);
+    }
+    assert_eq!(at.since(start), Duration::from_millis(5000), "50 MiB more at 10 MiB a second");
+    // A pause saves up a tenth of a second, no more.
+    let later = at + Duration::from_secs(60);
+    let early = later.since(bucket.take(1 << 20, rate, later));
+    assert_eq!(early, Duration::from_millis(100));
+    assert!(bucket.take(1 << 20, rate, later) <= later, "the burst");
+    assert!(bucket.take(1 << 20, rate, later) > later - Duration::from_millis(100));
+}

@@ -1,0 +1,70 @@
+//! When the scrub runs, what it reads, and what it puts right.
+
+use stele_ground::Duration;
+
+use crate::Command;
+use crate::testing::{Bed, pattern, spec};
+
+const DAY: u64 = 24 * 3600;
+
+#[test]
+fn a_pool_that_is_opened_again_every_week_is_scrubbed_all_the_same() {
+    let mut bed = Bed::new(4, 4, 1);
+    bed.create_volume(spec("a", "2+1", 1 << 20));
+    let mut finished = 0;
+    for _ in 0..5 {
+        bed.pass(Duration::from_secs(6 * DAY));
+        finished += bed.status().scrubs_finished;
+        bed.command(Command::Close).expect("closed");
+        bed.open().expect("opened");
+    }
+    assert_eq!(finished, 2, "in thirty days of work");
+}
+
+#[test]
+fn a_kill_forgets_at_most_a_day_of_the_age_of_the_last_scrub() {
+    let mut bed = Bed::new(4, 4, 1);
+    bed.create_volume(spec("a", "2+1", 1 << 20));
+    bed.pass(Duration::from_secs(10 * DAY));
+    bed.crash().expect("opened");
+    bed.pass(Duration::from_secs(6 * DAY));
+    assert_eq!(bed.status().scrubs_finished, 1);
+}
+
+#[test]
+fn a_pass_that_finds_damage_is_followed_by_one_more() {
+    let mut bed = Bed::new(6, 6, 2);
+    let volume = bed.create_volume(spec("a", "4+2", 4 << 20)).id;
+    bed.write(volume, 0, &pattern(3, 4 << 20)).expect("written");
+    bed.command(Command::Checkpoint).expect("a checkpoint");
+    let engine = std::rc::Rc::clone(&bed.pool.serving().expect("it is open").engine);
+    let row = engine.space.layout.borrow().rows().find(|row| engine.space.used(row.id) > 8).cloned().expect("a row");
+    let cell = row.members[0].cell;
+    let at = engine.drives.labels.configuration().cell_at(cell);
+    bed.yard.damage(usize::from(cell.drive.0), at, 64 << 10);
+    let (found, repaired) = bed.scrub();
+    assert!(found > 0 && found == repaired, "{found} found, {repaired} repaired");
+    let before = bed.status().scrubs_finished;
+    bed.pass(Duration::from_secs(2 * 3600));
+    let after = bed.status();
+    assert_eq!((after.scrubs_finished, after.scrub_damage_found), (before + 1, 0));
+    bed.pass(Duration::from_secs(DAY));
+    assert_eq!(bed.status().scrubs_finished, before + 1, "once");
+}
+
+#[test]
+fn the_scrub_of_the_log_reads_what_is_in_it_and_not_a_window_for_each_group() {
+    let mut bed = Bed::new(4, 4, 4);
+    let volume = bed.create_volume(spec("a", "2+1", 4 << 20)).id;
+    for at in 0..64u64 {
+        bed.write(volume, at * 8192, &pattern(at, 4096)).expect("written");
+    }
+    let read = |bed: &mut Bed| {
+        let counters = bed.status().counters;
+        counters.iter().find(|(name, _)| *name == "drive read bytes").map_or(0, |(_, bytes)| *bytes)
+    };
+    let before = read(&mut bed);
+    bed.scrub();
+    let bytes = read(&mut bed) - before;
+    assert!(bytes < 16 << 20, "{bytes} bytes for a log of 64 small writes");
+}
