@@ -3,6 +3,8 @@
 //! Counts of rows and volumes are kept in memory and written into their pages at the cut, in the same synchronous step,
 //! so that pages hold exactly the state at the cut. The root in the anchor holds what fits nowhere else.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::rc::Rc;
 
 use stele_ground::{BLOCK, Duration};
@@ -11,6 +13,7 @@ use stele_media::Shared;
 use crate::apply::{Pages, write_row};
 use crate::cache::{BlockKey, StripeKey};
 use crate::codec::{Reader, Writer};
+use crate::destage::runs;
 use crate::engine::Engine;
 use crate::layout::row::ROW_ENTRY;
 use crate::log::Purpose;
@@ -35,6 +38,10 @@ pub struct Root {
     pub scrub_row: u32,
 }
 
+/// Blocks carried forward in one record.
+const CARRY_BLOCKS: usize = 64;
+/// The log is sealed after so long without a record.
+const SEAL_AFTER: Duration = Duration::from_millis(100);
 const ROOT_SIZE: usize = 48;
 const ROOT_VERSION: u32 = 1;
 
@@ -227,6 +234,23 @@ impl Engine {
         }
     }
 
+    /// Runs for the pool's life: seals the log a short time after its last group, so that damage to that group on every
+    /// member is noticed. Under load nothing is written for it.
+    pub async fn seal_flow(self: Rc<Self>) {
+        loop {
+            self.log.unsealed().await;
+            let newest = self.log.next_lsn();
+            self.io.sleep(SEAL_AFTER).await;
+            if self.closing.get() || self.check_writable().is_err() {
+                return;
+            }
+            if self.log.next_lsn() == newest && self.log.seal().await.is_err() {
+                // The log has stopped.
+                return;
+            }
+        }
+    }
+
     async fn wait_for_table(&self) {
         loop {
             let changed = self.table_changed.changed();
@@ -259,23 +283,32 @@ impl Engine {
         let old: Vec<StripeKey> = {
             let (cache, stuck) = (self.cache.borrow(), self.stuck.borrow());
             let older = cache.by_age().take_while(|(lsn, _)| *lsn < middle).map(|(_, key)| key);
-            older.filter(|key| stuck.contains_key(key)).collect()
+            let older: BTreeSet<StripeKey> = older.chain(self.redo.older_than(middle)).collect();
+            older.into_iter().filter(|key| stuck.contains_key(key)).collect()
         };
         for key in old {
             let _guard = self.locks.exclusive(key.volume, key.stripe).await;
             let Some(volume) = self.volumes.get(key.volume) else { continue };
             let first = key.stripe * u64::from(volume.shape.blocks());
-            let numbers: Vec<u32> = self.cache.borrow().dirty_of(key).into_iter().map(|(number, _)| number).collect();
-            for number in numbers {
-                let cost = self.log.cost_of(64 + BLOCK);
+            let numbers: Vec<usize> =
+                self.cache.borrow().dirty_of(key).into_iter().map(|(number, _)| number as usize).collect();
+            for run in runs(numbers).into_iter().flat_map(|run| pieces(run, CARRY_BLOCKS)) {
+                let cost = self.log.cost_of(64 + run.len() * BLOCK);
                 let Some(mut funds) = self.log.try_reserve(cost, Purpose::Inside) else { return Ok(()) };
                 // One moment: what is appended is the newest content.
-                let block = BlockKey { volume: key.volume, block: first + u64::from(number) };
-                let Some(data) = self.cache.borrow().dirty(block).map(|dirty| dirty.data.clone()) else { continue };
-                let record = Record::Write { volume: key.volume, at: block.block * BLOCK as u64, data: vec![data] };
+                let from = first + run.start as u64;
+                let block = |at: usize| BlockKey { volume: key.volume, block: first + at as u64 };
+                let data: Option<Vec<Shared>> = {
+                    let cache = self.cache.borrow();
+                    run.map(|at| cache.dirty(block(at)).map(|dirty| dirty.data.clone())).collect()
+                };
+                let Some(data) = data else { continue };
+                let record = Record::Write { volume: key.volume, at: from * BLOCK as u64, data };
                 self.append(&record, &Pages::default(), &mut funds);
             }
             self.cache.borrow_mut().renew_age(key);
+            // Images refer to the writes as they were, so they go along.
+            self.carry_redo(key).await?;
         }
         Ok(())
     }
@@ -302,6 +335,12 @@ impl Engine {
         }
         self.drain.set(self.drain.get() - 1);
     }
+}
+
+/// A range in pieces of so many at most.
+fn pieces(run: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = run.end;
+    run.step_by(most).map(move |from| from..end.min(from + most))
 }
 
 fn write_lost(bytes: &mut [u8], slots: &[Option<StripeKey>]) {

@@ -22,6 +22,7 @@ use crate::log::{Purpose, Reservation};
 use crate::mutation::Mutation;
 use crate::place::{Lsn, SlotId};
 use crate::records::{Image, NewDigest, Record, RedoImage};
+use crate::redo::Redo;
 use crate::stripe::{Columns, StripWrite, Stripe};
 use crate::volumes::Volume;
 use crate::volumes::entry::{LOST, ZERO};
@@ -55,6 +56,8 @@ impl Engine {
         if volume.gone.get() || self.read_only.get() {
             return Ok(());
         }
+        // What an earlier destage left undone comes first.
+        self.place_redo(volume, stripe).await?;
         let dirty: Dirty = self.cache.borrow().dirty_of(key).into_iter().collect();
         let Some(covers) = dirty.values().map(|block| block.lsn).max() else { return Ok(()) };
         let funds = self.destage_funds.borrow_mut().remove(&key);
@@ -221,11 +224,22 @@ impl Engine {
         covers: Lsn,
         mut funds: Option<Reservation>,
     ) -> Result<(), ArrayError> {
-        for part in column_groups(&volume.shape, dirty, self.log.record_max()) {
+        let key = StripeKey { volume: volume.id, stripe };
+        // What an earlier attempt, or replay, has put in place already is not logged again: the log may have no room for it.
+        let left = |block: u32, lsn: Lsn| {
+            let (strip, at) = volume.shape.strip_of(block);
+            !self.redo.holds(key, strip, at, lsn)
+        };
+        let dirty = dirty.iter().filter(|(block, data)| left(**block, data.lsn));
+        let dirty: Dirty = dirty.map(|(block, data)| (*block, data.clone())).collect();
+        for part in column_groups(&volume.shape, &dirty, self.log.record_max()) {
             let Some(of) = self.locate(volume, stripe).await? else {
                 return Err(ArrayError::Damaged(format!("volume '{}': stripe {stripe} lost its slot", volume.name())));
             };
+            // Once a redo record is in the log its strips must be written.
+            self.check_strips(volume, &of)?;
             let plan = self.plan_in_place(volume, &of, &part).await?;
+            let oldest = part.values().map(|block| block.lsn).min().unwrap_or(covers);
             let redo = Record::Redo {
                 volume: volume.id,
                 stripe,
@@ -245,11 +259,13 @@ impl Engine {
             };
             let pages = self.pages_for(&redo).await?;
             let lsn = self.append(&redo, &pages, &mut paid);
+            let (slot, generation, writes) = (of.slot, of.generation, plan.writes);
+            self.keep_redo(key, Redo { slot, generation, covers, oldest, writes, placed: false });
             // Invariant 8: nothing is written in place before the images are durable on the log's members.
             if !self.io.lacks(Mutation::RedoOrder) {
                 self.log.durable(lsn).await?;
             }
-            self.put_in_place(&of, plan.writes).await?;
+            self.place_redo(volume, stripe).await?;
             funds = Some(paid);
         }
         let done = Record::Destaged { volume: volume.id, stripe, covers };
@@ -260,35 +276,6 @@ impl Engine {
         // The strips are flushed: the records before may go.
         self.append(&done, &Pages::default(), &mut funds);
         Ok(())
-    }
-
-    /// Writes redone or new images onto a slot's strips and flushes them, until all but m strips have taken them: while
-    /// more are absent this waits for drives, with the images pinned in the log.
-    pub async fn put_in_place(self: &Rc<Self>, of: &Stripe, writes: Vec<StripWrite>) -> Result<(), ArrayError> {
-        let touched = Strips::of(writes.iter().map(|write| write.strip));
-        loop {
-            let changed = self.drives_changed.changed();
-            let unwritten = self.write_strips(of, writes.clone(), Priority::Destage).await;
-            let unflushed = match self.io.lacks(Mutation::StripFlush) {
-                true => Strips::NONE,
-                false => self.flush_strips(of, touched.without(unwritten)).await,
-            };
-            let failed = Strips::of(unwritten.iter().chain(unflushed.iter()));
-            if failed.is_empty() {
-                return Ok(());
-            }
-            let absent =
-                Strips::of((0..of.shape.width()).filter(|&strip| {
-                    failed.contains(strip) || self.drives.index(of.places[strip].cell.drive).is_none()
-                }));
-            if absent.len() <= of.shape.m {
-                self.settle_losses().await?;
-                self.ask_repair(StripeKey { volume: of.volume, stripe: of.stripe });
-                return Ok(());
-            }
-            self.check_writable()?;
-            changed.await;
-        }
     }
 
     /// Reads what is needed, verified, and computes new parity and digests.

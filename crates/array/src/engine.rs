@@ -17,6 +17,7 @@ use crate::place::{Cell as StripCell, DriveNumber, Lsn, PageId, RowId, SlotId};
 use crate::pool::Action;
 use crate::rebuild::Bucket;
 use crate::records::Record;
+use crate::redo::Redos;
 use crate::space::Space;
 use crate::stripe::{Place, Stripe};
 use crate::sync::{Mutex, Notify, Semaphore, StripeLocks};
@@ -92,6 +93,8 @@ pub struct Engine {
     pub destage_funds: RefCell<BTreeMap<StripeKey, Reservation>>,
     /// Records that the log must keep although no dirty block needs them: redo images under way.
     pub log_pins: RefCell<BTreeMap<Lsn, u32>>,
+    /// In-place writes that are not recorded as done.
+    pub redo: Redos,
     /// Something left the cache or became clean: writers that wait for room look again.
     pub room: Notify,
     /// The destage flow has a reason to look.
@@ -189,6 +192,7 @@ impl Engine {
             promised: RefCell::default(),
             destage_funds: RefCell::default(),
             log_pins: RefCell::default(),
+            redo: Redos::default(),
             room: Notify::default(),
             destage_wanted: Notify::default(),
             drives_changed: Notify::default(),
@@ -388,6 +392,12 @@ impl Engine {
     pub fn append(&self, record: &Record, pages: &crate::apply::Pages, funds: &mut Reservation) -> Lsn {
         let lsn = self.log.append(record, funds);
         self.apply(lsn, record, pages);
+        if let Record::Destaged { volume, stripe, .. }
+        | Record::Map { volume, stripe, .. }
+        | Record::Unmap { volume, stripe, .. } = record
+        {
+            self.forget_redo(StripeKey { volume: *volume, stripe: *stripe });
+        }
         if self.table.wants_checkpoint() {
             self.table_changed.wake_all();
         }

@@ -59,6 +59,7 @@ impl Serving {
             io.spawn(Rc::clone(&engine).destage_flow());
             io.spawn(Rc::clone(&engine).checkpoint_flow());
             io.spawn(Rc::clone(&engine).membership_flow());
+            io.spawn(Rc::clone(&engine).seal_flow());
             io.spawn(Rc::clone(&engine).repair_flow());
             io.spawn(Rc::clone(&engine).rebuild_flow());
             io.spawn(Rc::clone(&engine).scrub_flow());
@@ -186,7 +187,15 @@ impl Engine {
             }
         }
         // Durable in the log: the group's flushes are behind this.
-        self.log.durable(newest).await
+        self.log.durable(newest).await?;
+        if volume.mode() == crate::WriteMode::WriteThrough {
+            // Of whole stripes the mapping is all there is; parts are on their strips after the destage's flushes.
+            let parts = [first, last.saturating_sub(1)].map(|at| at / volume.shape.data());
+            for result in join_all(parts.map(|stripe| self.destage(volume, stripe))).await {
+                result?;
+            }
+        }
+        Ok(())
     }
 
     async fn zero_part(

@@ -77,6 +77,8 @@ struct Inner {
     space: Notify,
     landed: Notify,
     pressure: Notify,
+    /// A record follows a seal.
+    appended: Notify,
     scrubbing: Mutex,
     buffers: Buffers,
     waiters: RefCell<BTreeMap<(Lsn, u64), Waker>>,
@@ -153,6 +155,7 @@ impl Log {
             space: Notify::default(),
             landed: Notify::default(),
             pressure: Notify::default(),
+            appended: Notify::default(),
             scrubbing: Mutex::default(),
             buffers: Buffers::default(),
             waiters: RefCell::default(),
@@ -200,6 +203,7 @@ impl Log {
         state.reserved -= cost;
         state.filling_cost += cost;
         let lsn = state.next_lsn;
+        let first_after_seal = state.sealed == lsn;
         state.next_lsn = lsn.next();
         let full = state.filling.as_ref().is_some_and(|filling| !filling.fits(bytes));
         if full && let Some(filling) = state.filling.take() {
@@ -211,6 +215,9 @@ impl Log {
         state.counters.records += 1;
         state.counters.bytes += bytes as u64;
         drop(state);
+        if first_after_seal {
+            self.0.appended.wake_all();
+        }
         self.kick();
         lsn
     }
@@ -305,6 +312,17 @@ impl Log {
         self.durable(lsn).await?;
         self.change().sealed = lsn.next();
         Ok(())
+    }
+
+    /// Answers when there are records that no seal follows.
+    pub async fn unsealed(&self) {
+        loop {
+            let appended = self.0.appended.changed();
+            if self.state().sealed != self.state().next_lsn {
+                return;
+            }
+            appended.await;
+        }
     }
 
     /// Current members, and how many there should be.

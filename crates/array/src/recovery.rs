@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use stele_ground::{BLOCK, Bytes, VolumeId};
+use stele_ground::{BLOCK, Bytes, Duration, VolumeId};
 use stele_media::Shared;
 
 use crate::apply::read_row;
@@ -26,7 +26,8 @@ use crate::layout::row::ROW_ENTRY;
 use crate::log::{Log, Purpose};
 use crate::mutation::Mutation;
 use crate::place::{DriveNumber, Lsn, PageId, SlotId};
-use crate::records::{Image, NewDigest, Record};
+use crate::records::{Image, Record, RedoImage};
+use crate::redo::Redo;
 use crate::space::Space;
 use crate::stripe::StripWrite;
 use crate::table::{Opened, Table};
@@ -41,7 +42,8 @@ struct Pending {
     generation: u64,
     covers: Lsn,
     lsn: Lsn,
-    digests: Vec<NewDigest>,
+    /// The oldest record it needs.
+    oldest: Lsn,
     /// By strip and first block; none where the write it refers to is gone from the log.
     images: Vec<(u8, u32, Option<Vec<Shared>>)>,
 }
@@ -215,9 +217,7 @@ pub async fn open(io: Io, options: OpenOptions, drives: Vec<Attached>) -> Result
     note_drives(&engine, &configuration, &stale);
     let replay = replay_records(&engine, opened.cut, records).await?;
     promise_slots(&engine).await?;
-    if !read_only {
-        finish_redo(&engine, replay).await?;
-    }
+    finish_redo(&engine, replay).await?;
     if recovery.repaired > 0 {
         let text =
             format!("{} log groups were missing or damaged on some log drive and copied again", recovery.repaired);
@@ -365,28 +365,19 @@ impl Replay {
                     versions.push((lsn, crate::write::zero_block()));
                 }
             }
-            Record::Redo { volume, stripe, slot, generation, covers, digests, images } => {
+            Record::Redo { volume, stripe, slot, generation, covers, images, .. } => {
                 let key = StripeKey { volume: *volume, stripe: *stripe };
-                let images = images
-                    .iter()
-                    .map(|image| {
-                        let data = match &image.source {
-                            Image::Inline(data) => Some(vec![data.clone()]),
-                            Image::Logged { blocks } => {
-                                self.logged(engine, key, image.strip, image.block, *blocks, *covers)
-                            }
-                        };
-                        (image.strip, image.block, data)
-                    })
-                    .collect();
-                let pending = Pending {
-                    slot: *slot,
-                    generation: *generation,
-                    covers: *covers,
-                    lsn,
-                    digests: digests.clone(),
-                    images,
+                let mut oldest = lsn;
+                let mut data = |image: &RedoImage| match &image.source {
+                    Image::Inline(data) => Some(vec![data.clone()]),
+                    Image::Logged { blocks } => {
+                        let found = self.logged(engine, key, image.strip, image.block, *blocks, *covers)?;
+                        oldest = found.iter().map(|(lsn, _)| *lsn).fold(oldest, Lsn::min);
+                        Some(found.into_iter().map(|(_, data)| data).collect())
+                    }
                 };
+                let images = images.iter().map(|image| (image.strip, image.block, data(image))).collect();
+                let pending = Pending { slot: *slot, generation: *generation, covers: *covers, lsn, oldest, images };
                 self.redo.entry(key).or_default().push(pending);
             }
             Record::Destaged { volume, stripe, covers } => {
@@ -415,7 +406,7 @@ impl Replay {
         block: u32,
         blocks: u32,
         covers: Lsn,
-    ) -> Option<Vec<Shared>> {
+    ) -> Option<Vec<(Lsn, Shared)>> {
         let volume = engine.volumes.get(key.volume)?;
         let shape = &volume.shape;
         // A mirror's further strips are the data strip again.
@@ -424,7 +415,7 @@ impl Replay {
         (first..first + u64::from(blocks))
             .map(|block| {
                 let versions = self.versions.get(&BlockKey { volume: key.volume, block })?;
-                versions.iter().rev().find(|(lsn, _)| *lsn <= covers).map(|(_, data)| data.clone())
+                versions.iter().rev().find(|(lsn, _)| *lsn <= covers).cloned()
             })
             .collect()
     }
@@ -447,12 +438,16 @@ impl Replay {
     }
 }
 
-/// Every dirty stripe without a slot has one promised again.
+/// Every dirty stripe has log space for its destage again, and one without a slot has one promised.
 async fn promise_slots(engine: &Engine) -> Result<(), ArrayError> {
     let first = StripeKey { volume: VolumeId(0), stripe: 0 };
     let dirty: Vec<StripeKey> = engine.cache.borrow().elevator(first).collect();
     for key in dirty {
         let Some(volume) = engine.volumes.get(key.volume) else { continue };
+        let cost = engine.destage_cost(&volume.shape, engine.cache.borrow().dirty_count(key));
+        if let Some(funds) = engine.log.try_reserve(cost, Purpose::Inside) {
+            engine.destage_funds.borrow_mut().insert(key, funds);
+        }
         if !matches!(engine.home(key).await?, Home::Slot(_)) && !volume.spec.borrow().fully_allocated {
             engine.space.promise(volume.class, 1);
             engine.promised.borrow_mut().insert(key);
@@ -461,35 +456,45 @@ async fn promise_slots(engine: &Engine) -> Result<(), ArrayError> {
     Ok(())
 }
 
-/// Puts the images of unfinished in-place writes onto their strips, where slot and generation are still theirs.
+/// Puts the images of unfinished in-place writes onto their strips, where slot and generation are still theirs. What too few
+/// strips can take now, and everything in a pool opened read-only, stays owed: the rest is served meanwhile.
 async fn finish_redo(engine: &Rc<Engine>, replay: Replay) -> Result<(), ArrayError> {
     for (key, pending) in replay.redo {
         let Some(volume) = engine.volumes.get(key.volume) else { continue };
-        let mut covers = Lsn(0);
-        for redo in pending {
-            if redo_one(engine, &volume, key, &redo).await? {
-                covers = covers.max(redo.covers);
-            }
+        for (at, redo) in pending.iter().enumerate() {
+            // Carried forward: a later record holds the images themselves.
+            let again = |later: &Pending| later.slot == redo.slot && later.generation == redo.generation;
+            redo_one(engine, &volume, key, redo, pending[at + 1..].iter().any(again)).await?;
         }
-        if covers > Lsn(0) {
-            // The strips were flushed by `put_in_place`.
+        if engine.read_only.get() {
+            continue;
+        }
+        if let Err(error) = engine.place_redo(&volume, key.stripe).await {
+            tracing::warn!(volume = %key.volume, stripe = key.stripe, "redo put off: {error}");
+            engine.stuck.borrow_mut().insert(key, engine.io.now() + Duration::from_secs(1));
+        } else if !engine.cache.borrow().is_dirty(key)
+            && let Some(covers) = engine.redo.covers(key)
+        {
+            // The strips were flushed by `place_redo`.
             let done = Record::Destaged { volume: key.volume, stripe: key.stripe, covers };
             engine.record(done, Purpose::Inside).await?;
         }
+        // Else the stripe is destaged again as a whole: the images may be those of a part of its dirty blocks.
     }
     Ok(())
 }
 
-/// False when the slot has gone to somebody else, or got another generation, since the record was written.
+/// Keeps the images, unless the slot has gone to somebody else, or got another generation, since the record was written.
 async fn redo_one(
     engine: &Rc<Engine>,
     volume: &Rc<Volume>,
     key: StripeKey,
     redo: &Pending,
-) -> Result<bool, ArrayError> {
+    again: bool,
+) -> Result<(), ArrayError> {
     let unchecked = engine.io.lacks(Mutation::RedoGeneration);
     if engine.home(key).await? != Home::Slot(redo.slot) && !unchecked {
-        return Ok(false);
+        return Ok(());
     }
     let (page, at) = engine.slot_page(&volume.shape, redo.slot).await?;
     let head = page.read(|bytes| entry::head(bytes, at));
@@ -498,13 +503,14 @@ async fn redo_one(
         && head.stripe == key.stripe
         && head.generation == redo.generation;
     if !current && !unchecked {
-        return Ok(false);
+        return Ok(());
     }
-    let Some(mut of) = engine.picture(volume, head.stripe, redo.slot, &page, at) else { return Ok(false) };
-    of.digests.clear();
     let mut writes = Vec::new();
     for (strip, block, data) in &redo.images {
         let Some(data) = data else {
+            if again {
+                return Ok(());
+            }
             return Err(ArrayError::Damaged(format!(
                 "the redo record at {} refers to writes the log no longer has (volume '{}', stripe {}); restore the pool",
                 redo.lsn,
@@ -514,7 +520,12 @@ async fn redo_one(
         };
         writes.push(StripWrite { strip: usize::from(*strip), at: *block as usize * BLOCK, data: data.clone() });
     }
-    tracing::debug!(stripe = key.stripe, slot = %redo.slot, digests = redo.digests.len(), "redo");
-    engine.put_in_place(&of, writes).await?;
-    Ok(true)
+    tracing::debug!(stripe = key.stripe, slot = %redo.slot, "redo");
+    if current {
+        let Pending { slot, generation, covers, oldest, .. } = *redo;
+        engine.keep_redo(key, Redo { slot, generation, covers, oldest, writes, placed: false });
+    } else if let Some(of) = engine.picture(volume, head.stripe, redo.slot, &page, at) {
+        engine.put_in_place(volume, &of, writes).await?;
+    }
+    Ok(())
 }

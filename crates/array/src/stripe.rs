@@ -62,7 +62,7 @@ impl Stripe {
         self.digests[self.shape.digest_index(strip, unit)]
     }
 
-    fn check(&self, engine: &Engine, strip: usize, unit: usize, data: &[u8]) -> bool {
+    pub fn check(&self, engine: &Engine, strip: usize, unit: usize, data: &[u8]) -> bool {
         engine.io.lacks(Mutation::ReadDigest) || self.binding.digest(strip, unit, data) == self.digest(strip, unit)
     }
 
@@ -73,8 +73,16 @@ impl Stripe {
 }
 
 impl Engine {
-    /// Reads units of one strip and says which verify.
+    /// Reads units of one strip and says which verify, under the images it is owed.
     pub async fn read_units(&self, of: &Stripe, strip: usize, units: Range<usize>, priority: Priority) -> Units {
+        let mut read = self.ask_units(of, strip, units.clone(), priority).await;
+        if read.good.contains(&false) {
+            self.overlay_redo(of, strip, units, &mut read);
+        }
+        read
+    }
+
+    async fn ask_units(&self, of: &Stripe, strip: usize, units: Range<usize>, priority: Priority) -> Units {
         let shape = &of.shape;
         let bytes = shape.bytes_of(units.clone());
         let drive = of.places[strip].cell.drive;

@@ -12,7 +12,7 @@ use stele_ground::{BLOCK, Duration};
 use stele_media::{Buffer, Priority, Shared};
 
 use crate::apply::Pages;
-use crate::cache::{BlockKey, StripeKey};
+use crate::cache::StripeKey;
 use crate::claim::Claim;
 use crate::engine::{Engine, add};
 use crate::io::Io;
@@ -144,7 +144,7 @@ impl Engine {
     }
 
     /// Through the log: copies the data once, appends it, and leaves it dirty. Answers the newest LSN.
-    async fn write_small(
+    pub async fn write_small(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
         at: u64,
@@ -153,7 +153,7 @@ impl Engine {
     ) -> Result<Lsn, ArrayError> {
         let block = BLOCK as u64;
         if !at.is_multiple_of(block) || !length.is_multiple_of(BLOCK) {
-            return self.write_ragged(volume, at, data, length).await;
+            return Box::pin(self.write_unaligned(volume, at, data, length)).await;
         }
         let mut newest = Lsn(0);
         let mut copy = self.io.buffer(length);
@@ -202,7 +202,7 @@ impl Engine {
     }
 
     /// Waits for log space, but not where everything dirty belongs to stripes that cannot be changed.
-    async fn reserve_for_host(&self, cost: u64) -> Result<Reservation, ArrayError> {
+    pub async fn reserve_for_host(&self, cost: u64) -> Result<Reservation, ArrayError> {
         loop {
             self.check_writable()?;
             let changed = self.room.changed();
@@ -230,12 +230,12 @@ impl Engine {
     /// Every dirty stripe failed to destage just now, and they are too many to be carried forward in the log.
     fn all_stuck(&self) -> bool {
         let (cache, stuck) = (self.cache.borrow(), self.stuck.borrow());
-        let carried = cache.dirty_bytes() / BLOCK as u64 * self.log.cost_of(64 + BLOCK);
+        let carried = cache.dirty_bytes() / BLOCK as u64 * self.log.cost_of(64 + BLOCK) + self.redo.bytes();
         carried * 4 > self.log.size().0 && cache.by_age().all(|(_, key)| stuck.contains_key(&key))
     }
 
     /// Keeps log space for the stripe's destage, no more than it can need.
-    fn fund_destage(&self, volume: &Volume, key: StripeKey, mut funds: Reservation) {
+    pub fn fund_destage(&self, volume: &Volume, key: StripeKey, mut funds: Reservation) {
         let dirty = self.cache.borrow().dirty_count(key);
         let need = self.destage_cost(&volume.shape, dirty);
         let mut all = self.destage_funds.borrow_mut();
@@ -268,12 +268,11 @@ impl Engine {
     }
 
     /// Waits while the dirty blocks are at their limit.
-    async fn wait_for_room(&self, bytes: usize) -> Result<(), ArrayError> {
+    pub async fn wait_for_room(&self, bytes: usize) -> Result<(), ArrayError> {
         loop {
             self.check_writable()?;
             let changed = self.room.changed();
-            let dirty = self.cache.borrow().dirty_bytes();
-            if dirty == 0 || dirty + bytes as u64 <= self.options.dirty_limit.0 {
+            if self.has_room(bytes) {
                 return Ok(());
             }
             if self.is_blocked() {
@@ -288,6 +287,11 @@ impl Engine {
         }
     }
 
+    pub fn has_room(&self, bytes: usize) -> bool {
+        let dirty = self.cache.borrow().dirty_bytes();
+        dirty == 0 || dirty + bytes as u64 <= self.options.dirty_limit.0
+    }
+
     /// All dirty stripes failed to destage just now: waiting for them may be without end.
     fn is_blocked(&self) -> bool {
         let stuck = self.stuck.borrow();
@@ -296,22 +300,24 @@ impl Engine {
 
     /// The stripe can take a write: it has a slot, or is promised one, and enough of its drives answer. After the
     /// answer nothing may be awaited before the append.
-    async fn admit(&self, volume: &Rc<Volume>, stripe: u64) -> Result<(), ArrayError> {
+    pub async fn admit(&self, volume: &Rc<Volume>, stripe: u64) -> Result<(), ArrayError> {
+        // Promising may wait for a new row; then look again.
+        while !self.admits(volume, stripe).await? {
+            self.promise_slot(volume, stripe).await?;
+        }
+        Ok(())
+    }
+
+    /// As `admit`, but false where a slot has to be promised first.
+    pub async fn admits(&self, volume: &Rc<Volume>, stripe: u64) -> Result<bool, ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
-        loop {
-            self.check_writable()?;
-            let (page, at) = self.map_page(key).await?;
-            volume.check_stays()?;
-            match page.read(|bytes| map::get(bytes, at)) {
-                Home::Slot(slot) => return self.check_answering(volume, stripe, slot),
-                Home::Unmapped | Home::Zero => {
-                    let fully_allocated = volume.spec.borrow().fully_allocated;
-                    if fully_allocated || self.promised.borrow().contains(&key) {
-                        return Ok(());
-                    }
-                    // Promising may wait for a new row; then look again.
-                    self.promise_slot(volume, stripe).await?;
-                }
+        self.check_writable()?;
+        let (page, at) = self.map_page(key).await?;
+        volume.check_stays()?;
+        match page.read(|bytes| map::get(bytes, at)) {
+            Home::Slot(slot) => self.check_answering(volume, stripe, slot).map(|()| true),
+            Home::Unmapped | Home::Zero => {
+                Ok(volume.spec.borrow().fully_allocated || self.promised.borrow().contains(&key))
             }
         }
     }
@@ -335,47 +341,6 @@ impl Engine {
             )));
         }
         Ok(())
-    }
-
-    /// A write that begins or ends within a 4096-byte block: the block is read, changed and written whole.
-    async fn write_ragged(
-        self: &Rc<Self>,
-        volume: &Rc<Volume>,
-        at: u64,
-        data: Vec<Shared>,
-        length: usize,
-    ) -> Result<Lsn, ArrayError> {
-        let block = BLOCK as u64;
-        let data = contiguous(&self.io, data);
-        let first = at / block;
-        let last = (at + length as u64).div_ceil(block);
-        let stripe = at / volume.shape.data();
-        let inside = (first % u64::from(volume.shape.blocks())) as u32;
-        let blocks = (last - first) as usize;
-        // The lock keeps destages away, so that between reading and appending nothing but the dirty cache moves.
-        let _guard = self.locks.exclusive(volume.id, stripe).await;
-        let mut whole = Buffer::zeroed(blocks * BLOCK);
-        self.read_locked(volume, stripe, inside, &mut whole).await?;
-        // Room is not waited for under a stripe's lock, which the destage that makes room may need.
-        self.check_writable()?;
-        let cost = self.log.cost_of(64 + blocks * BLOCK) + self.destage_cost(&volume.shape, blocks);
-        let mut funds = self.log.reserve(cost, Purpose::Inside).await?;
-        self.admit(volume, stripe).await?;
-        {
-            let mut cache = self.cache.borrow_mut();
-            for number in 0..blocks {
-                let key = BlockKey { volume: volume.id, block: first + number as u64 };
-                if let Some((bytes, _)) = cache.get(key) {
-                    whole[number * BLOCK..][..BLOCK].copy_from_slice(bytes);
-                }
-            }
-        }
-        let skip = (at - first * block) as usize;
-        whole[skip..skip + length].copy_from_slice(&data);
-        let record = Record::Write { volume: volume.id, at: first * block, data: vec![whole.freeze()] };
-        let lsn = self.append(&record, &Pages::default(), &mut funds);
-        self.fund_destage(volume, StripeKey { volume: volume.id, stripe }, funds);
-        Ok(lsn)
     }
 
     /// Writes a stripe to a free slot, merging in what the host did not write. False when there is no slot to spare for

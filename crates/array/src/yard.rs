@@ -34,6 +34,10 @@ pub struct Yard {
     pub operations: u64,
     /// The power goes before this operation.
     pub cut_at: Option<u64>,
+    /// These drives go before this operation.
+    pub lose_at: Option<(u64, Vec<usize>)>,
+    /// Writes to this place on any drive are held back; a power cut forgets them.
+    pub held: Option<u64>,
     now: Instant,
 }
 
@@ -54,6 +58,8 @@ impl Yard {
             queue: Vec::new(),
             operations: 0,
             cut_at: None,
+            lose_at: None,
+            held: None,
             now: Instant(0),
         }
     }
@@ -155,7 +161,8 @@ impl Yard {
             if enough(answers, pool) {
                 return End::Idle;
             }
-            if self.queue.is_empty() {
+            let open: Vec<usize> = (0..self.queue.len()).filter(|at| !self.is_held(&self.queue[*at].1)).collect();
+            if open.is_empty() {
                 match pool.next_wake() {
                     Some(at) if at <= quiet => {
                         self.now = self.now.max(at);
@@ -167,12 +174,23 @@ impl Yard {
             if self.cut_at.is_some_and(|cut| self.operations >= cut) {
                 return End::PowerCut;
             }
+            self.lose();
             self.operations += 1;
             self.now = self.now + Duration(1_000);
-            let next = self.dice.below(self.queue.len() as u64) as usize;
+            let next = open[self.dice.below(open.len() as u64) as usize];
             let (drive, request, covered) = self.queue.swap_remove(next);
             let completion = self.drives[drive].execute(request, covered, self.size);
             pool.event(crate::Event::Completed { drive, completion });
+        }
+    }
+
+    fn is_held(&self, request: &Request) -> bool {
+        matches!((&request.op, self.held), (Op::Write { at, .. }, Some(held)) if *at == held)
+    }
+
+    fn lose(&mut self) {
+        if let Some((_, drives)) = self.lose_at.take_if(|(at, _)| self.operations >= *at) {
+            drives.into_iter().for_each(|drive| self.drives[drive].gone = true);
         }
     }
 
@@ -203,10 +221,14 @@ impl Yard {
     pub fn cut(&mut self) {
         self.cut_at = None;
         for (drive, request, _) in std::mem::take(&mut self.queue) {
+            if self.is_held(&request) {
+                continue;
+            }
             if let Op::Write { at, data, .. } = request.op {
                 self.drives[drive].unflushed.push((at, data.concat()));
             }
         }
+        self.held = None;
         for drive in &mut self.drives {
             let sector = if self.dice.one_in(2) { 512 } else { BLOCK };
             // Sometimes everything or nothing survives: both are likely in life and rare by the dice.
@@ -220,6 +242,20 @@ impl Yard {
             }
             drive.current = drive.durable.clone();
         }
+    }
+
+    /// Whatever was not flushed is not there any more.
+    pub fn drop_unflushed(&mut self) {
+        for drive in &mut self.drives {
+            drive.unflushed.clear();
+            drive.current = drive.durable.clone();
+        }
+    }
+
+    /// The power goes, and nothing is left that was not flushed.
+    pub fn cut_bare(&mut self) {
+        self.queue.clear();
+        self.drop_unflushed();
     }
 
     /// Turns bytes over, durably.

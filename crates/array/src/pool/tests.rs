@@ -9,6 +9,12 @@ use crate::mutation::{Mutation, Mutations};
 use crate::testing::{Bed, Trouble, pattern, spec};
 use crate::{AlarmKind, Command, DriveHealth, State, VolumeSpec, WriteMode};
 
+mod absent;
+mod ragged;
+mod redo;
+mod sealed;
+mod through;
+
 const KIB: usize = 1024;
 
 #[test]

@@ -1,0 +1,66 @@
+//! Write-through: when an operation is answered its strips are on their drives, and the log is not needed for it.
+
+use std::rc::Rc;
+
+use stele_ground::Bytes;
+use stele_media::{Buffer, Op};
+
+use super::KIB;
+use crate::cache::BlockKey;
+use crate::testing::{Bed, pattern, spec};
+use crate::{DigestUnit, VolumeSpec, WriteMode};
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Write,
+    Zero,
+    Discard,
+}
+
+#[test]
+fn an_answered_operation_of_a_write_through_volume_is_on_its_strips() {
+    use Kind::{Discard, Write, Zero};
+    let stripe = 64 * KIB;
+    let cases = [
+        ("a small write", Write, 8192, 4096),
+        ("an unaligned write", Write, stripe + 512, 1024),
+        ("a whole stripe", Write, 2 * stripe, stripe),
+        ("a write over a border", Write, 3 * stripe - 4096, 8192),
+        ("zeroing a part", Zero, 4 * stripe + 4096, 8192),
+        ("zeroing an unaligned part", Zero, 5 * stripe + 512, 9216),
+        ("zeroing over borders", Zero, 7 * stripe - 8192, 2 * stripe),
+        ("discarding a part", Discard, 9 * stripe + 4096, 8192),
+        ("discarding over borders", Discard, 11 * stripe - 4096, 2 * stripe + 8192),
+    ];
+    for digest in [DigestUnit::Block, DigestUnit::Strip] {
+        let mut bed = Bed::new(8, 8, 50);
+        let size = 1 << 20;
+        let shape = VolumeSpec { mode: WriteMode::WriteThrough, block: Bytes(512), digest, ..spec("a", "4+2", size) };
+        let volume = bed.create_volume(shape).id;
+        let mut model = pattern(1, size as usize);
+        bed.write(volume, 0, &model).expect("written");
+        for (case, kind, at, length) in cases {
+            let new = match kind {
+                Write => pattern(at as u64, length),
+                Zero | Discard => vec![0; length],
+            };
+            model[at..at + length].copy_from_slice(&new);
+            let op = match kind {
+                Write => Op::Write { at: at as u64, data: vec![Buffer::copy_of(&new).freeze()], fua: false },
+                Zero => Op::Zero { at: at as u64, length: length as u64 },
+                Discard => Op::Discard { at: at as u64, length: length as u64 },
+            };
+            let (_, answers) = bed.submit_all(volume, vec![op]);
+            assert_eq!(answers.into_iter().flatten().next().expect("answered").1, Ok(()), "{case}");
+            // What is read now comes from the strips, and from what of them was flushed.
+            let engine = Rc::clone(&bed.pool.serving().expect("open").engine);
+            assert_eq!(engine.cache.borrow().dirty_bytes(), 0, "{case}: it waits in the log");
+            for block in 0..size / 4096 {
+                engine.cache.borrow_mut().drop_clean(BlockKey { volume, block });
+            }
+            assert_eq!(engine.redo.bytes(), 0, "{case}");
+            bed.yard.drop_unflushed();
+            assert!(bed.read(volume, 0, size as usize).expect("read") == model, "{case}: the strips do not hold it");
+        }
+    }
+}
