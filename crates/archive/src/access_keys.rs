@@ -122,7 +122,7 @@ impl Archive {
         let writing = store.segments.begin();
         let before = row.note;
         let mut note = AccessKeyNote { id: id.into(), row };
-        note.row.note = store.note(Kind::AccessKey, None, 0, &note).await?;
+        note.row.note = store.note_within(Some(&writing), true, Kind::AccessKey, None, 0, &note).await?;
         let (raw, after) = (encode(&note.row), note.row.note);
         let transaction = store.with_record(transaction.put(ACCESS_KEYS, id.to_string(), raw.clone()), event);
         let key = Bytes::copy_from_slice(id.as_bytes());

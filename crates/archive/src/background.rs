@@ -23,6 +23,7 @@ use crate::record::audit::SealedRow;
 use crate::record::content::Stream;
 use crate::record::disposal::DisposalRow;
 use crate::record::settings::{CLOCK, IdentityNote};
+use crate::record::tombstone::TombstoneRow;
 use crate::record::version::VersionRef;
 use crate::record::{RETAINED, SEGMENTS, SETTINGS, decode, encode, keys};
 use crate::space::header::Kind;
@@ -59,6 +60,8 @@ pub(crate) struct Work {
     /// Commits whose requests went away before they answered, and word of them.
     pub abandoned: Mutex<Abandoned>,
     pub abandonment: tokio::sync::Notify,
+    /// Certificates whose notes there was no room for.
+    pub unnoted: Mutex<VecDeque<(VersionRef, TombstoneRow)>>,
     pub strangers: Mutex<Strangers>,
     /// The end of the audit log as this session last signed it, and why it signs no more.
     pub sealed: Mutex<Option<SealedRow>>,
@@ -193,10 +196,19 @@ impl Archive {
         }
         report.more |= report.disposed as usize >= DISPOSALS;
         store.expire(&mut report).await?;
-        let (checkpoints, alarm) = store.seal_step().await?;
-        report.checkpoints = checkpoints;
-        report.alarms.extend(alarm);
+        match store.seal_step().await {
+            Ok((checkpoints, alarm)) => {
+                report.checkpoints = checkpoints;
+                report.alarms.extend(alarm);
+            }
+            // Checkpoints go to the data volume too; they wait for reclamation to make room.
+            Err(ArchiveError::NoSpace(message)) => {
+                report.alarms.push(Alarm::new(AlarmKind::Space, format!("audit checkpoint: {message}")));
+            }
+            Err(error) => return Err(error),
+        }
         store.reclaim_step(&mut report).await?;
+        store.note_left_tombstones().await?;
         report.unprotected = store.unprotect_if_free().await?;
         store.write_down().await?;
         *midway = false;
@@ -364,7 +376,14 @@ impl Store {
     pub(crate) async fn note_identity(&self) -> Result<()> {
         let identity = locked(&self.identity).clone();
         let clock = locked(&self.clock).row();
-        self.note(Kind::Identity, None, 0, &IdentityNote { identity, clock }).await.map(drop)
+        match self.note(Kind::Identity, None, 0, &IdentityNote { identity, clock }).await {
+            // It stands in the catalog; only a rebuild needs it, and it is noted again in some hours.
+            Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
+                tracing::warn!("the store's identity could not be noted on the data volume: {error}");
+                Ok(())
+            }
+            noted => noted.map(drop),
+        }
     }
 
     /// Writes the clock and the segments' counts now and then. Both may be behind after a crash: the clock then shows less,

@@ -18,6 +18,7 @@ use crate::seal::{Salt, Secret, TAG, random_salt};
 use crate::space::appender::{Appended, Record};
 use crate::space::frames::{FRAME, SEALED_FRAME, StreamKey, sealed_length};
 use crate::space::header::{Kind, RECORD_HEADER, RecordHeader};
+use crate::space::segments::Writing;
 use crate::store::Store;
 
 /// Pieces of one body on their way at most.
@@ -39,6 +40,7 @@ pub(crate) struct Body {
     first_frame: u32,
     on_their_way: VecDeque<(Appended, u32, OwnedSemaphorePermit)>,
     extents: Vec<Extent>,
+    writing: Arc<Writing>,
 }
 
 /// A piece being filled: room for the header, then frames where they will lie.
@@ -65,6 +67,7 @@ impl Body {
         key: &Secret,
         wanted: Vec<Algorithm>,
         expected: Option<u64>,
+        writing: &Arc<Writing>,
     ) -> Result<Body> {
         let stream = store.numbers.next().await?;
         let salt = random_salt(&*store.surroundings);
@@ -80,6 +83,7 @@ impl Body {
             first_frame: 0,
             on_their_way: VecDeque::new(),
             extents: Vec::new(),
+            writing: Arc::clone(writing),
         })
     }
 
@@ -157,7 +161,7 @@ impl Body {
         piece.buffer.set_length(length);
         let header = self.header(Kind::Piece, 0, 0, 0);
         self.first_frame += (piece.content / FRAME) as u32;
-        let record = Record { header, buffer: piece.buffer };
+        let record = Record { header, buffer: piece.buffer, writing: Some(Arc::clone(&self.writing)) };
         let appended = store.appender.append(record, false).await?;
         self.on_their_way.push_back((appended, piece.content as u32, piece.permit));
         while self.on_their_way.len() > PIECES_MAX {
@@ -228,7 +232,8 @@ impl Body {
         });
         let Some((note, scope, sequence)) = note else {
             if let Some(last) = last {
-                let record = Record { header: self.header(Kind::Piece, 0, 0, 0), buffer: last.buffer };
+                let header = self.header(Kind::Piece, 0, 0, 0);
+                let record = Record { header, buffer: last.buffer, writing: Some(Arc::clone(&self.writing)) };
                 let appended = store.appender.append(record, false).await?;
                 self.on_their_way.push_back((appended, last.content, last.permit));
             }
@@ -246,7 +251,8 @@ impl Body {
         grow(&mut buffer, end + note.len());
         buffer[end..].copy_from_slice(note);
         let header = self.header(kind, note.len() as u32, scope, sequence);
-        let place = store.appender.append(Record { header, buffer }, false).await?.await?;
+        let record = Record { header, buffer, writing: Some(Arc::clone(&self.writing)) };
+        let place = store.appender.append(record, false).await?.await?;
         let extents = if content == 0 {
             Vec::new()
         } else {

@@ -208,7 +208,7 @@ impl Archive {
         row.change += 1;
         let writing = store.segments.begin();
         let before = row.note;
-        row.note = store.note(Kind::Bucket, None, number.into(), &row).await?;
+        row.note = store.note_within(Some(&writing), true, Kind::Bucket, None, number.into(), &row).await?;
         let raw = encode(&row);
         let bucket = Bucket::open(&store.master, number, row, raw.clone())?;
         let info = bucket.row.info();

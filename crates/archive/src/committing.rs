@@ -15,7 +15,7 @@ use stele_catalog::{CatalogError, Receipt, Snapshot, Table, Transaction};
 use crate::error::Result;
 use crate::install::Lease;
 use crate::space::keytable::Changed;
-use crate::space::segments::Reading;
+use crate::space::segments::Writing;
 use crate::store::{KeyLock, Store, locked};
 
 /// What follows a commit that took place. What it answers is waited for by the request, if that is still there.
@@ -40,7 +40,7 @@ struct Held {
     lease: Option<Lease>,
     after: Option<After>,
     /// Keeps reclamation away from what was written for the commit.
-    _writing: Option<Arc<Reading>>,
+    _writing: Option<Arc<Writing>>,
     _lock: Option<KeyLock>,
 }
 
@@ -68,7 +68,7 @@ impl Committing {
         self.with(|held| held.lease = Some(lease))
     }
 
-    pub fn writing(self, writing: Arc<Reading>) -> Committing {
+    pub fn writing(self, writing: Arc<Writing>) -> Committing {
         self.with(|held| held._writing = Some(writing))
     }
 

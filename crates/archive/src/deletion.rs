@@ -28,7 +28,6 @@ use crate::record::disposal::DisposalRow;
 use crate::record::tombstone::TombstoneRow;
 use crate::record::version::{VersionRef, VersionRow};
 use crate::record::{DISPOSALS, HOLDS, LAYOUTS, OBJECTS, RETAINED, TOMBSTONES, UPLOADS, VERSIONS, encode, fetch, keys};
-use crate::space::header::Kind;
 use crate::store::{KeyLock, Store};
 use crate::time::Timestamp;
 use crate::version::{ETag, Metadata, RetentionMode, Tags, VersionId};
@@ -159,8 +158,7 @@ impl Store {
                 slot: row.slot,
             };
             let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
-            let place = self.note(Kind::Tombstone, Some(bucket), row.object, &(at, &tombstone)).await?;
-            self.segments.add_live(place);
+            self.note_tombstone(bucket, at, tombstone.clone()).await?;
             transaction = transaction.delete(RETAINED, keys::numbers(retention.until.0, row.object)).put(
                 TOMBSTONES,
                 record_key,

@@ -6,13 +6,17 @@
 
 use stele_catalog::{Direction, KeyRange, Transaction};
 
+use crate::buckets::Bucket;
 use crate::deletion::Removed;
 use crate::error::{ArchiveError, Result};
 use crate::install::{piece_length, places};
 use crate::record::content::{Content, ExtentList, Place, Stream};
 use crate::record::disposal::DisposalRow;
 use crate::record::part::PartRow;
+use crate::record::tombstone::TombstoneRow;
+use crate::record::version::VersionRef;
 use crate::record::{DISPOSALS, EXTENTS, FREE_SLOTS, LAYOUTS, PARTS, decode, keys};
+use crate::space::header::Kind;
 use crate::space::keytable::Changed;
 use crate::store::{Store, locked};
 
@@ -23,6 +27,34 @@ const SETTLE_MAX: usize = 4096;
 const CLEAR_PAGE: usize = 500;
 
 impl Store {
+    /// Notes a certificate on the data volume, for a rebuild. Where there is no room for it, the removal goes on, which is
+    /// what makes room; the certificate stands in the catalog, and its note follows.
+    pub async fn note_tombstone(&self, bucket: &Bucket, at: VersionRef, row: TombstoneRow) -> Result<()> {
+        let note = (at, row);
+        match self.note(Kind::Tombstone, Some(bucket), note.1.object, &note).await {
+            Ok(place) => self.segments.add_live(place),
+            Err(ArchiveError::NoSpace(_)) => locked(&self.work.unnoted).push_back(note),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Notes certificates that there was no room for.
+    pub async fn note_left_tombstones(&self) -> Result<()> {
+        loop {
+            let Some((at, row)) = locked(&self.work.unnoted).front().cloned() else { return Ok(()) };
+            let object = row.object;
+            if let Some(bucket) = self.buckets.by_number(at.bucket) {
+                match self.note(Kind::Tombstone, Some(&bucket), object, &(at, row)).await {
+                    Ok(place) => self.segments.add_live(place),
+                    Err(ArchiveError::NoSpace(_)) => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
+            locked(&self.work.unnoted).retain(|(_, row)| row.object != object);
+        }
+    }
+
     /// The second half: starts to destroy the key. Short content is thereby disposed of; long content is cleared by
     /// `finish_disposals`. Answers what to wait for before the removal is acknowledged.
     pub fn dispose(&self, removed: Removed) -> Option<Changed> {
@@ -79,7 +111,9 @@ impl Store {
         for (change, entry) in changes.into_iter().zip(due.slots.clone()) {
             match change.await {
                 Ok(()) => {}
-                Err(ArchiveError::Damaged { place, message }) => stuck.push((entry, format!("{place}: {message}"))),
+                Err(error @ (ArchiveError::Damaged { .. } | ArchiveError::NoSpace(_))) => {
+                    stuck.push((entry, error.to_string()));
+                }
                 Err(error) => return Err(error),
             }
         }

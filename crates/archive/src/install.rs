@@ -24,7 +24,7 @@ use crate::space::appender::Record;
 use crate::space::frames::sealed_length;
 use crate::space::header::{Kind, RecordHeader, record_length};
 use crate::space::keytable::{Changed, Entry, Slot};
-use crate::space::segments::Reading;
+use crate::space::segments::Writing;
 use crate::store::{KeyLock, Store, locked};
 use crate::version::ObjectInfo;
 
@@ -38,7 +38,7 @@ pub(crate) struct Lease {
     written: bool,
     kept: bool,
     /// Keeps reclamation away from what is being written, until the commit has answered.
-    writing: Arc<Reading>,
+    pub writing: Arc<Writing>,
 }
 
 impl Lease {
@@ -143,7 +143,7 @@ impl Install<'_> {
             body.finish(store, Some((&sealed, self.bucket.number, sequence))).await?
         } else {
             let header = self.note_header(row.object, sealed.len(), sequence);
-            let note = store.appender.append(Record::note(header, &sealed), false).await?;
+            let note = store.appender.append(Record::note(header, &sealed).pinned(&lease.writing), false).await?;
             let (extents, _) = body.finish(store, None).await?;
             (extents, Some(note.await?))
         };
@@ -180,7 +180,7 @@ impl Install<'_> {
         let entry = if marker { Some(lease.write(self.bucket)) } else { None };
         let (sealed, sequence) = self.sealed_note(store, number, &row, layout).await?;
         let header = self.note_header(row.object, sealed.len(), sequence);
-        row.note = store.appender.append(Record::note(header, &sealed), marker).await?.await?;
+        row.note = store.appender.append(Record::note(header, &sealed).pinned(&lease.writing), marker).await?.await?;
         if let Some(entry) = entry {
             entry.await?;
         }

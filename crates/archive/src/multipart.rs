@@ -27,7 +27,7 @@ use crate::record::version::{CustomerMark, Owner, VersionRef};
 use crate::record::{BUCKETS, FREE_SLOTS, OBJECTS, PARTS, UPLOADS, decode, encode, fetch, keys};
 use crate::retention::initial_retention;
 use crate::space::header::Kind;
-use crate::space::segments::Reading;
+use crate::space::segments::Writing;
 use crate::store::Store;
 use crate::time::Timestamp;
 use crate::version::{ETag, Metadata, ObjectInfo, Retention, Tags, VersionId};
@@ -110,7 +110,7 @@ pub(crate) struct PartTarget {
     upload: Upload,
     number: u32,
     algorithms: Vec<Algorithm>,
-    writing: Arc<Reading>,
+    writing: Arc<Writing>,
 }
 
 impl Upload {
@@ -268,7 +268,7 @@ impl Archive {
         let mut algorithms = request.algorithms.clone();
         algorithms.extend(upload.row.algorithm);
         let wanted = wanted(&request.expected, &algorithms);
-        let body = Body::new(store, upload.row.object, &key, wanted, request.length).await?;
+        let body = Body::new(store, upload.row.object, &key, wanted, request.length, &writing).await?;
         Ok(ObjectWriter {
             archive: self.clone(),
             caller: caller.clone(),
@@ -304,7 +304,7 @@ impl Archive {
             note: Place::default(),
         };
         let note = PartNote { object, number, row: row.clone() };
-        let record = store.note_record(Kind::Part, Some(&bucket), object, &note).await?;
+        let record = store.note_record(Kind::Part, Some(&bucket), object, &note).await?.pinned(&writing);
         let noted = store.appender.append(record, false).await?;
         let (extents, _) = body.finish(store, None).await?;
         row.note = noted.await?;

@@ -203,8 +203,11 @@ impl Archive {
         if options.read_only {
             return Ok(archive);
         }
-        if let Err(error) = superblock.mend(&archive.store.volume).await {
-            tracing::warn!("a copy of the superblock could not be written: {error}");
+        match superblock.mend(&archive.store.volume).await {
+            Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
+                tracing::warn!("a copy of the superblock could not be written: {error}");
+            }
+            mended => mended?,
         }
         archive.resume_segments(clean).await?;
         archive.store.load_free_slots()?;
@@ -219,10 +222,7 @@ impl Archive {
         let mut alarms: Vec<Alarm> = archive.store.alarm_clock().await?.into_iter().collect();
         alarms.extend(archive.store.seal_step().await?.1);
         locked(&archive.store.work.unreported).append(&mut alarms);
-        if let Err(error) = archive.store.note_identity().await {
-            // It stands in the catalog; only a rebuild would need it, and background work notes it again.
-            tracing::warn!("the store's identity could not be noted on the data volume: {error}");
-        }
+        archive.store.note_identity().await?;
         Ok(archive)
     }
 

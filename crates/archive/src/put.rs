@@ -141,7 +141,7 @@ impl Archive {
         }
         let lease = Lease::new(store, &bucket, request.customer_key.as_ref()).await?;
         let wanted = wanted(&request.expected, &request.algorithms);
-        let body = Body::new(store, lease.object, &lease.key, wanted, request.length).await?;
+        let body = Body::new(store, lease.object, &lease.key, wanted, request.length, &lease.writing).await?;
         Ok(ObjectWriter {
             archive: self.clone(),
             caller: caller.clone(),

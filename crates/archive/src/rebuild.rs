@@ -2,8 +2,9 @@
 //!
 //! The volume says everything that matters twice: frames and notes in segments, and in the key table which objects exist.
 //! Every note of a thing carries a rising sequence number; the highest counts. A version exists if its entry in the
-//! key table does; what was never committed has no version note with an entry, or an entry without a note, and is
-//! left out. What cannot be read is reported by place, and nothing is invented in its stead.
+//! key table does. Between its key and note and its commit, a write may thus come back that was never acknowledged,
+//! and so may, between its commit and the end of its key, a removal that was never acknowledged be undone: of what is in
+//! doubt nothing is lost. What cannot be read is reported by place, and nothing is invented in its stead.
 //!
 //! Memory: an index of all versions, pieces and entries. This is not a path for every day.
 
@@ -404,16 +405,18 @@ async fn write(
         out.put(ACCESS_KEYS, Bytes::copy_from_slice(id.as_bytes()), encode(&row)).await?;
     }
     // Of several null versions of a key only the newest exists; the others were replaced, and their keys destroyed soon after.
-    let mut nulls: BTreeMap<(u32, String), u64> = BTreeMap::new();
+    // One that is retained or held goes before any that is not: nothing could have replaced it.
+    let mut nulls: BTreeMap<(u32, String), (bool, u64)> = BTreeMap::new();
     for (_, note, _) in survey.versions.values().filter(|(_, note, _)| note.row.null && exists(&survey, note)) {
-        let newest = nulls.entry((note.at.bucket, note.at.key.clone())).or_insert(0);
-        *newest = (*newest).max(note.at.number);
+        let kept = note.row.retention.is_some() || note.row.hold;
+        let newest = nulls.entry((note.at.bucket, note.at.key.clone())).or_insert((false, 0));
+        *newest = (*newest).max((kept, note.at.number));
     }
     let mut claimed = std::collections::BTreeSet::new();
     let mut usage: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
     let versions = std::mem::take(&mut survey.versions);
     for (object, (_, note, place)) in versions {
-        let stale = |newest: &u64| note.row.null && *newest != note.at.number;
+        let stale = |newest: &(bool, u64)| note.row.null && newest.1 != note.at.number;
         if !exists(&survey, &note) || nulls.get(&(note.at.bucket, note.at.key.clone())).is_some_and(stale) {
             continue;
         }
@@ -494,7 +497,8 @@ async fn write(
         }
         out.put(VERSIONS, at.record_key(), encode(&row)).await?;
     }
-    for (key, row) in &survey.tombstones {
+    // A certificate is noted before the removal is committed: where the version's key still exists it was not disposed of.
+    for (key, row) in survey.tombstones.iter().filter(|(_, row)| !claimed.contains(&row.object)) {
         out.put(TOMBSTONES, key.clone(), encode(row)).await?;
     }
     for (number, (versions, bytes)) in usage {

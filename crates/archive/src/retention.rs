@@ -286,10 +286,13 @@ impl Store {
         let writing = self.segments.begin();
         let mut row = found.row.clone();
         change(&mut row);
+        // Tags could otherwise use up what is kept for deletes.
+        let reserve =
+            row.retention != found.row.retention || row.hold != found.row.hold || row.notified != found.row.notified;
         let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
         let layout = if row.content == Content::Parts { Some(self.layout(row.object)?) } else { None };
         let note = VersionNote { at: at.clone(), row: row.clone(), layout };
-        row.note = self.note(Kind::Version, Some(bucket), row.object, &note).await?;
+        row.note = self.note_within(Some(&writing), reserve, Kind::Version, Some(bucket), row.object, &note).await?;
         let _protected = if row.retention.is_some() || row.hold { Some(self.ensure_protected().await?) } else { None };
         let raw = encode(&row);
         let transaction = Transaction::new().with_reserve().equals(VERSIONS, at.record_key(), found.raw.clone()).put(

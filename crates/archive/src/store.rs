@@ -32,7 +32,7 @@ use crate::seal::{Secret, derive, seal_note};
 use crate::space::appender::{Appender, Record};
 use crate::space::header::{Kind, RecordHeader};
 use crate::space::keytable::KeyTable;
-use crate::space::segments::Segments;
+use crate::space::segments::{Segments, Writing};
 use crate::space::superblock::Superblock;
 use crate::time::{Surroundings, Timestamp};
 
@@ -322,7 +322,7 @@ impl Store {
         derive(&self.master.0, "notes", &self.id)
     }
 
-    /// Appends a note about something and waits until it is durable.
+    /// Appends a note about something and waits until it is durable. For those that reclamation always keeps.
     pub async fn note<T: minicbor::Encode<()>>(
         &self,
         kind: Kind,
@@ -330,10 +330,24 @@ impl Store {
         object: u64,
         note: &T,
     ) -> Result<Place> {
+        self.note_within(None, true, kind, scope, object, note).await
+    }
+
+    /// As `note`, for what is to be committed. `reserve`: it may use the last segments.
+    pub async fn note_within<T: minicbor::Encode<()>>(
+        &self,
+        writing: Option<&Arc<Writing>>,
+        reserve: bool,
+        kind: Kind,
+        scope: Option<&Bucket>,
+        object: u64,
+        note: &T,
+    ) -> Result<Place> {
         let mut attempts = 0;
         loop {
-            let record = self.note_record(kind, scope, object, note).await?;
-            let noted = match self.appender.append(record, true).await {
+            let mut record = self.note_record(kind, scope, object, note).await?;
+            record.writing = writing.cloned();
+            let noted = match self.appender.append(record, reserve).await {
                 Ok(appended) => appended.await,
                 Err(error) => Err(error),
             };

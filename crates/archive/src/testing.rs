@@ -60,6 +60,9 @@ struct BenchState {
     writes_left: Option<u64>,
     dead: bool,
     full: bool,
+    /// No block is written that was not written before: what a volume without a free stripe answers.
+    no_new: bool,
+    written: std::collections::BTreeSet<u64>,
     /// Nothing here can be read or written.
     lost: std::ops::Range<u64>,
     pub writes: u64,
@@ -73,6 +76,8 @@ impl Bench {
             writes_left: None,
             dead: false,
             full: false,
+            no_new: false,
+            written: Default::default(),
             lost: 0..0,
             writes: 0,
             reads: 0,
@@ -109,6 +114,10 @@ impl Bench {
         self.state().full = full;
     }
 
+    pub fn set_no_new(&self, no_new: bool) {
+        self.state().no_new = no_new;
+    }
+
     /// A region that can be neither read nor written, as where a code has lost more than it has parity.
     pub fn lose(&self, region: std::ops::Range<u64>) {
         self.state().lost = region;
@@ -130,6 +139,14 @@ impl Bench {
 }
 
 impl BenchState {
+    fn blocks(op: &Op) -> std::ops::Range<u64> {
+        op.range().map_or(0..0, |(at, length)| at / 4096..(at + length) / 4096)
+    }
+
+    fn has_written(&self, op: &Op) -> bool {
+        BenchState::blocks(op).all(|block| self.written.contains(&block))
+    }
+
     fn run(&mut self, op: Op) -> (Op, Result<(), MediaError>) {
         self.drive.submit(Request { tag: 0, op, priority: Priority::Host, deadline: None });
         let mut finished = Vec::new();
@@ -175,9 +192,12 @@ impl Bench {
                 (op, Err(MediaError::new(MediaFault::Gone, "power is gone")))
             } else if touches(&op, &state.lost) {
                 (op, Err(MediaError::new(MediaFault::Damaged, "a stripe is lost")))
-            } else if write && state.full {
+            } else if write && (state.full || state.no_new && !state.has_written(&op)) {
                 (op, Err(MediaError::new(MediaFault::Full, "no room")))
             } else {
+                if write {
+                    state.written.extend(BenchState::blocks(&op));
+                }
                 state.run(op)
             }
         };
@@ -218,6 +238,13 @@ impl Gate {
 
     pub fn open(&self) {
         while self.step() {}
+        self.state().closed = false;
+    }
+
+    /// What waits never takes place, as when power fails.
+    pub fn cut(&self) {
+        let waiting = std::mem::take(&mut self.state().waiting);
+        drop(waiting);
         self.state().closed = false;
     }
 

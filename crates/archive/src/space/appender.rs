@@ -24,7 +24,7 @@ use crate::record::content::Place;
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::{SEGMENTS, encode, keys};
 use crate::space::header::{RECORD_HEADER, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, record_length};
-use crate::space::segments::Segments;
+use crate::space::segments::{Segments, Writing};
 use crate::space::{BLOCK, align_up};
 
 /// Groups on their way at most: for small groups, and for those at least `LARGE`.
@@ -40,6 +40,8 @@ const UNCOPIED: u32 = 128 << 10;
 pub(crate) struct Record {
     pub header: RecordHeader,
     pub buffer: Buffer,
+    /// Whose it is, until its commit; none where reclamation keeps the record without being told.
+    pub writing: Option<Arc<Writing>>,
 }
 
 /// Resolves when the record is durable, with its place.
@@ -109,7 +111,11 @@ impl Record {
     pub fn note(header: RecordHeader, sealed: &[u8]) -> Record {
         let mut buffer = Buffer::zeroed(RECORD_HEADER as usize + sealed.len());
         buffer[RECORD_HEADER as usize..].copy_from_slice(sealed);
-        Record { header, buffer }
+        Record { header, buffer, writing: None }
+    }
+
+    pub fn pinned(self, writing: &Arc<Writing>) -> Record {
+        Record { writing: Some(Arc::clone(writing)), ..self }
     }
 }
 
@@ -217,6 +223,9 @@ impl Appender {
                 state.filled.push((open.number, open.incarnation, open.tail));
                 state.open = None;
                 continue;
+            }
+            if let Some(writing) = &record.writing {
+                writing.pin(open.number);
             }
             record.header.incarnation = open.incarnation;
             record.header.encode(&mut record.buffer[..RECORD_HEADER as usize]);

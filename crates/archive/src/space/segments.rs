@@ -1,9 +1,9 @@
 //! Which segments are in use and for what, how much of each is still needed, and which readers must be waited for
 //! before one is used again.
 //!
-//! Readers and writers register in an epoch. A sealed segment is reclaimed only when every writer that began before
-//! it was sealed has committed or gone, since what it wrote there is not in the catalog yet; and it is freed only
-//! when every reader that began before it was emptied has gone.
+//! Writers pin the segments they have records in, and no others: a sealed segment is reclaimed only when every writer with
+//! records in it has committed or gone, since what it wrote there is not in the catalog yet. Readers register in an epoch:
+//! a segment is freed only when every reader that began before it was emptied has gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -31,16 +31,21 @@ struct State {
     taken: BTreeSet<u32>,
     epoch: u64,
     readers: BTreeMap<u64, u64>,
-    /// Segments sealed in this session, and the epoch then: whoever began to write before may still commit what lies
-    /// in them.
-    sealed: BTreeMap<u32, u64>,
+    /// How many writers have records in a segment that are not committed yet.
+    pinned: BTreeMap<u32, u64>,
     /// Emptied segments, and the epoch that must be over before they are freed.
     retired: BTreeMap<u32, u64>,
     /// Where the search for a free segment goes on: use is spread, so that none wears first.
     next: u32,
 }
 
-/// A reader's or writer's registration.
+/// A writer, and the segments its records lie in. However long it takes, it holds up those alone.
+pub(crate) struct Writing {
+    segments: Arc<Segments>,
+    pins: Mutex<BTreeSet<u32>>,
+}
+
+/// A reader's registration.
 pub(crate) struct Reading {
     segments: Arc<Segments>,
     epoch: u64,
@@ -120,10 +125,6 @@ impl Segments {
             row.usage = SegmentUse::Sealed;
             row.used = used;
         });
-        let mut state = self.state();
-        let epoch = state.epoch;
-        state.sealed.insert(segment, epoch);
-        state.epoch += 1;
     }
 
     pub fn add_live(&self, place: Place) {
@@ -145,12 +146,11 @@ impl Segments {
     /// `except` apart.
     pub fn poorest(&self, percent: u32, except: &BTreeSet<u32>) -> Option<u32> {
         let state = self.state();
-        let oldest = state.readers.keys().next().copied().unwrap_or(u64::MAX);
         let share = |row: &SegmentRow| row.live.max(0) as u64 * 100 / u64::from(self.size);
         state
             .rows
             .iter()
-            .filter(|(number, _)| state.sealed.get(number).is_none_or(|epoch| *epoch < oldest))
+            .filter(|(number, _)| !state.pinned.contains_key(number))
             .filter(|(number, row)| {
                 row.usage == SegmentUse::Sealed && !state.retired.contains_key(number) && !except.contains(number)
             })
@@ -186,20 +186,44 @@ impl Segments {
         state.retired.remove(&segment);
         state.rows.remove(&segment);
         state.dirty.remove(&segment);
-        state.sealed.remove(&segment);
     }
 
-    /// As `reading`, shared.
-    pub fn begin(self: &Arc<Segments>) -> Arc<Reading> {
-        Arc::new(self.reading())
+    /// To be kept by whoever writes what is to be committed, until the commit has answered.
+    pub fn begin(self: &Arc<Segments>) -> Arc<Writing> {
+        Arc::new(Writing { segments: Arc::clone(self), pins: Mutex::default() })
     }
 
-    /// To be called before looking up where something lies, or before writing what is to be committed.
+    /// To be called before looking up where something lies.
     pub fn reading(self: &Arc<Segments>) -> Reading {
         let mut state = self.state();
         let epoch = state.epoch;
         *state.readers.entry(epoch).or_insert(0) += 1;
         Reading { segments: Arc::clone(self), epoch }
+    }
+}
+
+impl Writing {
+    /// A record of this writer goes into the segment.
+    pub fn pin(&self, segment: u32) {
+        let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
+        if pins.insert(segment) {
+            *self.segments.state().pinned.entry(segment).or_insert(0) += 1;
+        }
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let pins = std::mem::take(&mut *self.pins.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut state = self.segments.state();
+        for segment in pins {
+            if let Some(count) = state.pinned.get_mut(&segment) {
+                *count -= 1;
+                if *count == 0 {
+                    state.pinned.remove(&segment);
+                }
+            }
+        }
     }
 }
 

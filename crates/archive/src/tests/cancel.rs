@@ -340,3 +340,75 @@ fn whatever_is_given_up_wherever_it_waits_leaves_a_whole_store() {
     }
     assert!(failures.is_empty(), "{failures:#?}");
 }
+
+/// What a power cut leaves on the volume, whatever of it was committed: the catalog is lost with it.
+fn cut_off((name, request): (&str, fn(Archive, Scene) -> Request), polls: usize, failures: &mut Vec<String>) -> bool {
+    const ALL: usize = 1_000_000;
+    let (world, gate): (World, Gate) = World::gated(7, 32 * MIB, 256 << 10);
+    gate.close();
+    let archive = gate.drive(world.create(), ALL).unwrap();
+    let scene = gate.drive(scene(&archive), ALL).unwrap();
+    let until = gate.drive(archive.retention(&admin(), "locked", "kept", None), ALL).unwrap().unwrap().until;
+    gate.drive(archive.set_legal_hold(&admin(), "locked", "free", None, true), ALL).unwrap().unwrap();
+    for _ in 0..36 {
+        world.stage.pass(DAY / 24);
+        archive.store.compliance_now();
+    }
+    let finished = gate.drive(request(archive.clone(), scene.clone()), polls).is_some();
+    gate.cut();
+    let gone = |key: &str| {
+        let rows = rows(&world, VERSIONS);
+        !rows.iter().any(|(row, _)| keys::split(row).is_ok_and(|(_, name, _)| name == key))
+    };
+    let (governed_gone, expired) = (gone("governed"), gone("expiring"));
+    drop(archive);
+    world.bench.power_on();
+    let world = World { catalog: std::sync::Arc::new(stele_catalog::MemoryCatalog::new()), ..world };
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let rebuilt = Archive::rebuild(world.foundation(), world.options.clone());
+        let (archive, report) = gate.drive(rebuilt, ALL).unwrap().unwrap();
+        let torn = |finding: &String| finding.contains("torn or damaged") || finding.contains("cannot be read");
+        assert!(report.findings.iter().all(torn), "{report:?}");
+        gate.drive(
+            async {
+                let kept = archive.retention(&admin(), "locked", "kept", None).await.unwrap();
+                assert!(kept.mode == RetentionMode::Compliance && kept.until >= until, "{kept:?}");
+                for (key, gone) in [("kept", false), ("governed", governed_gone), ("expiring", expired)] {
+                    let version = archive.why(&admin(), "locked", key, None).await;
+                    assert!(gone || version.is_ok(), "`{key}` is lost");
+                    let Ok(why) = version else { continue };
+                    assert!(why.retained_until.is_some(), "{why:?}");
+                    let version = Some(VersionId::parse(&why.version).unwrap());
+                    let deleted = archive.delete(&admin(), delete("locked", key, version)).await;
+                    assert_eq!(why.protected, deleted.is_err(), "{why:?}: {deleted:?}");
+                }
+                let held = archive.legal_hold(&admin(), "locked", "free", Some(scene.free)).await.unwrap();
+                assert!(held, "a hold stands");
+                let versions: BTreeSet<_> = rows(&world, VERSIONS).into_iter().map(|(key, _)| key).collect();
+                for (key, _) in rows(&world, record::TOMBSTONES) {
+                    assert!(!versions.contains(&key), "a certificate of something that exists");
+                }
+                others(&archive, &world, &scene).await;
+                check(&archive, &world).await;
+            },
+            ALL,
+        )
+        .unwrap();
+    }));
+    if result.is_err() {
+        failures.push(format!("{name}, cut off after {polls} polls"));
+    }
+    finished
+}
+
+#[test]
+fn whatever_is_cut_off_wherever_it_waits_is_rebuilt_with_its_retention() {
+    let mut failures = Vec::new();
+    for (name, request) in requests() {
+        let mut polls = 0;
+        while !cut_off((name, request), polls, &mut failures) {
+            polls += 1;
+        }
+    }
+    assert!(failures.is_empty(), "{failures:#?}");
+}

@@ -6,7 +6,6 @@ use stele_catalog::{Direction, Head, KeyRange, MemoryCatalog, Transaction};
 use super::*;
 use crate::record::settings::{AUDIT_HEAD, AUDIT_SEALED};
 use crate::record::{AUDIT, CHECKPOINTS, SETTINGS, keys};
-use crate::time::Surroundings;
 
 async fn busy(world: &World) -> Archive {
     let archive = world.create().await;

@@ -326,3 +326,123 @@ async fn more_long_bodies_than_the_budget_holds_do_not_stop_each_other() {
         assert!(get(&archive, "long", key).await.unwrap() == data);
     }
 }
+
+#[tokio::test]
+async fn a_slow_upload_holds_up_its_own_segments_alone() {
+    let world = World::sized(1, 32 * MIB, 256 << 10);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "slow", NewBucket::default()).await.unwrap();
+    let request = PutRequest { bucket: "slow".into(), key: "slow".into(), ..PutRequest::default() };
+    let mut slow = archive.put(&admin(), request).await.unwrap();
+    let data = content(1, 600_000);
+    slow.write(bytes::Bytes::copy_from_slice(&data[..300_000])).await.unwrap();
+    for n in 0..200 {
+        put(&archive, "slow", &format!("{n}"), &content(n, 50_000)).await.unwrap();
+        archive.delete(&admin(), delete("slow", &format!("{n}"))).await.unwrap();
+    }
+    let before = archive.space();
+    while archive.step().await.unwrap().more {}
+    let after = archive.space();
+    assert!(before.sealed > 30 && after.sealed <= 8, "{before:?} {after:?}");
+    slow.write(bytes::Bytes::copy_from_slice(&data[300_000..])).await.unwrap();
+    slow.finish(Expected::default()).await.unwrap();
+    assert!(get(&archive, "slow", "slow").await.unwrap() == data, "what it had written stays");
+    while archive.step().await.unwrap().more {}
+    assert!(get(&archive, "slow", "slow").await.unwrap() == data);
+}
+
+#[tokio::test]
+async fn what_may_go_goes_from_a_volume_without_any_room() {
+    let mut world = World::sized(1, 16 * MIB, 256 << 10);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "plain", NewBucket::default()).await.unwrap();
+    let new = NewBucket { object_lock: true, expiry: ExpiryAction::Delete, ..NewBucket::default() };
+    archive.create_bucket(&admin(), "locked", new).await.unwrap();
+    let until = archive.store.compliance_now().plus_days(1);
+    let retention = Some(Retention { mode: RetentionMode::Compliance, until });
+    let mut versions = Vec::new();
+    for n in 0..20 {
+        put(&archive, "plain", &format!("{n}"), &content(n, 20_000)).await.unwrap();
+        let (bucket, key) = ("locked".into(), format!("{n}"));
+        let request = PutRequest { bucket, key, retention, ..PutRequest::default() };
+        versions.push(crate::testing::put_as(&archive, &admin(), request, b"record").await.unwrap().version);
+    }
+    world.bench.set_no_new(true);
+    assert!(matches!(put(&archive, "plain", "more", &content(1, 20_000)).await, Err(ArchiveError::NoSpace(_))));
+    for n in 0..20 {
+        archive.delete(&admin(), delete("plain", &format!("{n}"))).await.unwrap();
+    }
+    for _ in 0..36 {
+        world.stage.pass(3_600_000);
+        archive.store.compliance_now();
+    }
+    for (n, version) in versions.iter().enumerate().take(10) {
+        let request = DeleteRequest { version: Some(*version), ..delete("locked", &format!("{n}")) };
+        archive.delete(&admin(), request).await.unwrap();
+    }
+    let mut expired = 0;
+    for _ in 0..5 {
+        expired += archive.step().await.unwrap().expired;
+    }
+    assert_eq!(expired, 10, "expiration goes on");
+    assert!(
+        world
+            .catalog
+            .snapshot()
+            .unwrap()
+            .range(crate::record::DISPOSALS, &stele_catalog::KeyRange::all(), 9, stele_catalog::Direction::Forward)
+            .unwrap()
+            .is_empty()
+    );
+    world.bench.set_no_new(false);
+    while archive.step().await.unwrap().more {}
+    put(&archive, "plain", "more", &content(1, 20_000)).await.unwrap();
+    archive.close().await.unwrap();
+    drop(archive);
+    // The certificates were noted as soon as there was room.
+    world.catalog = Arc::new(stele_catalog::MemoryCatalog::new());
+    let (archive, _) = Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap();
+    let all = stele_catalog::KeyRange::all();
+    let rows =
+        world.catalog.snapshot().unwrap().range(crate::record::TOMBSTONES, &all, 99, stele_catalog::Direction::Forward);
+    assert_eq!(rows.unwrap().len(), 20);
+    assert!(get(&archive, "plain", "more").await.unwrap() == content(1, 20_000));
+}
+
+#[tokio::test]
+async fn the_last_segments_are_for_what_makes_room() {
+    let world = World::sized(1, 4 * MIB, 256 << 10);
+    let archive = world.create().await;
+    let new = NewBucket { object_lock: true, ..NewBucket::default() };
+    archive.create_bucket(&admin(), "locked", new).await.unwrap();
+    let until = archive.store.compliance_now().plus_days(1);
+    let request = |n: u64| PutRequest {
+        bucket: "locked".into(),
+        key: format!("{n}"),
+        retention: Some(Retention { mode: RetentionMode::Compliance, until }),
+        ..PutRequest::default()
+    };
+    let mut stored = Vec::new();
+    while let Ok(info) =
+        crate::testing::put_as(&archive, &admin(), request(stored.len() as u64), &content(1, 20_000)).await
+    {
+        stored.push(info.version);
+    }
+    // Tags are for whoever writes, and take no part of the reserve.
+    let tags = Tags::from([("key".to_string(), "v".repeat(250))]);
+    let mut refused = 0;
+    for _ in 0..2000 {
+        refused += archive.set_tags(&admin(), "locked", "0", None, tags.clone()).await.is_err() as usize;
+    }
+    assert!(refused > 0, "tags use what is left and no more");
+    for _ in 0..36 {
+        world.stage.pass(3_600_000);
+        archive.store.compliance_now();
+    }
+    for (n, version) in stored.iter().enumerate() {
+        let request = DeleteRequest { version: Some(*version), ..delete("locked", &format!("{n}")) };
+        archive.delete(&admin(), request).await.unwrap();
+    }
+    while archive.step().await.unwrap().more {}
+    crate::testing::put_as(&archive, &admin(), PutRequest { retention: None, ..request(0) }, b"again").await.unwrap();
+}

@@ -47,3 +47,18 @@ fn the_poorest_sealed_segment_is_found() {
     assert_eq!(segments.take_dirty().len(), 1);
     assert!(segments.take_dirty().is_empty());
 }
+
+#[test]
+fn a_writer_holds_up_the_segments_it_wrote_to_and_no_others() {
+    let rows = BTreeMap::from([(1, row(SegmentUse::Sealed, 0)), (2, row(SegmentUse::Sealed, 10))]);
+    let segments = Arc::new(Segments::new(1 << 20, 6, rows));
+    let (writer, other) = (segments.begin(), segments.begin());
+    writer.pin(1);
+    writer.pin(1);
+    other.pin(1);
+    assert_eq!(segments.poorest(50, &BTreeSet::new()), Some(2));
+    drop(writer);
+    assert_eq!(segments.poorest(50, &BTreeSet::new()), Some(2));
+    drop(other);
+    assert_eq!(segments.poorest(50, &BTreeSet::new()), Some(1));
+}
