@@ -93,6 +93,29 @@ fn one(ring: &Ring, drive: &mut FileDrive, op: Op) -> (Op, Result<(), MediaError
     (completion.op, completion.result)
 }
 
+/// The system refuses the write, and with it goes the flush linked behind it: one answer, and the place is used again.
+#[test]
+fn a_durable_write_that_the_system_refuses_answers_once() {
+    let scratch = Scratch::new("refused");
+    let path = scratch.path("drive");
+    drop(DriveFile::create(&path, Bytes(MIB), Space::Sparse).expect("created"));
+    let file = Arc::new(DriveFile::open(&path, Access::ReadOnly).expect("opened"));
+    let Ok(mut uring) = Uring::new(Arc::new(EventFd::new().expect("an eventfd"))) else { return };
+    uring.register(0, std::os::fd::AsRawFd::as_raw_fd(file.file()));
+    let buffers = BufferPool::new(Bytes(MIB));
+    for tag in 0..100 {
+        let data = vec![Buffer::zeroed(4096).freeze()];
+        // Past the check that would refuse it before it reached the system.
+        uring.start(Work::new(0, &file, request(tag, Op::Write { at: 0, data, fua: true }), &buffers));
+        let mut finished = Vec::new();
+        while uring.in_flight() > 0 {
+            uring.wait(None);
+            uring.collect(&mut finished);
+        }
+        assert!(matches!(&finished[..], [(_, Err(_))]), "one answer to {tag}");
+    }
+}
+
 #[test]
 fn one_ring_drives_many_files_and_more_operations_than_the_kernel_takes() {
     let scratch = Scratch::new("many");

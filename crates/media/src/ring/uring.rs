@@ -26,7 +26,8 @@ pub const IN_FLIGHT_MAX: usize = 1023;
 /// Files that can be registered, so that the kernel need not look up and count the descriptor for each operation.
 const FILES_MAX: u32 = 1024;
 const BELL: u64 = u64::MAX;
-/// Marks the completion of a write whose flush is linked behind it.
+/// Marks the completion of a write whose flush is linked behind it: it comes only when the write fails or falls short,
+/// and then instead of the flush's.
 const LINKED: u64 = 1 << 63;
 
 pub struct Uring {
@@ -37,6 +38,7 @@ pub struct Uring {
     bell_armed: bool,
     registers: bool,
     registered: Vec<bool>,
+    links: bool,
 }
 
 /// An operation in the kernel and what its entry points to.
@@ -44,8 +46,8 @@ pub struct Uring {
 struct Place {
     work: Option<(Work, Step)>,
     pieces: Vec<libc::iovec>,
-    /// What came of the write, while the flush linked behind it has not ended.
-    written: Option<io::Result<u64>>,
+    /// Bytes of the write that a flush is linked behind.
+    linked: Option<u64>,
 }
 
 impl Uring {
@@ -55,6 +57,7 @@ impl Uring {
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the kernel's io_uring is older than 5.11"));
         }
+        let links = ring.params().is_feature_skip_cqe_on_success();
         let registers = ring.submitter().register_files_sparse(FILES_MAX).is_ok();
         Ok(Uring {
             ring,
@@ -64,6 +67,7 @@ impl Uring {
             bell_armed: false,
             registers,
             registered: Vec::new(),
+            links,
         })
     }
 
@@ -100,20 +104,23 @@ impl Uring {
 
     /// Queues the current step of the place.
     fn push(&mut self, index: usize) {
-        let Place { work, pieces, .. } = &mut self.places[index];
+        let Place { work, pieces, linked } = &mut self.places[index];
         let Some((work, step)) = work else { return };
         let fixed = self.registered.get(work.slot).copied().unwrap_or(false).then_some(work.slot as u32);
         let first = entry(work, *step, pieces, fixed).user_data(index as u64);
-        // The flush of a durable write goes to the kernel with it, which begins it without waking anyone between.
-        let linked = step.is_followed_by_sync(work);
+        *linked = (self.links && step.is_followed_by_sync(work))
+            .then(|| pieces.iter().take(IOVECS_MAX).map(|piece| piece.iov_len.min(TRANSFER_MAX) as u64).sum());
+        // The flush of a durable write goes to the kernel with it. One of the kernel's workers carries out both, and wakes this
+        // thread once: with a wake-up between the two, a group of the log took two and a half times as long.
         let chain = match linked {
-            true => {
+            Some(_) => {
                 let sync = entry(work, Step::Sync, &mut Vec::new(), fixed).user_data(index as u64);
-                [first.user_data(index as u64 | LINKED).flags(squeue::Flags::IO_LINK), sync]
+                let flags = squeue::Flags::IO_LINK | squeue::Flags::ASYNC | squeue::Flags::SKIP_SUCCESS;
+                [first.user_data(index as u64 | LINKED).flags(flags), sync]
             }
-            false => [first.clone(), first],
+            None => [first.clone(), first],
         };
-        let chain = &chain[..1 + usize::from(linked)];
+        let chain = &chain[..1 + usize::from(linked.is_some())];
         while {
             // SAFETY: what the entries point to belongs to the place, which holds it until the completion with this
             // index is taken (`collect`) or the driver's drop has waited for it; a linked write completes before it.
@@ -152,21 +159,17 @@ impl Uring {
                 error if error < 0 => Err(io::Error::from_raw_os_error(-error)),
                 bytes => Ok(bytes as u64),
             };
-            let place = self.places.get_mut(index).filter(|place| place.work.is_some());
-            let place = place.unwrap_or_else(|| panic!("io_uring completed place {index}, which is empty"));
-            if entry.user_data() & LINKED != 0 {
-                place.written = Some(result);
-                continue;
-            }
-            let written = place.written.take();
-            let Some((mut work, step)) = place.work.take() else { continue };
-            let outcome = match written {
-                None => work.outcome(step, result),
-                // A write that failed or fell short had its flush cancelled: its next step is to be queued.
-                Some(written) => match work.outcome(step, written) {
-                    None if work.step() == Step::Sync && !is_cancelled(&result) => work.outcome(Step::Sync, result),
+            let place = self.places.get_mut(index);
+            let linked = place.as_ref().and_then(|place| place.linked);
+            let taken = place.and_then(|place| place.work.take());
+            let (mut work, step) = taken.unwrap_or_else(|| panic!("io_uring completed place {index}, which is empty"));
+            let outcome = match linked {
+                // The flush began, so the write had been carried out in full.
+                Some(written) if entry.user_data() & LINKED == 0 => match work.outcome(step, Ok(written)) {
+                    None if work.step() == Step::Sync => work.outcome(Step::Sync, result),
                     other => other,
                 },
+                _ => work.outcome(step, result),
             };
             match outcome {
                 Some(result) => {
@@ -231,10 +234,6 @@ fn build() -> io::Result<IoUring> {
         }
         other => other,
     }
-}
-
-fn is_cancelled(result: &io::Result<u64>) -> bool {
-    result.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ECANCELED))
 }
 
 fn entry(work: &mut Work, step: Step, pieces: &mut Vec<libc::iovec>, fixed: Option<u32>) -> squeue::Entry {
