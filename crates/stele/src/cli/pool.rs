@@ -37,6 +37,9 @@ pub struct Create {
     /// Size of drives that are files and do not exist yet
     #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
     pub size: Option<stele_ground::Bytes>,
+    /// Write such files out once: takes longer now, and no later write waits for the file system to find room for it
+    #[arg(long, requires = "size")]
+    pub written: bool,
     /// Bytes of log on each log drive [default: a 64th of the drive, 8 MiB to 1 GiB]
     #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
     pub log: Option<stele_ground::Bytes>,

@@ -29,6 +29,10 @@ pub struct Up {
     /// Size of each file drive, at the first start; sparse [default: 4 GiB, less where the disk is small]
     #[arg(long, value_parser = size)]
     pub drive_size: Option<Bytes>,
+    /// Write the file drives out once, at the first start: takes longer then, and no later write waits for the file
+    /// system to find room for it
+    #[arg(long)]
+    pub written: bool,
     /// Code of the data volume, at the first start
     #[arg(long, default_value = "8+2")]
     pub data: stele_codes::Code,

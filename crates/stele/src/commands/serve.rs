@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use stele_array::reactor::{DrivePlace, NewDrives};
 use stele_ground::{Bytes, GIB, MIB};
-use stele_media::Space;
+
 use stele_object::{Face, Settings};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -20,7 +20,7 @@ use crate::commands::print_json;
 use crate::config::{Config, Site};
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::node::create::{Made, make};
+use crate::node::create::{Made, make, space_of};
 use crate::node::first_start::FirstStart;
 use crate::node::{Node, Opening, own_uid};
 use crate::seat::alone;
@@ -133,11 +133,18 @@ async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
     let mut config = Config::new(places.collect());
     config.pool.rebuild_after = 10;
     config.s3.listen = up.listen.unwrap_or(LISTEN);
-    let new = NewDrives { size, space: Space::Sparse };
-    let made = Made { name: "pool".to_owned(), log: None, spare: None, data: Some(up.data), new: Some(new) };
+    let new = NewDrives { size, space: space_of(up.written) };
+    let made =
+        Made { name: "pool".to_owned(), log: Some(log_of(size)), spare: None, data: Some(up.data), new: Some(new) };
     let node = make(site, config, made).await?;
     drop(begun);
     owe(node, FirstStart::settle(site).map(Some)).await
+}
+
+/// Small drives get a larger share of log than the array's default: small objects then fill whole stripes before they leave
+/// it, and checkpoints are seconds apart.
+fn log_of(drive: Bytes) -> Bytes {
+    Bytes((drive.0 / 16).min(128 * MIB).max(drive.0 / 64).clamp(8 * MIB, 1024 * MIB))
 }
 
 /// The default, or as much as half of what is free allows: sparse files must not promise what the disk cannot hold.

@@ -41,12 +41,17 @@ pub async fn pool(site: &Site, create: Create) -> Outcome<StatusView> {
         let absolute = std::path::absolute(&drive.0.path).map_err(|error| io_failure("find", &drive.0.path, &error))?;
         drive.0.path = absolute;
     }
-    let new = create.size.map(|size| NewDrives { size, space: Space::Sparse });
+    let new = create.size.map(|size| NewDrives { size, space: space_of(create.written) });
     let made = Made { name: create.name, log: create.log, spare: create.spare, data, new };
     let node = self::make(site, config, made).await?;
     let status = crate::api::pool::status(&node).await?;
     node.close().await?;
     Ok(status)
+}
+
+/// How file drives take their space.
+pub fn space_of(written: bool) -> Space {
+    if written { Space::Written } else { Space::Sparse }
 }
 
 /// What a new pool is made with, beside its configuration.
