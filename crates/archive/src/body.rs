@@ -1,13 +1,16 @@
 //! A body on its way in: hashed, sealed and handed to the appender piece by piece.
 //!
 //! One pass over memory: each frame is hashed while the cache holds it, then sealed where it lies in the piece's buffer.
+//! Only the MD5 comes later, from the chunks that came in, together with those of other bodies.
 //! The last piece stays until the end, so that a short body goes out as one record together with its note.
 //! Memory: a piece of at most 16 frames being filled and `PIECES_MAX` on their way, all within the store's budget; the
-//! buffer starts with one frame and grows, so that many slow clients hold little.
+//! buffer starts with one frame and grows, so that many slow clients hold little. The chunks kept for the MD5 are beside that
+//! budget; `Hashes` bounds them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use stele_media::Buffer;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -76,7 +79,7 @@ impl Body {
             salt,
             object,
             key: StreamKey::new(key, object, stream, &salt),
-            hashes: Some(Hashes::new(wanted)),
+            hashes: Some(Hashes::new(&store.lanes, wanted)),
             length: 0,
             expected,
             piece: None,
@@ -91,7 +94,8 @@ impl Body {
         self.length
     }
 
-    pub async fn write(&mut self, store: &Arc<Store>, mut data: &[u8]) -> Result<()> {
+    pub async fn write(&mut self, store: &Arc<Store>, chunk: Bytes) -> Result<()> {
+        let mut data: &[u8] = &chunk;
         while !data.is_empty() {
             self.make_room(store).await?;
             let (Some(piece), Some(hashes)) = (&mut self.piece, &mut self.hashes) else {
@@ -108,6 +112,9 @@ impl Body {
                 let number = self.first_frame + (piece.content / FRAME) as u32 - 1;
                 seal_frame(&self.key, hashes, &mut piece.buffer, at, FRAME, number);
             }
+        }
+        if let Some(hashes) = &mut self.hashes {
+            hashes.gather(chunk);
         }
         Ok(())
     }
@@ -149,7 +156,8 @@ impl Body {
                 waiting.await.map_err(|_| ArchiveError::Stopped("the store is closing".into()))?
             }
         };
-        let buffer = Buffer::zeroed(HEADER + room);
+        // All of it is written before it goes out, and cut off behind what was.
+        let buffer = Buffer::stale(HEADER + room);
         self.piece = Some(Piece { buffer, content: 0, frames, permit });
         Ok(())
     }
@@ -245,7 +253,7 @@ impl Body {
         assert!(self.extents.is_empty() && self.on_their_way.is_empty(), "only a short body carries its note");
         let (kind, mut buffer, content) = match last {
             Some(last) => (Kind::Whole, last.buffer, last.content),
-            None => (Kind::Version, Buffer::zeroed(HEADER), 0),
+            None => (Kind::Version, Buffer::stale(HEADER), 0),
         };
         let end = buffer.len();
         grow(&mut buffer, end + note.len());
@@ -269,13 +277,13 @@ fn seal_frame(key: &StreamKey, hashes: &mut Hashes, buffer: &mut Buffer, at: usi
     buffer[at + length..at + length + TAG].copy_from_slice(&tag);
 }
 
-/// Makes the buffer this long, in place where its pages reach.
+/// Makes the buffer this long, in place where its pages reach. What is new is stale.
 fn grow(buffer: &mut Buffer, length: usize) {
     if length <= buffer.capacity() {
         buffer.set_length(length);
         return;
     }
-    let mut longer = Buffer::zeroed(length);
+    let mut longer = Buffer::stale(length);
     longer[..buffer.len()].copy_from_slice(buffer);
     *buffer = longer;
 }

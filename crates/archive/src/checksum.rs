@@ -1,14 +1,18 @@
 //! The digests of content: those that clients send, verified and stored, and our own BLAKE3.
 //!
-//! One pass over memory computes all that are wanted. CRCs of parts combine into that of the whole object;
+//! One pass over memory computes all that are wanted but the MD5, which is gathered and computed beside those of other
+//! contents. CRCs of parts combine into that of the whole object;
 //! SHA-1 and SHA-256 of a multipart object exist only as composites (the hash of the parts' hashes), as on AWS.
 
 use std::fmt;
+use std::sync::Arc;
 
 use aws_lc_rs::digest;
+use bytes::Bytes;
 use crc_fast::CrcAlgorithm;
 use md5::{Digest as _, Md5};
 use minicbor::{Decode, Encode};
+use stele_digests::{Lanes, Md5Stream};
 
 use crate::error::{ArchiveError, Result};
 use crate::version::ETag;
@@ -131,10 +135,11 @@ pub struct Expected {
     pub checksums: Vec<Checksum>,
 }
 
-/// Hashes a content as it streams by.
+/// Hashes a content as it streams by. What is gathered for the MD5 keeps its memory until it is hashed: about
+/// [`Lanes::BACKLOG_MAX`] for each content, and as much again while that is being hashed.
 pub(crate) struct Hashes {
     blake3: blake3::Hasher,
-    md5: Md5,
+    md5: Md5Stream,
     others: Vec<(Algorithm, Hasher)>,
     length: u64,
 }
@@ -178,8 +183,9 @@ impl Hasher {
 }
 
 impl Hashes {
-    pub fn new(algorithms: impl IntoIterator<Item = Algorithm>) -> Hashes {
-        let mut hashes = Hashes { blake3: blake3::Hasher::new(), md5: Md5::new(), others: Vec::new(), length: 0 };
+    pub fn new(lanes: &Arc<Lanes>, algorithms: impl IntoIterator<Item = Algorithm>) -> Hashes {
+        let mut hashes =
+            Hashes { blake3: blake3::Hasher::new(), md5: Md5Stream::new(lanes), others: Vec::new(), length: 0 };
         algorithms.into_iter().for_each(|algorithm| hashes.also(algorithm));
         hashes
     }
@@ -195,9 +201,14 @@ impl Hashes {
         self.others.iter().any(|(there, _)| *there == algorithm)
     }
 
+    /// The next bytes for the MD5. They may run ahead of those that `update` takes; in the end both have had all.
+    pub fn gather(&mut self, chunk: Bytes) {
+        self.md5.push(chunk);
+    }
+
+    /// The next bytes for everything but the MD5.
     pub fn update(&mut self, data: &[u8]) {
         self.blake3.update(data);
-        self.md5.update(data);
         for (_, hasher) in &mut self.others {
             hasher.update(data);
         }
@@ -208,7 +219,7 @@ impl Hashes {
         Digests {
             length: self.length,
             blake3: *self.blake3.finalize().as_bytes(),
-            md5: self.md5.finalize().into(),
+            md5: self.md5.finish(),
             checksums: self
                 .others
                 .into_iter()

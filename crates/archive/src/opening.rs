@@ -194,6 +194,7 @@ impl Archive {
             pieces: Mutex::new(Cache::new(usize::try_from(options.piece_cache.0).unwrap_or(0))),
             protected: RwLock::new(false),
             locks: Store::locks(),
+            lanes: stele_digests::Lanes::fastest(),
             piece_frames: (superblock.segment as usize / (8 * FRAME)).clamp(1, 16),
             identity: Mutex::new(identity.clone()),
             work: Work::default(),

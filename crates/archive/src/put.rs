@@ -183,7 +183,7 @@ impl ObjectWriter {
                 None => ArchiveError::TooLarge { limit: BODY_MAX },
             });
         }
-        self.body.write(&self.archive.store, &data).await
+        self.body.write(&self.archive.store, data).await
     }
 
     /// The body is complete; `trailers` are digests that came behind it. Answers once the object is durable and in

@@ -137,8 +137,9 @@ impl Archive {
             for part in store.layout(found.row.object)?.parts {
                 let row = crate::multipart::part_row(&*store.snapshot()?, found.row.object, part.number)?;
                 let algorithms = row.checksums.iter().map(|sum| sum.algorithm);
-                let digests =
-                    self.digest(bucket, &name, found, start..start + part.size, Hashes::new(algorithms)).await?;
+                let digests = self
+                    .digest(bucket, &name, found, start..start + part.size, Hashes::new(&store.lanes, algorithms))
+                    .await?;
                 let same = digests.md5 == row.md5 && digests.blake3 == row.blake3 && digests.checksums == row.checksums;
                 check(&format!("{name}, part {}", part.number), same)?;
                 start += part.size;
@@ -146,7 +147,8 @@ impl Archive {
             return Ok(());
         }
         let algorithms = found.row.checksums.iter().map(|sum| sum.algorithm);
-        let digests = self.digest(bucket, &name, found, 0..found.row.size, Hashes::new(algorithms)).await?;
+        let digests =
+            self.digest(bucket, &name, found, 0..found.row.size, Hashes::new(&store.lanes, algorithms)).await?;
         let same = digests.md5 == found.row.etag.md5
             && digests.blake3 == found.row.blake3
             && digests.checksums == found.row.checksums;
@@ -170,6 +172,7 @@ impl Archive {
         while let Some(opening) = pieces.next()? {
             for bytes in opening.await? {
                 hashes.update(&bytes);
+                hashes.gather(bytes);
             }
         }
         Ok(hashes.finish())

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use futures_util::future::{Either, select};
 use futures_util::lock::Mutex as AsyncMutex;
 use stele_catalog::{Catalog, Direction, KeyRange, Snapshot, Transaction};
+use stele_digests::Lanes;
 use stele_ground::Bytes as Size;
 use stele_media::Handle;
 use tokio::sync::{RwLock, RwLockReadGuard, Semaphore};
@@ -201,6 +202,8 @@ pub(crate) struct Store {
     /// The guard knows that something is retained.
     pub protected: RwLock<bool>,
     pub locks: Vec<Arc<AsyncMutex<()>>>,
+    /// Where the MD5s of all bodies are computed side by side.
+    pub lanes: Arc<Lanes>,
     /// Frames in a full piece.
     pub piece_frames: usize,
     pub identity: Mutex<IdentityRow>,

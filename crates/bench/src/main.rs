@@ -25,6 +25,7 @@
 mod array;
 mod catalog;
 mod codes;
+mod digests;
 mod harness;
 mod process;
 mod s3;
@@ -42,6 +43,7 @@ const BENCHES: &[(&str, &str, Run)] = &[
     ("array", "the pool on memory drives: streams and small blocks", array::run),
     ("catalog", "commits, reads, and reopening 10 million versions after kill -9", catalog::run),
     ("codes", "parity, reconstruction and digests beside ISA-L", codes::run),
+    ("digests", "MD5 of 1 to 16 streams side by side, beside the md-5 crate", digests::run),
     ("s3", "PUT and GET over S3 by 8 clients, with the server's CPU and memory", s3::run),
 ];
 

@@ -5,15 +5,16 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("ground", &[]),
     ("isal", &[]),
     ("codes", &["ground"]),
+    ("digests", &[]),
     ("media", &["ground"]),
     ("array", &["ground", "codes", "media"]),
     ("catalog", &["ground", "media"]),
-    ("archive", &["ground", "catalog", "media"]),
+    ("archive", &["ground", "catalog", "media", "digests"]),
     ("object", &["ground", "archive"]),
     ("sim", &["ground", "codes", "media", "array", "catalog", "archive", "object"]),
     ("stele", &["ground", "codes", "media", "array", "catalog", "archive", "object"]),
     // What is not part of the product may use all of it.
-    ("bench", &["ground", "codes", "media", "array", "catalog", "archive", "object", "sim", "isal"]),
+    ("bench", &["ground", "codes", "digests", "media", "array", "catalog", "archive", "object", "sim", "isal"]),
     ("demo", &["ground", "codes", "media", "array", "catalog", "archive", "object"]),
 ];
 

@@ -286,7 +286,10 @@ impl Appender {
                     gathered.clear();
                 }
                 let padded = align_up(length, BLOCK);
+                // What lies there is stale: not for the volume.
+                let used = buffer.len();
                 buffer.set_length(padded as usize);
+                buffer[used..].fill(0);
                 data.push(buffer.freeze());
                 from = at + padded;
             } else {

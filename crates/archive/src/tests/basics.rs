@@ -48,3 +48,31 @@ async fn objects_of_every_size_come_back_whole_and_in_ranges() {
     let verdict = archive.audit_verify(&admin(), None).await.unwrap();
     assert!(verdict.findings.is_empty() && verdict.records > 20, "{verdict:?}");
 }
+
+#[tokio::test]
+async fn no_stale_memory_reaches_the_volume_behind_a_record() {
+    const STALE: [u8; 16] = [0xA5; 16];
+    let world = World::sized(8, 64 << 20, 8 << 20);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "first", NewBucket::default()).await.unwrap();
+    for size in [200_001, 300_001, 1_500_001, 3_000_001] {
+        // Buffers of the lengths that pieces have, left full of what must not be seen.
+        let lengths = [1, 4, 16].map(|frames| 80 + frames * ((64 << 10) + 16));
+        let mut left: Vec<stele_media::Buffer> = Vec::new();
+        for length in lengths.into_iter().chain(lengths.map(|length| length + 1024)) {
+            left.extend((0..2).map(|_| stele_media::Buffer::stale(length)));
+        }
+        for buffer in &mut left {
+            let capacity = buffer.capacity();
+            buffer.set_length(capacity);
+            buffer.fill(STALE[0]);
+        }
+        drop(left);
+        put(&archive, "first", &size.to_string(), &content(size as u64, size)).await.unwrap();
+    }
+    let volume = world.bench.handle();
+    for at in (0..64 << 20).step_by(1 << 20) {
+        let bytes = volume.read(at, 1 << 20).await.unwrap();
+        assert!(bytes.as_chunks::<16>().0.iter().all(|there| *there != STALE), "stale bytes in the MiB at {at}");
+    }
+}
