@@ -92,8 +92,10 @@ impl Engine {
     pub async fn rebuild_flow(self: Rc<Self>) {
         let mut done: BTreeSet<Task> = BTreeSet::new();
         let mut gone: BTreeSet<DriveNumber> = BTreeSet::new();
+        // Since the round began: what failed early in it may succeed with a drive that returned before its end.
+        let changed = self.drives_changed.changed();
+        futures_util::pin_mut!(changed);
         loop {
-            let changed = self.drives_changed.changed();
             if self.check_writable().is_err() {
                 return;
             }
@@ -105,11 +107,12 @@ impl Engine {
                 match wait {
                     Some(at) => {
                         let sleep = self.io.sleep_until(at);
-                        futures_util::pin_mut!(sleep, changed);
-                        futures_util::future::select(sleep, changed).await;
+                        futures_util::pin_mut!(sleep);
+                        futures_util::future::select(sleep, changed.as_mut()).await;
                     }
-                    None => changed.await,
+                    None => changed.as_mut().await,
                 }
+                changed.set(self.drives_changed.changed());
                 done.clear();
                 continue;
             }
@@ -439,7 +442,7 @@ impl Engine {
         if !columns.lost.is_empty() {
             // Written only if it is what it was; else listed, never filled in.
             let hoped_for = columns.lost.iter().any(|(strip, unit)| of.digest(*strip, *unit) != entry::LOST);
-            if hoped_for && self.may_come_back(&of) {
+            if hoped_for && self.may_come_back(&of, &columns) {
                 // Drives that are only away may bring it back: until then the member is not whole.
                 self.rebuild_failed.set(true);
                 return Ok(true);

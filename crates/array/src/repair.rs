@@ -148,20 +148,17 @@ impl Engine {
     }
 
     /// Strips with lost units, where waiting for drives will not help: each lost unit was given up before, or fails
-    /// although every drive of the stripe that could still come back is there.
+    /// although every drive of the stripe that could still come back was asked.
     pub fn beyond_repair(&self, of: &Stripe, columns: &Columns) -> Strips {
-        let absent = self.may_come_back(of);
+        let absent = self.may_come_back(of, columns);
         let given_up = |strip: usize, unit: usize| of.digest(strip, unit) == crate::volumes::entry::LOST;
         let lost = columns.lost.iter().filter(|(strip, unit)| !absent || given_up(*strip, *unit));
         Strips::of(lost.map(|(strip, _)| *strip))
     }
 
-    /// True while a drive of the stripe is away that may still return.
-    pub fn may_come_back(&self, of: &Stripe) -> bool {
-        (0..of.shape.width()).any(|strip| {
-            let drive = of.places[strip].cell.drive;
-            self.drives.index(drive).is_none() && self.drive_state(drive).votes()
-        })
+    /// True when a drive of the stripe that may still return was not there to be asked. It may have returned since.
+    pub fn may_come_back(&self, of: &Stripe, columns: &Columns) -> bool {
+        columns.unasked.iter().any(|strip| self.drive_state(of.places[strip].cell.drive).votes())
     }
 
     pub async fn record_lost(&self, of: &Stripe, strips: Strips) -> Result<(), ArrayError> {

@@ -55,6 +55,8 @@ pub struct Columns {
     pub repair: Vec<(usize, usize)>,
     /// Units of wanted strips that cannot be had: too few others verify, or they were lost before.
     pub lost: Vec<(usize, usize)>,
+    /// Strips that were to be read, and whose drives were not there to be asked.
+    pub unasked: Strips,
 }
 
 impl Stripe {
@@ -143,6 +145,7 @@ impl Engine {
         let mut whole = Units { buffer: Buffer::zeroed(units.len() * size), good: Vec::new(), reachable: true };
         for (place, unit) in units.enumerate() {
             let Some(index) = self.drives.index(of.places[strip].cell.drive) else {
+                whole.reachable = false;
                 whole.good.push(of.digest(strip, unit) <= ZERO);
                 continue;
             };
@@ -156,7 +159,10 @@ impl Engine {
                     whole.buffer[place * size..][..size].copy_from_slice(&data);
                     of.check(self, strip, unit, &data)
                 }
-                Err(_) => false,
+                Err(error) => {
+                    whole.reachable &= error.fault != MediaFault::Gone;
+                    false
+                }
             };
             whole.good.push(good);
         }
@@ -204,7 +210,14 @@ impl Engine {
     ) -> Columns {
         let shape = &of.shape;
         let size = shape.unit_bytes;
-        let mut columns = Columns { units: units.clone(), strips: Vec::new(), repair: Vec::new(), lost: Vec::new() };
+        let unreached = |strip: &usize| read[*strip].as_ref().is_some_and(|units| !units.reachable);
+        let mut columns = Columns {
+            units: units.clone(),
+            strips: Vec::new(),
+            repair: Vec::new(),
+            lost: Vec::new(),
+            unasked: Strips::of((0..shape.width()).filter(unreached)),
+        };
         for (place, unit) in units.enumerate() {
             let good =
                 |read: &[Option<Units>], strip: usize| read[strip].as_ref().is_some_and(|units| units.good[place]);

@@ -272,23 +272,33 @@ impl Bed {
 
     /// Attaches a drive that was pulled, as it is, under a new index.
     pub fn give_back(&mut self, drive: usize) -> usize {
+        self.begin_to_give_back(drive);
+        self.settle_attached()
+    }
+
+    /// As `give_back`, and the pool has not looked yet.
+    pub fn begin_to_give_back(&mut self, drive: usize) {
         let mut returned = std::mem::take(&mut self.yard.drives[drive]);
         self.yard.drives[drive].gone = true;
         returned.gone = false;
         self.yard.drives.push(returned);
-        self.attach_last()
+        self.attach_last();
     }
 
     /// Attaches a blank drive.
     pub fn add_blank(&mut self) -> usize {
         self.yard.drives.push(YardDrive::default());
-        self.attach_last()
+        self.attach_last();
+        self.settle_attached()
     }
 
-    fn attach_last(&mut self) -> usize {
-        let index = self.yard.drives.len() - 1;
+    fn attach_last(&mut self) {
         let attached = attached(&self.yard, self.enclosures).pop().expect("a drive");
         self.pool.event(Event::Attach(attached));
+    }
+
+    fn settle_attached(&mut self) -> usize {
+        let index = self.yard.drives.len() - 1;
         let mut answers = Vec::new();
         let until = self.yard.now() + stele_ground::Duration::from_millis(5);
         let yard = &mut self.yard;

@@ -62,6 +62,31 @@ fn a_drive_is_not_called_whole_while_what_it_lacks_lies_on_one_that_is_away() {
 }
 
 #[test]
+fn a_drive_that_returns_while_another_is_filled_makes_both_whole() {
+    for moment in (0..400).step_by(10) {
+        let mut bed = patient(6, 1);
+        let volume = bed.create_volume(spec("a", "2+1", 4 << 20)).id;
+        bed.write(volume, 0, &pattern(1, 4 << 20)).expect("written");
+        bed.command(crate::Command::Checkpoint).expect("a checkpoint");
+        let [one, other] = two_of_a_row(&bed);
+        bed.pull(&[one]);
+        for at in (0..4 << 20).step_by(32 << 10) {
+            bed.write(volume, at as u64, &pattern(at as u64, 4096)).expect("written without it");
+        }
+        bed.command(crate::Command::Checkpoint).expect("a checkpoint");
+        bed.pull(&[other]);
+        bed.begin_to_give_back(one);
+        bed.run_operations(moment);
+        bed.begin_to_give_back(other);
+        bed.idle();
+        let status = bed.status();
+        let whole = status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy);
+        assert!(whole, "the other after {moment} operations: {:?}", status.drives);
+        assert_eq!((status.lost_stripes, bed.scrub()), (0, (0, 0)), "{moment}");
+    }
+}
+
+#[test]
 fn a_rebuild_that_found_no_spare_does_not_say_that_it_finished() {
     let mut bed = Bed::new(3, 3, 1);
     let volume = bed.create_volume(spec("a", "2+1", 1 << 30)).id;
