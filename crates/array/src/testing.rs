@@ -18,6 +18,8 @@ pub struct Bed {
     pub options: OpenOptions,
     pub alarms: Vec<Alarm>,
     pub mutations: Mutations,
+    /// A drive that has half its size when the pool is opened.
+    pub shrunk: Option<usize>,
     enclosures: u32,
     next: u64,
 }
@@ -61,12 +63,23 @@ impl Bed {
         bed
     }
 
+    /// A new pool with an identity of its own.
+    pub fn of_pool(drives: usize, enclosures: u32, seed: u64, pool: u8) -> Bed {
+        let mut bed = Bed::begin(drives, enclosures, seed, OpenOptions::default(), PoolId([pool; 16]));
+        assert_eq!(bed.settle(), Ok(()));
+        bed
+    }
+
     /// A new pool whose creation has only begun.
     pub fn blank(drives: usize, enclosures: u32, seed: u64, options: OpenOptions) -> Bed {
+        Bed::begin(drives, enclosures, seed, options, PoolId([7; 16]))
+    }
+
+    fn begin(drives: usize, enclosures: u32, seed: u64, options: OpenOptions, pool: PoolId) -> Bed {
         let yard = Yard::new(drives, Bytes(64 << 20), seed);
         let attached = attached(&yard, enclosures);
         let create = CreateOptions {
-            pool: PoolId([7; 16]),
+            pool,
             name: "bed".into(),
             drives: identities(drives),
             seed,
@@ -75,7 +88,16 @@ impl Bed {
             created: 1_700_000_000,
         };
         let pool = Pool::create(create, options.clone(), attached, yard.now());
-        Bed { yard, pool, options, alarms: Vec::new(), mutations: Mutations::default(), enclosures, next: 0 }
+        Bed {
+            yard,
+            pool,
+            options,
+            alarms: Vec::new(),
+            mutations: Mutations::default(),
+            shrunk: None,
+            enclosures,
+            next: 0,
+        }
     }
 
     /// Runs until the pool is ready, failed or closed.
@@ -104,7 +126,11 @@ impl Bed {
 
     /// Opens the pool on all drives, and leaves it there.
     pub fn begin_to_open(&mut self) {
-        self.pool = Pool::open(self.options.clone(), attached(&self.yard, self.enclosures), self.yard.now());
+        let mut drives = attached(&self.yard, self.enclosures);
+        if let Some(drive) = self.shrunk.and_then(|shrunk| drives.get_mut(shrunk)) {
+            drive.geometry.size.0 /= 2;
+        }
+        self.pool = Pool::open(self.options.clone(), drives, self.yard.now());
         self.pool.set_mutations(self.mutations);
     }
 

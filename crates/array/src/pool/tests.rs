@@ -14,6 +14,7 @@ mod protections;
 mod ragged;
 mod redo;
 mod sealed;
+mod strangers;
 mod through;
 
 const KIB: usize = 1024;

@@ -3,6 +3,7 @@
 use stele_ground::Duration;
 
 use crate::Command;
+use crate::anchor::slot_at;
 use crate::testing::{Bed, pattern, spec};
 
 const DAY: u64 = 24 * 3600;
@@ -67,4 +68,22 @@ fn the_scrub_of_the_log_reads_what_is_in_it_and_not_a_window_for_each_group() {
     bed.scrub();
     let bytes = read(&mut bed) - before;
     assert!(bytes < 16 << 20, "{bytes} bytes for a log of 64 small writes");
+}
+
+#[test]
+fn a_damaged_anchor_is_written_again() {
+    let mut bed = Bed::new(6, 6, 3);
+    bed.create_volume(spec("a", "2+1", 1 << 20));
+    bed.command(Command::Checkpoint).expect("a checkpoint");
+    let sequence = bed.pool.serving().expect("it is open").engine.table.sequence();
+    let whole = bed.yard.peek(1, slot_at(sequence), 4096);
+    bed.yard.damage(2, slot_at(sequence), 4096);
+    bed.yard.damage(4, slot_at(sequence) + 40, 8);
+    let found = bed.scrub();
+    assert_eq!(bed.pool.serving().expect("it is open").engine.table.sequence(), sequence);
+    assert_eq!(found, (2, 2));
+    for drive in 0..6 {
+        assert!(bed.yard.peek(drive, slot_at(sequence), 4096) == whole, "drive {drive}");
+    }
+    assert_eq!(bed.scrub(), (0, 0));
 }
