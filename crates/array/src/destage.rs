@@ -68,8 +68,18 @@ impl Engine {
         add(&self.count.destages, 1);
         add(&self.count.destaged_blocks, dirty.len() as u64);
         let mostly = dirty.len() * 4 >= volume.shape.blocks() as usize * 3;
-        match self.home(key).await? {
+        let home = self.home(key).await?;
+        // What others refer to is never changed in place: the stripe moves away from it.
+        let shared = match home {
+            Home::Slot(slot) => self.slot_head(&volume.shape, slot).await?.references > 1,
+            Home::Unmapped | Home::Zero => false,
+        };
+        match home {
             Home::Unmapped | Home::Zero => self.destage_fresh(volume, stripe, &dirty, covers).await,
+            Home::Slot(old) if shared => match self.destage_whole(volume, stripe, old, &dirty, covers).await? {
+                true => Ok(()),
+                false => Err(self.full(volume)),
+            },
             Home::Slot(old) if mostly && self.destage_whole(volume, stripe, old, &dirty, covers).await? => Ok(()),
             Home::Slot(old) => match self.destage_in_place(volume, stripe, &dirty, covers, funds).await {
                 Err(ArrayError::Damaged(why)) => match self.destage_salvage(volume, stripe, old, &dirty, covers).await?

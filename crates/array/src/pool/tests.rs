@@ -14,6 +14,7 @@ mod protections;
 mod ragged;
 mod redo;
 mod sealed;
+mod shared;
 mod strangers;
 mod through;
 
