@@ -100,7 +100,13 @@ impl Engine {
                 scrub_age: self.scrub_age(),
                 scrub_row: self.scrub_row.get(),
             };
-            break self.table.begin_checkpoint(&self.log, self.oldest_needed(), root.encode(), &mut funds);
+            let oldest = self.oldest_needed();
+            let pinned = self.log_pins.borrow().keys().next().copied();
+            let dirty = self.cache.borrow().oldest_dirty();
+            let owed = self.redo.oldest();
+            let kept = [pinned, dirty, owed].into_iter().flatten().all(|lsn| oldest <= lsn);
+            assert!(kept, "invariant 9: the log would be trimmed above what is not on its strips");
+            break self.table.begin_checkpoint(&self.log, oldest, root.encode(), &mut funds);
         };
         drop(funds);
         checkpoint.write().await?;

@@ -274,6 +274,7 @@ impl Engine {
             // Invariant 8: nothing is written in place before the images are durable on the log's members.
             if !self.io.lacks(Mutation::RedoOrder) {
                 self.log.durable(lsn).await?;
+                assert!(self.log.durable_lsn() >= lsn, "invariant 8: in-place writes before their images are durable");
             }
             self.place_redo(volume, stripe).await?;
             funds = Some(paid);

@@ -341,6 +341,12 @@ impl Labels {
             )));
         }
         // Each drive counted has answered a flush after its label was written.
+        let now = self.0.configuration.borrow().epoch;
+        assert!(new.epoch > now, "invariant 11: a configuration of epoch {} after one of {now}", new.epoch);
+        assert!(
+            new.log.iter().all(|log| log.epoch <= new.epoch),
+            "invariant 11: a log epoch above the configuration's"
+        );
         *self.0.configuration.borrow_mut() = new;
         Ok(())
     }

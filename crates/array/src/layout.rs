@@ -243,7 +243,7 @@ impl Layout {
         for cell in cells(&row) {
             self.take(cell, row.id);
         }
-        assert!(distinct(&row), "row {} has a drive twice", row.id.0);
+        assert!(distinct(&row), "invariant 12: row {} has a drive twice", row.id.0);
         self.count_pairs(&row, 1);
         self.rows.insert(row.id, row);
         self.made += 1;
@@ -272,7 +272,7 @@ impl Layout {
         let mut after = before.clone();
         let Some(place) = after.members.get_mut(member) else { return };
         change(place);
-        assert!(distinct(&after), "row {} would have a drive twice", id.0);
+        assert!(distinct(&after), "invariant 12: row {} would have a drive twice", id.0);
         let (old, new): (Vec<Cell>, Vec<Cell>) = (cells(&before).collect(), cells(&after).collect());
         self.count_pairs(&before, u32::MAX);
         for cell in old.iter().filter(|cell| !new.contains(cell)) {
@@ -378,7 +378,7 @@ impl Layout {
     pub fn check(&self) {
         let mut owners: BTreeMap<Cell, RowId> = BTreeMap::new();
         for row in self.rows.values() {
-            assert!(distinct(row), "row {} has a drive twice", row.id.0);
+            assert!(distinct(row), "invariant 12: row {} has a drive twice", row.id.0);
             for cell in cells(row) {
                 assert_eq!(owners.insert(cell, row.id), None, "{cell:?} has two owners");
                 assert!(self.drives[usize::from(cell.drive.0)].units.is_taken(cell.unit), "{cell:?} counts as free");

@@ -57,6 +57,11 @@ impl Redos {
         all.values().flatten().flat_map(|redo| &redo.writes).flat_map(|write| &write.data).map(|d| d.len() as u64).sum()
     }
 
+    /// The oldest record that replaying any of them needs.
+    pub fn oldest(&self) -> Option<Lsn> {
+        self.0.borrow().values().flatten().map(|redo| redo.oldest).min()
+    }
+
     /// The newest write that the images of the stripe cover.
     pub fn covers(&self, key: StripeKey) -> Option<Lsn> {
         self.0.borrow().get(&key)?.iter().map(|redo| redo.covers).max()

@@ -528,6 +528,7 @@ impl Engine {
     pub async fn settle_map(&self, key: StripeKey, lsn: Lsn, old: Option<SlotId>) -> Result<(), ArrayError> {
         if !self.io.lacks(Mutation::SlotReuse) {
             self.log.durable(lsn).await?;
+            assert!(self.log.durable_lsn() >= lsn, "invariant 2: a mapping is shown to readers before it is durable");
         }
         let mut unsettled = self.unsettled.borrow_mut();
         if unsettled.get(&key) == Some(&lsn) {

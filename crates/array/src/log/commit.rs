@@ -178,6 +178,11 @@ impl Log {
                 break;
             }
             let (last, sequence) = (flight.last, flight.sequence);
+            assert!(
+                sequence == state.watermark + 1,
+                "invariant 1: group {sequence} is acknowledged right after {}",
+                state.watermark
+            );
             state.durable = state.durable.max(last);
             state.watermark = sequence;
             state.flights.pop_front();
