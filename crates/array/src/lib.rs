@@ -18,6 +18,7 @@ mod drives;
 mod engine;
 pub mod error;
 mod host;
+pub mod inspect;
 pub mod io;
 pub mod label;
 pub mod layout;
