@@ -70,7 +70,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     }
     let server = Server::start()?;
     bench.note(
-        "Stele: 12 file drives, written out, 8+2, durable, encrypted; payloads signed with SHA-256, MD5 entity tags, CRC64NVME",
+        "Stele: 12 file drives as `stele up` makes them, 8+2, durable, encrypted; payloads signed with SHA-256, MD5 entity tags, CRC64NVME",
     );
     bench.note("clients: 8 connections kept open, on the same machine; GETs from a cached working set");
     bench.note("beside: MinIO durable on 4 directories, quoted from the reference machine (2 vCPU EPYC Zen 5 guest)");

@@ -30,8 +30,7 @@ impl Server {
         let log = fs::File::create(dir.join("server.log")).map_err(|error| format!("cannot write a log: {error}"))?;
         let mut child = Command::new(&program)
             .args(["up", "--json", "--listen", "127.0.0.1:0", "--drives", "12", "--data", "8+2"])
-            // Stand-ins for drives: no write of theirs waits for the file system's journal.
-            .args(["--drive-size", "1GiB", "--written", "--dir"])
+            .args(["--dir"])
             .arg(&dir)
             .env_remove("STELE_DIR")
             .stdin(Stdio::null())
