@@ -59,6 +59,8 @@ struct Job {
 impl Lanes {
     /// Bytes that a stream gathers before it is hashed.
     pub const BACKLOG_MAX: usize = 256 << 10;
+    /// Bytes that may stay gathered when a full stream was hashed: it has more than the others, and would go on alone.
+    const KEPT_MAX: usize = Lanes::BACKLOG_MAX / 2;
 
     /// In the fastest way that this processor knows.
     pub fn fastest() -> Arc<Lanes> {
@@ -92,7 +94,7 @@ impl Lanes {
         streams.entries.insert(number, Entry { progress, chunks, backlog });
         drop(streams);
         if backlog >= Lanes::BACKLOG_MAX {
-            self.work(&self.working(), number);
+            self.work(&self.working(), number, Lanes::KEPT_MAX);
         }
         number
     }
@@ -105,14 +107,14 @@ impl Lanes {
         let full = entry.backlog >= Lanes::BACKLOG_MAX;
         drop(streams);
         if full {
-            self.work(&self.working(), number);
+            self.work(&self.working(), number, Lanes::KEPT_MAX);
         }
     }
 
     /// Hashes what is left of the stream and lets it go.
     pub(crate) fn leave(&self, number: u64) -> Md5State {
         let working = self.working();
-        self.work(&working, number);
+        self.work(&working, number, 0);
         let entry = self.locked().entries.remove(&number).expect("a stream leaves once");
         assert!(!entry.is_waiting(), "a stream leaves with everything hashed");
         entry.progress.expect("nobody else is at work").state
@@ -125,8 +127,8 @@ impl Lanes {
         drop(entry);
     }
 
-    /// Hashes what has been gathered, side by side, at least until this stream's is done.
-    fn work(&self, _working: &MutexGuard<'_, ()>, own: u64) {
+    /// Hashes what has been gathered, side by side, at least until no more than `kept` bytes of this stream's are left.
+    fn work(&self, _working: &MutexGuard<'_, ()>, own: u64, kept: usize) {
         let mut streams = self.locked();
         // Whoever worked meanwhile may have done all of it.
         let Some(first) = streams.entries.get_mut(&own).and_then(|entry| entry.taken_out(own)) else { return };
@@ -135,7 +137,7 @@ impl Lanes {
             jobs.extend(streams.entries.iter_mut().filter_map(|(number, entry)| entry.taken_out(*number)));
         }
         drop(streams);
-        hash(self.kernel, &mut jobs);
+        hash(self.kernel, &mut jobs, kept);
         let mut streams = self.locked();
         let mut gone = Vec::new();
         for job in jobs {
@@ -177,6 +179,11 @@ impl Entry {
 }
 
 impl Job {
+    /// What whole blocks and chunks not begun weigh.
+    fn left(&self) -> usize {
+        self.progress.to - self.progress.from + self.chunks.iter().map(weight).sum::<usize>()
+    }
+
     /// Goes on to the next chunk that has whole blocks, as long as there are any.
     fn goes_on(&mut self) -> bool {
         let progress = &mut self.progress;
@@ -192,8 +199,9 @@ impl Job {
     }
 }
 
-/// Hashes until the first job is done; the others as far as they come along, and longer while they fill the lanes.
-fn hash(kernel: Kernel, jobs: &mut [Job]) {
+/// Hashes until the first job has no more than `kept` bytes left; the others as far as they come along, and longer while
+/// they fill the lanes.
+fn hash(kernel: Kernel, jobs: &mut [Job], kept: usize) {
     let mut active: Vec<usize> = Vec::with_capacity(kernel.lanes());
     let mut next = 0;
     let mut most = 0;
@@ -207,7 +215,7 @@ fn hash(kernel: Kernel, jobs: &mut [Job]) {
         }
         most = most.max(active.len());
         // What is left would run with most lanes idle: it waits until there is more beside it.
-        let own = active.contains(&0);
+        let own = jobs[0].left() > kept;
         if !own && (active.len() < 2 || 2 * active.len() <= most) {
             return;
         }
