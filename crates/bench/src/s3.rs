@@ -65,10 +65,13 @@ const fn case(
 }
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
-    if !CASES.iter().any(|case| bench.wants(&case.title()) || bench.wants(&case.cpu_title())) && !bench.wants(PEAK) {
+    if !CASES.iter().any(|case| bench.wants(&case.title()) || bench.wants(&case.cpu_title()))
+        && !bench.wants(PEAK)
+        && !bench.wants(OPENING)
+    {
         return Ok(());
     }
-    let server = Server::start()?;
+    let mut server = Server::start()?;
     bench.note(
         "Stele: 12 file drives as `stele up` makes them, 8+2, durable, encrypted; payloads signed with SHA-256, MD5 entity tags, CRC64NVME",
     );
@@ -81,8 +84,35 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     }
     let peak = Usage::of(server.process).resident_peak_bytes as f64 / f64::from(1 << 20);
     bench.figure(PEAK, MEMORY, peak, Some(("MinIO, reference machine, at least", 574.0)), None);
+    opening(bench, &mut server, number)?;
     server.stop()
 }
+
+/// Fills the store with small objects, kills the server, and times it from its start until it is ready to serve.
+fn opening(bench: &mut Bench, server: &mut Server, mut number: u32) -> Result<(), String> {
+    if !bench.wants(OPENING) {
+        return Ok(());
+    }
+    let body = [7; 1 << 10];
+    let hash = sign::sha256(&body);
+    let mut objects = 0;
+    while objects < MANY {
+        number += 1;
+        let mut clients = (0..CLIENTS).map(|_| Client::new(server)).collect::<Result<Vec<_>, _>>()?;
+        let work = Work { put: true, size: body.len(), objects: 0, round: number, body: &body, hash: &hash };
+        objects += together(&mut clients, &work, Instant::now() + 4 * ROUND)?;
+    }
+    bench.note(&format!("{objects} objects of 1 KiB when the server is killed"));
+    bench.case(OPENING, Unit::less("s")).target(1.0).against("limit", 2.0).run(|| {
+        let seconds = server.kill_and_start()?.as_secs_f64();
+        Client::new(server)?.request("GET", &format!("/{BUCKET}/put-{}-{number}/0-0", body.len()), &[])?;
+        Ok(seconds)
+    })
+}
+
+/// Objects in the store that is opened.
+const MANY: u64 = 100_000;
+const OPENING: &str = "opening 100,000 objects after kill -9";
 
 const PEAK: &str = "server memory, peak resident";
 

@@ -2,13 +2,15 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 pub struct Server {
     child: Child,
+    program: PathBuf,
     dir: PathBuf,
     pub process: u32,
     /// Host and port.
@@ -27,35 +29,28 @@ impl Server {
         // Beside the program, not in a directory that may be memory.
         let dir = own.with_file_name(format!("bench-s3-{}", std::process::id()));
         fs::create_dir_all(&dir).map_err(|error| format!("cannot make {}: {error}", dir.display()))?;
-        let log = fs::File::create(dir.join("server.log")).map_err(|error| format!("cannot write a log: {error}"))?;
-        let mut child = Command::new(&program)
-            .args(["up", "--json", "--listen", "127.0.0.1:0", "--drives", "12", "--data", "8+2"])
-            .args(["--dir"])
-            .arg(&dir)
-            .env_remove("STELE_DIR")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
-        let mut line = String::new();
-        let output = child.stdout.take().ok_or("the server has no output")?;
-        BufReader::new(output).read_line(&mut line).map_err(|error| format!("the server says nothing: {error}"))?;
-        let said: Value = serde_json::from_str(&line).unwrap_or_default();
+        let (child, said) = launch(&program, &dir)?;
         let text = |name: &str| said.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
-        let server = Server {
+        Ok(Server {
             process: child.id(),
             child,
-            address: text("endpoint").trim_start_matches("http://").trim_end_matches('/').to_owned(),
+            address: address(&said),
             access_key: text("access_key"),
             secret_key: text("secret_key"),
+            program,
             dir,
-        };
-        if server.address.is_empty() || server.access_key.is_empty() {
-            let log = fs::read_to_string(server.dir.join("server.log")).unwrap_or_default();
-            return Err(format!("the server did not become ready; it said: {line}{log}"));
-        }
-        Ok(server)
+        })
+    }
+
+    /// Kills it with requests under way, starts it again, and tells how long it took to be ready.
+    pub fn kill_and_start(&mut self) -> Result<Duration, String> {
+        self.child.kill().map_err(|error| format!("cannot kill the server: {error}"))?;
+        self.child.wait().map_err(|error| format!("cannot wait for the server: {error}"))?;
+        let begin = Instant::now();
+        let (child, said) = launch(&self.program, &self.dir)?;
+        let elapsed = begin.elapsed();
+        (self.process, self.child, self.address) = (child.id(), child, address(&said));
+        Ok(elapsed)
     }
 
     /// Asks it to stop, and waits.
@@ -67,6 +62,34 @@ impl Server {
         let status = self.child.wait().map_err(|error| format!("cannot wait for the server: {error}"))?;
         if status.success() { Ok(()) } else { Err(format!("the server ended with {status} when told to stop")) }
     }
+}
+
+/// Starts a server and waits until it is ready; what it says of itself.
+fn launch(program: &Path, dir: &Path) -> Result<(Child, Value), String> {
+    let log = fs::File::create(dir.join("server.log")).map_err(|error| format!("cannot write a log: {error}"))?;
+    let mut child = Command::new(program)
+        .args(["up", "--json", "--listen", "127.0.0.1:0", "--drives", "12", "--data", "8+2", "--dir"])
+        .arg(dir)
+        .env_remove("STELE_DIR")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log)
+        .spawn()
+        .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    let mut line = String::new();
+    let output = child.stdout.take().ok_or("the server has no output")?;
+    BufReader::new(output).read_line(&mut line).map_err(|error| format!("the server says nothing: {error}"))?;
+    let said: Value = serde_json::from_str(&line).unwrap_or_default();
+    if address(&said).is_empty() {
+        let log = fs::read_to_string(dir.join("server.log")).unwrap_or_default();
+        return Err(format!("the server did not become ready; it said: {line}{log}"));
+    }
+    Ok((child, said))
+}
+
+fn address(said: &Value) -> String {
+    let endpoint = said.get("endpoint").and_then(Value::as_str).unwrap_or_default();
+    endpoint.trim_start_matches("http://").trim_end_matches('/').to_owned()
 }
 
 impl Drop for Server {
