@@ -16,7 +16,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// What a shell says of a program that SIGPIPE ended.
+const BROKEN_PIPE: i32 = 141;
+
 fn main() -> ExitCode {
+    end_quietly_when_nobody_reads();
     let cli = cli::Cli::parse();
     let json = cli.place.json;
     tracing_subscriber::fmt()
@@ -41,4 +45,16 @@ fn main() -> ExitCode {
             ExitCode::from(failure.kind.exit_code())
         }
     }
+}
+
+/// `stele pool status | head -1` closes our output before we are done: no fault, and no report.
+fn end_quietly_when_nobody_reads() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let text = panic.payload_as_str().unwrap_or_default();
+        if text.starts_with("failed printing to") && text.contains("Broken pipe") {
+            std::process::exit(BROKEN_PIPE);
+        }
+        report(panic);
+    }));
 }

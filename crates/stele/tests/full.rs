@@ -28,7 +28,7 @@ fn a_full_pool_refuses_whole_objects_and_serves_on() {
         stored.push(format!("{:03}", stored.len()));
         assert!(stored.len() < 200, "a pool of 1.3 GB does not hold this much");
     };
-    assert!(stored.len() >= 10, "{} objects", stored.len());
+    assert!(stored.len() >= 10, "{} objects, then {}", stored.len(), refused.text());
     assert_eq!((refused.status, refused.code().as_str()), (507, "InsufficientStorage"), "{}", refused.text());
     let message = between(&refused.text(), "<Message>", "</Message>").unwrap();
     assert!(message.contains("segment") || message.contains("room"), "{message}");

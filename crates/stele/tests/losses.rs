@@ -13,7 +13,7 @@ fn a_third_lost_drive_costs_what_can_be_named_and_no_more() {
     let server = place.up();
     let keys = server.keys();
     place.json(&["bucket", "create", "records", "--lock", "--retention", "compliance:1y"]);
-    let count = 40;
+    let count = 120;
     for seed in 0..count {
         server.put(&format!("/records/{seed:02}"), &content(seed, LENGTH));
     }

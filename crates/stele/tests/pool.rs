@@ -109,3 +109,21 @@ fn a_pool_for_volumes_alone_serves_no_s3_and_says_so() {
     assert_eq!(place.json(&["pool", "scrub", "--wait"])["verified_versions"].as_u64(), Some(0));
     server.stop();
 }
+
+#[test]
+fn a_reader_that_goes_away_is_no_fault() {
+    use std::os::unix::process::ExitStatusExt;
+    let place = Place::new("pipe");
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = place.command(&["pool", "create", "--help"]);
+    let output = command.stdout(writer).stderr(std::process::Stdio::piped()).output().unwrap();
+    assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+    place.pool(5);
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut command = place.command(&["pool", "status", "--dir"]);
+    let output = command.arg(&place.0).stdout(writer).stderr(std::process::Stdio::piped()).output().unwrap();
+    assert_eq!((output.status.code(), output.status.signal()), (Some(141), None));
+    assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{output:?}");
+}

@@ -17,11 +17,18 @@ use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::Opening;
 
-/// The archive's segment; sizes of its volume are multiples of it.
-const SEGMENT: u64 = 64 * MIB;
+/// The smallest segments of an archive, and how many it has at least.
+const SEGMENT_MIN: u64 = 4 * MIB;
+const SEGMENTS_MIN: u64 = 4;
+
+/// The archive's segment: small enough that a small volume has some thirty, since two are kept back for deletes. The
+/// volume's size is a multiple of it.
+fn segment(volume: u64) -> u64 {
+    1 << (volume / 32).clamp(SEGMENT_MIN, 64 * MIB).ilog2()
+}
 
 pub fn archive_options(read_only: bool) -> stele_archive::Options {
-    stele_archive::Options { segment: Bytes(SEGMENT), read_only, ..stele_archive::Options::default() }
+    stele_archive::Options { read_only, ..stele_archive::Options::default() }
 }
 
 /// Makes the directory, the configuration, the pool, and on it the archive (unless `--data none`).
@@ -121,11 +128,17 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
     .await?;
     // What is left, less a thirty-second for the slot table and its copies on write.
     let free = raw.0.saturating_sub(spare.0).saturating_sub(catalog_size.0 * u64::from(copies)) / 32 * 31;
-    let size = free / code.width() as u64 * code.data() as u64 / SEGMENT * SEGMENT;
-    if size < 4 * SEGMENT {
+    let room = free / code.width() as u64 * code.data() as u64;
+    let segment = segment(room);
+    let size = room / segment * segment;
+    if size < SEGMENTS_MIN * SEGMENT_MIN {
         return Err(Failure::new(
             Kind::Full,
-            format!("the drives leave {} for data; an archive needs at least {}", Bytes(size), Bytes(4 * SEGMENT)),
+            format!(
+                "the drives leave {} for data; an archive needs at least {}",
+                Bytes(size),
+                Bytes(SEGMENTS_MIN * SEGMENT_MIN)
+            ),
         )
         .next("use larger drives"));
     }
@@ -146,7 +159,8 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
     .await?;
     format_catalog(&node.pool, &catalog).await?;
     let foundation = node.foundation(site, &catalog, &data).await?;
-    node.archive = Some(Archive::create(foundation, archive_options(false)).await?);
+    let options = stele_archive::Options { segment: Bytes(segment), ..archive_options(false) };
+    node.archive = Some(Archive::create(foundation, options).await?);
     Ok(())
 }
 
