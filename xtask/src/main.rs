@@ -3,6 +3,7 @@
 //! Depends on nothing but the argument parser, so that it builds in seconds; everything heavy is a cargo it starts.
 
 mod fuzz;
+mod mutants;
 mod step;
 mod suite;
 mod tidy;
@@ -26,7 +27,7 @@ enum Task {
     /// Everything that is tested; the same in CI. Ends with 'N passed, N failed'.
     #[command(after_help = "Examples:\n  ./x test\n  ./x test fmt clippy tidy")]
     Test {
-        /// Only these steps, of: fmt, tidy, clippy, unit, seeds, fuzz, documents.
+        /// Only these steps, of: fmt, tidy, clippy, unit, seeds, crashes, kills, fuzz, documents.
         steps: Vec<String>,
     },
     /// The main job on real input, shown step by step. Ends with 'demo: ok'.
@@ -46,6 +47,12 @@ enum Task {
     Soak {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         rest: Vec<OsString>,
+    },
+    /// Takes each protection of the array away in turn and shows which tests notice; one that none misses is a hole.
+    #[command(after_help = "Examples:\n  ./x mutants\n  ./x mutants LogFlush ReadDigest")]
+    Mutants {
+        /// Only these; leave out for all.
+        names: Vec<String>,
     },
     /// Random bytes, steered by coverage, into a parser of stored bytes.
     #[command(after_help = "Examples:\n  ./x fuzz\n  ./x fuzz label --seconds 600")]
@@ -72,6 +79,7 @@ fn main() -> ExitCode {
         Task::Demo { rest } => become_crate("stele-demo", rest),
         Task::Bench { rest } => become_crate("stele-bench", rest),
         Task::Soak { rest } => become_crate("stele-sim", rest),
+        Task::Mutants { names } => mutants::run(&root, &names),
         Task::Fuzz { target, seconds } => fuzz::run(&root, target.as_deref(), seconds),
         Task::Fmt => hand_over(cargo().args(["fmt", "--all"])),
         Task::Tidy => {

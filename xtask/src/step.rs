@@ -32,10 +32,15 @@ pub fn take(name: &str, work: impl FnOnce() -> Outcome) -> Outcome {
     let outcome = work();
     let verdict = if outcome.failed == 0 { "ok" } else { "FAILED" };
     println!("{verdict:<7} {:>8}  {} passed, {} failed", lasted(start.elapsed()), outcome.passed, outcome.failed);
-    outcome.shown.iter().take(SHOWN_MAX).for_each(|line| println!("    {line}"));
-    if outcome.shown.len() > SHOWN_MAX {
-        println!("    and {} more lines", outcome.shown.len() - SHOWN_MAX);
+    // What failed is told at the end, what it began with at the beginning.
+    let left_out = outcome.shown.len().saturating_sub(SHOWN_MAX);
+    let first = if left_out > 0 { SHOWN_MAX / 3 } else { outcome.shown.len() };
+    let (head, tail) = outcome.shown.split_at(first);
+    head.iter().for_each(|line| println!("    {line}"));
+    if left_out > 0 {
+        println!("    ... {left_out} lines left out ...");
     }
+    tail.iter().skip(left_out).for_each(|line| println!("    {line}"));
     outcome
 }
 
@@ -57,7 +62,7 @@ pub fn tests(command: &mut Command) -> Outcome {
 }
 
 /// Calls `each` with every line of both outputs in the order they were written; whether the command succeeded.
-fn lines_of(command: &mut Command, mut each: impl FnMut(String)) -> Result<bool, String> {
+pub fn lines_of(command: &mut Command, mut each: impl FnMut(String)) -> Result<bool, String> {
     let program = command.get_program().display().to_string();
     let cannot = |reason: std::io::Error| format!("cannot run {program}: {reason}");
     let (reader, writer) = std::io::pipe().map_err(cannot)?;

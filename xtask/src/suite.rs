@@ -9,8 +9,12 @@ use crate::{cargo, fuzz, tidy};
 
 /// Seeds of the simulated world in one run of the tests.
 const SEEDS: &str = "300";
+/// Times that a process at work on file drives is killed.
+const KILLS: &str = "200";
 
 type Work = fn(&Path) -> Outcome;
+
+const WORLD: [&str; 7] = ["run", "--quiet", "--locked", "--release", "--package", "stele-sim", "--"];
 
 const STEPS: &[(&str, Work)] = &[
     ("fmt", |_| step::command(cargo().args(["fmt", "--all", "--check"]))),
@@ -24,7 +28,10 @@ const STEPS: &[(&str, Work)] = &[
     }),
     // Real clients (S3 libraries and tools) are driven from these tests too, and say so where a client is absent.
     ("unit", |_| step::tests(cargo().args(["test", "--locked", "--release", "--workspace", "--no-fail-fast"]))),
-    ("seeds", |_| seeds(cargo().args(["run", "--quiet", "--locked", "--release", "--package", "stele-sim", "--"]))),
+    ("seeds", |_| seeds(cargo().args(WORLD))),
+    // Every crash point of every short workload, and of each so many outcomes; `./x soak --enumerate` tries all.
+    ("crashes", |_| step::command(cargo().args(WORLD).args(["--enumerate", "--outcomes", "8"]))),
+    ("kills", |root| kills(root, cargo().args(WORLD))),
     ("fuzz", fuzz::briefly),
     ("documents", |root| {
         let built = step::command(cargo().args(["build", "--quiet", "--locked", "--release", "--package", "stele"]));
@@ -52,6 +59,17 @@ pub fn run(root: &Path, chosen: &[String]) -> ExitCode {
     println!("in {}", step::lasted(start.elapsed()));
     println!("{passed} passed, {failed} failed");
     ExitCode::from(u8::from(failed > 0))
+}
+
+/// Each kill counts as a test.
+fn kills(root: &Path, command: &mut Command) -> Outcome {
+    let scratch = root.join("target/tmp");
+    if let Err(error) = std::fs::create_dir_all(&scratch) {
+        return Outcome::of(false, vec![format!("{}: {error}", scratch.display())]);
+    }
+    let outcome = step::command(command.args(["--kills", KILLS, "--dir"]).arg(scratch));
+    let passed = if outcome.failed == 0 { KILLS.parse().unwrap_or(1) } else { 0 };
+    Outcome { passed, ..outcome }
 }
 
 /// Each seed counts as a test; a seed that fails ends the run with the command that replays it.

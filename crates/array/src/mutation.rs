@@ -51,9 +51,59 @@ pub enum Mutation {
     StripFlush,
 }
 
+impl Mutation {
+    /// All of them, in the order of their bits.
+    pub const ALL: [Mutation; 22] = [
+        Mutation::LogFlush,
+        Mutation::LogOrder,
+        Mutation::LogHole,
+        Mutation::LogChain,
+        Mutation::LogEpoch,
+        Mutation::LogReplicate,
+        Mutation::LabelFlush,
+        Mutation::LabelMajority,
+        Mutation::PageFlush,
+        Mutation::PageDigest,
+        Mutation::PageReuse,
+        Mutation::AnchorFlush,
+        Mutation::AnchorOrder,
+        Mutation::CutCopy,
+        Mutation::ReadDigest,
+        Mutation::SlotFlush,
+        Mutation::SlotReuse,
+        Mutation::RedoOrder,
+        Mutation::RedoImages,
+        Mutation::RedoGeneration,
+        Mutation::RedoDone,
+        Mutation::StripFlush,
+    ];
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Mutation> {
+        Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name)
+    }
+}
+
 /// The protections taken away.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mutations(u64);
+
+impl Default for Mutations {
+    /// None. In this crate's own tests, what `STELE_WITHOUT` names: so that each of them is a detector.
+    #[cfg(not(test))]
+    fn default() -> Mutations {
+        Mutations(0)
+    }
+
+    #[cfg(test)]
+    fn default() -> Mutations {
+        static WITHOUT: std::sync::OnceLock<Mutations> = std::sync::OnceLock::new();
+        *WITHOUT.get_or_init(|| match std::env::var("STELE_WITHOUT") {
+            Ok(name) => Mutations(0).with(Mutation::named(&name).unwrap_or_else(|| panic!("no protection '{name}'"))),
+            Err(_) => Mutations(0),
+        })
+    }
+}
 
 impl Mutations {
     pub fn with(self, mutation: Mutation) -> Mutations {
@@ -63,5 +113,19 @@ impl Mutations {
     #[inline]
     pub fn has(self, mutation: Mutation) -> bool {
         self.0 & 1 << mutation as u8 != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_protection_has_a_bit_of_its_own_and_a_name() {
+        for (bit, mutation) in Mutation::ALL.into_iter().enumerate() {
+            assert_eq!(mutation as usize, bit);
+            assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
+        }
+        assert_eq!(Mutation::ALL.len(), Mutation::StripFlush as usize + 1);
     }
 }

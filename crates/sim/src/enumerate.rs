@@ -44,6 +44,8 @@ pub struct Case {
     pub tear: Bytes,
     pub volume: VolumeSpec,
     pub open: OpenOptions,
+    /// Drives that are missing from when the deeds begin.
+    pub absent: Vec<usize>,
     /// Done and settled before.
     pub before: Vec<Deed>,
     /// All handed over at once, or one after another.
@@ -113,8 +115,12 @@ impl<'a, S: System> Drill<'a, S> {
         }
     }
 
-    fn order(&self) -> Vec<usize> {
+    fn all(&self) -> Vec<usize> {
         (0..self.case.drives).collect()
+    }
+
+    fn present(&self) -> Vec<usize> {
+        (0..self.case.drives).filter(|drive| !self.case.absent.contains(drive)).collect()
     }
 
     fn step(&mut self, limit: stele_ground::Instant) -> Result<Step, Violation> {
@@ -210,7 +216,7 @@ impl<'a, S: System> Drill<'a, S> {
     }
 
     fn open(&mut self) -> Result<bool, Violation> {
-        let order = self.order();
+        let order = self.present();
         self.machine.open(OpenOptions { seed: self.seed, ..self.case.open.clone() }, &order);
         if !self.until("opening", |drill| drill.machine.state() == State::Ready { read_only: false })? {
             return Ok(false);
@@ -235,7 +241,7 @@ impl<'a, S: System> Drill<'a, S> {
             spare_drives: Some(0),
             created: 0,
         };
-        let order = self.order();
+        let order = self.all();
         self.machine.create(options, self.case.open.clone(), &order);
         self.until("creating", |drill| drill.machine.state() == State::Ready { read_only: false })?;
         self.tags += 1;

@@ -5,6 +5,7 @@
 //! - [`atlas`]: what may still be hurt, so that the array must answer.
 //! - [`setup`], [`story`], [`world`]: what a seed builds, what befalls it, and the loop they meet in.
 //! - [`enumerate`]: every crash of a short workload instead of some of a long one.
+//! - [`kill`]: no simulation: a process that is killed again and again, and what the next one finds.
 //! - [`stage`]: the world behind a port, for what stands on a volume and blocks; [`shelf`]: the catalog on it, [`rack`]: a pool beneath it.
 //! - [`run`]: each seed twice, with equal traces; many seeds; how to repeat one.
 
@@ -12,6 +13,7 @@ pub mod atlas;
 pub mod coverage;
 pub mod enumerate;
 pub mod host;
+pub mod kill;
 pub mod machine;
 pub mod oracle;
 pub mod rack;

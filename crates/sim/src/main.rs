@@ -1,19 +1,24 @@
 //! `stele-sim`: runs seeds of the world until told otherwise; `./x soak` spawns it.
 
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use stele_array::Pool;
+use stele_array::mutation::Mutation;
 use stele_sim::coverage::Coverage;
 use stele_sim::enumerate::{EXHAUSTIVE, Effort, cases, enumerate};
+use stele_sim::kill;
 use stele_sim::run::{guarded, replay, run_many, run_pool_seed, usual_tail};
+use stele_sim::system::go_without;
 
 const HELP: &str = "\
 Runs pools in the simulated world under seeds, each twice, against the oracle.
 
 usage: stele-sim [--seeds N] [--from S] [--threads T] [--trace] [--lines L] [--keep-going]
-       stele-sim --enumerate [--outcomes N] [--threads T] [--keep-going]
+       stele-sim --enumerate [--outcomes N] [--stride N] [--threads T]
+       stele-sim --kills N [--from S] [--dir DIR]
 
   --seeds N      how many seeds (default 1000)
   --from S       the first seed (default 0)
@@ -22,13 +27,18 @@ usage: stele-sim [--seeds N] [--from S] [--threads T] [--trace] [--lines L] [--k
   --lines L      how many lines (default 60)
   --keep-going   do not stop at the first failing seed
   --enumerate    instead of seeds: every crash of short workloads, with every subset of up to 12 unflushed sectors
+  --stride N     of the crash points try every N-th (default: all)
   --outcomes N   of each crash point try at most N outcomes (default: all)
+  --without NAME take this protection away from every pool (see stele_array::mutation)
+  --kills N      instead of seeds: a process at work on file drives is killed N times, under the seed S
+  --dir DIR      where its drives are made and, unless something failed, removed (default: the system's temporary directory)
 
 Exit code 0 if every seed passed, 1 if one failed, 2 for wrong arguments.
 
 examples:
   stele-sim --seeds 5000
-  stele-sim --seeds 1 --from 4711 --trace --lines 400";
+  stele-sim --seeds 1 --from 4711 --trace --lines 400
+  stele-sim --kills 5000";
 
 struct Options {
     seeds: u64,
@@ -39,6 +49,11 @@ struct Options {
     keep_going: bool,
     enumerate: bool,
     outcomes: u64,
+    stride: u64,
+    kills: Option<u64>,
+    directory: PathBuf,
+    /// What the killed process was told: directory, seed, first value.
+    worker: Option<(PathBuf, u64, u64)>,
 }
 
 fn options() -> Result<Option<Options>, String> {
@@ -51,22 +66,36 @@ fn options() -> Result<Option<Options>, String> {
         keep_going: false,
         enumerate: false,
         outcomes: 1 << EXHAUSTIVE,
+        stride: 1,
+        kills: None,
+        directory: std::env::temp_dir(),
+        worker: None,
     };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let mut number = || {
-            let text = words.next().ok_or_else(|| format!("{word} wants a number"))?;
-            text.parse::<u64>().map_err(|_| format!("{word} wants a number, not '{text}'"))
-        };
+        let mut text = || words.next().ok_or_else(|| format!("{word} wants a value"));
+        let number = |text: String| text.parse::<u64>().map_err(|_| format!("{word} wants a number, not '{text}'"));
         match word.as_str() {
-            "--seeds" => options.seeds = number()?,
-            "--from" => options.from = number()?,
-            "--threads" => options.threads = number()?.max(1) as usize,
-            "--lines" => options.lines = number()? as usize,
+            "--seeds" => options.seeds = number(text()?)?,
+            "--from" => options.from = number(text()?)?,
+            "--threads" => options.threads = number(text()?)?.max(1) as usize,
+            "--lines" => options.lines = number(text()?)? as usize,
             "--trace" => options.trace = true,
             "--keep-going" => options.keep_going = true,
             "--enumerate" => options.enumerate = true,
-            "--outcomes" => options.outcomes = number()?.max(2),
+            "--outcomes" => options.outcomes = number(text()?)?.max(2),
+            "--kills" => options.kills = Some(number(text()?)?),
+            "--without" => {
+                let name = text()?;
+                let mutation = Mutation::named(&name).ok_or_else(|| {
+                    let known: Vec<String> = Mutation::ALL.iter().map(|mutation| format!("{mutation:?}")).collect();
+                    format!("there is no protection '{name}'; known: {}", known.join(", "))
+                })?;
+                go_without(mutation);
+            }
+            "--stride" => options.stride = number(text()?)?.max(1),
+            "--dir" => options.directory = PathBuf::from(text()?),
+            "--worker" => options.worker = Some((PathBuf::from(text()?), number(text()?)?, number(text()?)?)),
             "--help" | "-h" => return Ok(None),
             other => return Err(format!("unknown argument '{other}'; see --help")),
         }
@@ -86,13 +115,69 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    if options.enumerate { enumerate_all(&options) } else { soak(&options) }
+    match (&options.worker, options.kills) {
+        (Some((directory, seed, first_value)), _) => match kill::work(directory, *seed, *first_value) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(_) => ExitCode::FAILURE,
+        },
+        (None, Some(kills)) => kill_many(&options, kills),
+        (None, None) if options.enumerate => enumerate_all(&options),
+        (None, None) => soak(&options),
+    }
+}
+
+/// A process is killed again and again.
+fn kill_many(options: &Options, kills: u64) -> ExitCode {
+    let directory = options.directory.join(format!("stele-kills-{}", std::process::id()));
+    let worker = std::env::current_exe().and_then(|path| std::fs::create_dir_all(&directory).map(|()| path));
+    let worker = match worker {
+        Ok(worker) => worker,
+        Err(error) => {
+            eprintln!("stele-sim: {}: {error}", directory.display());
+            return ExitCode::FAILURE;
+        }
+    };
+    let begun = Instant::now();
+    let mut last = begun;
+    let outcome = kill::campaign(&directory, &worker, kills, options.from, |tally| {
+        if last.elapsed().as_secs() >= 5 {
+            last = Instant::now();
+            println!(
+                "{} of {kills} kills, {:.1} a second",
+                tally.kills,
+                tally.kills as f64 / begun.elapsed().as_secs_f64()
+            );
+        }
+    });
+    match outcome {
+        Ok(tally) => {
+            let _ = std::fs::remove_dir_all(&directory);
+            println!(
+                "{} kills in {:.1} s, {} of them while opening; {} writes answered, {} cut off; {} drives away for a while; \
+                 {} times every byte compared, {} reads in all; 0 failed",
+                tally.kills,
+                begun.elapsed().as_secs_f64(),
+                tally.while_opening,
+                tally.answered,
+                tally.cut_off,
+                tally.drives_away,
+                tally.looks,
+                tally.reads_checked,
+            );
+            ExitCode::SUCCESS
+        }
+        Err(violation) => {
+            println!("FAILED with --from {}: {violation}", options.from);
+            println!("  its drives are kept in {}", directory.display());
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Every crash of every short workload.
 fn enumerate_all(options: &Options) -> ExitCode {
     let cases = cases::cases();
-    let effort = Effort { outcomes: options.outcomes, stride: 1, again: 4 };
+    let effort = Effort { outcomes: options.outcomes, stride: options.stride, again: 4 };
     let begun = Instant::now();
     let (mut failed, mut recoveries) = (0u64, 0u64);
     let run = |index: u64| {

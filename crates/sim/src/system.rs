@@ -1,5 +1,8 @@
 //! What the world runs: anything with the shape of a pool, events in and actions out.
 
+use std::sync::OnceLock;
+
+use stele_array::mutation::{Mutation, Mutations};
 use stele_array::{Action, Attached, CreateOptions, Event, OpenOptions, Pool, State};
 use stele_ground::Instant;
 
@@ -14,12 +17,27 @@ pub trait System: Sized {
     fn state(&self) -> &State;
 }
 
+/// Protections that every pool of this process goes without, to see whether anything notices: see `./x mutants`.
+static WITHOUT: OnceLock<Mutations> = OnceLock::new();
+
+/// Takes a protection away from every pool opened from here on. False if one was taken away before.
+pub fn go_without(mutation: Mutation) -> bool {
+    WITHOUT.set(Mutations::default().with(mutation)).is_ok()
+}
+
+fn mutated(mut pool: Pool) -> Pool {
+    if let Some(without) = WITHOUT.get() {
+        pool.set_mutations(*without);
+    }
+    pool
+}
+
 impl System for Pool {
     fn create(options: CreateOptions, open: OpenOptions, drives: Vec<Attached>, now: Instant) -> Pool {
-        Pool::create(options, open, drives, now)
+        mutated(Pool::create(options, open, drives, now))
     }
     fn open(options: OpenOptions, drives: Vec<Attached>, now: Instant) -> Pool {
-        Pool::open(options, drives, now)
+        mutated(Pool::open(options, drives, now))
     }
     fn event(&mut self, event: Event) {
         Pool::event(self, event);

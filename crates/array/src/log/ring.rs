@@ -57,6 +57,8 @@ impl RingReader {
         let end = offset.checked_add(length).filter(|end| *end <= self.ring)?;
         if offset < self.start || end > self.start + self.window.len() as u64 {
             let ahead = length.max(self.chunk).min(self.ring - offset);
+            // The memory of what is no longer looked at serves for what comes.
+            self.window = Shared::new();
             let read = match self.read(offset, ahead).await {
                 // One bad sector must not hide its neighbours.
                 None if ahead > length => self.read(offset, length).await,

@@ -12,39 +12,76 @@ const fn stripe(data: u64) -> u64 {
     data * STRIP
 }
 
-/// Tiny pools of two codes, and on each the workloads.
+/// What a workload runs on.
+#[derive(Clone, Copy)]
+struct Ground {
+    code: &'static str,
+    /// Data strips of the code.
+    data: u64,
+    drives: usize,
+    digest: DigestUnit,
+    mode: WriteMode,
+    tear: Bytes,
+    /// So many drives are missing.
+    absent: usize,
+}
+
+/// Tiny pools of two codes, and on each the workloads of one and two operations; those of three on one of them, and
+/// some of all on pools that differ in what is torn, when a write is answered, and what is missing.
 pub fn cases() -> Vec<Case> {
+    let mirror = Ground {
+        code: "mirror-2",
+        data: 1,
+        drives: 3,
+        digest: DigestUnit::Block,
+        mode: WriteMode::WriteBack,
+        tear: Bytes(4096),
+        absent: 0,
+    };
+    let coded = Ground { code: "2+1", data: 2, drives: 4, ..mirror };
+    let by_strip = |ground: Ground| Ground { digest: DigestUnit::Strip, ..ground };
     let mut cases = Vec::new();
-    for (code, data, drives) in [("mirror-2", 1, 3), ("2+1", 2, 4)] {
-        for digest in [DigestUnit::Block, DigestUnit::Strip] {
-            for (name, before, deeds, at_once) in workloads(data) {
-                cases.push(Case {
-                    name: format!("{name} on {code} by {digest:?}").to_lowercase(),
-                    drives,
-                    drive_size: Bytes(32 * MIB),
-                    log: Bytes(4 * MIB),
-                    tear: Bytes(4096),
-                    volume: VolumeSpec {
-                        name: "drill".into(),
-                        code: code.parse().unwrap_or_else(|error| unreachable!("{error}")),
-                        size: Bytes(4 * stripe(data)),
-                        strip: Bytes(STRIP),
-                        block: Bytes(4096),
-                        digest,
-                        mode: WriteMode::WriteBack,
-                        fully_allocated: false,
-                        owner: None,
-                    },
-                    open: OpenOptions::default(),
-                    before,
-                    deeds,
-                    at_once,
-                    after: Duration::from_secs(3),
-                });
-            }
-        }
+    for ground in [mirror, by_strip(mirror), coded, by_strip(coded)] {
+        cases.extend(workloads(ground.data).into_iter().map(|workload| on(ground, workload)));
+    }
+    cases.extend(longer(coded.data).into_iter().map(|workload| on(by_strip(coded), workload)));
+    let torn = Ground { tear: Bytes(512), ..coded };
+    let through = Ground { mode: WriteMode::WriteThrough, ..coded };
+    let degraded = Ground { absent: 1, ..coded };
+    for ground in [torn, through, degraded] {
+        cases.extend(workloads(ground.data).into_iter().step_by(3).map(|workload| on(ground, workload)));
     }
     cases
+}
+
+fn on(ground: Ground, (name, before, deeds, at_once): Workload) -> Case {
+    let Ground { code, drives, digest, mode, tear, absent, .. } = ground;
+    let tears = if tear.0 < 4096 { ", torn at 512 bytes" } else { "" };
+    let lacks = if absent > 0 { ", a drive missing" } else { "" };
+    Case {
+        name: format!("{name} on {code} by {digest:?}, {mode:?}{tears}{lacks}").to_lowercase(),
+        drives,
+        drive_size: Bytes(32 * MIB),
+        log: Bytes(4 * MIB),
+        tear,
+        volume: VolumeSpec {
+            name: "drill".into(),
+            code: code.parse().unwrap_or_else(|error| unreachable!("{error}")),
+            size: Bytes(4 * stripe(ground.data)),
+            strip: Bytes(STRIP),
+            block: Bytes(4096),
+            digest,
+            mode,
+            fully_allocated: false,
+            owner: None,
+        },
+        open: OpenOptions::default(),
+        absent: (0..absent).collect(),
+        before,
+        deeds,
+        at_once,
+        after: Duration::from_secs(3),
+    }
 }
 
 type Workload = (&'static str, Vec<Deed>, Vec<Deed>, bool);
@@ -85,5 +122,35 @@ fn workloads(data: u64) -> Vec<Workload> {
         ),
         ("a write, then a checkpoint", old.clone(), vec![write(4096, 8192), Deed::Checkpoint], false),
         ("a whole stripe and a checkpoint at once", old, vec![write(0, whole), Deed::Checkpoint], true),
+    ]
+}
+
+/// Three operations.
+fn longer(data: u64) -> Vec<Workload> {
+    let whole = stripe(data);
+    let write = |at, length| Deed::Write { at, length };
+    let discard = Deed::Discard { at: 0, length: whole };
+    let old = vec![write(0, 4 * whole)];
+    vec![
+        (
+            "a small write, its whole stripe, a small write again",
+            old.clone(),
+            vec![write(4096, 4096), write(0, whole), write(0, 8192)],
+            false,
+        ),
+        ("a stripe discarded, written, discarded", old.clone(), vec![discard, write(0, 8192), discard], false),
+        (
+            "a write, a checkpoint, the same write again",
+            old.clone(),
+            vec![write(4096, 8192), Deed::Checkpoint, write(4096, 8192)],
+            false,
+        ),
+        (
+            "a whole stripe, a checkpoint, a whole stripe",
+            old.clone(),
+            vec![write(0, whole), Deed::Checkpoint, write(0, whole)],
+            false,
+        ),
+        ("three overlapping writes at once", old, vec![write(0, 8192), write(4096, 8192), write(8192, 8192)], true),
     ]
 }
