@@ -21,6 +21,7 @@ use crate::seal::{Salt, Secret, TAG, random_salt};
 use crate::space::appender::{Appended, Record};
 use crate::space::frames::{FRAME, SEALED_FRAME, StreamKey, sealed_length};
 use crate::space::header::{Kind, RECORD_HEADER, RecordHeader};
+use crate::space::order::Durable;
 use crate::space::segments::Writing;
 use crate::store::Store;
 
@@ -53,6 +54,17 @@ struct Piece {
     /// Frames the buffer has room for.
     frames: usize,
     permit: OwnedSemaphorePermit,
+}
+
+/// A body whose records are all ordered: what a commit may refer to.
+pub(crate) struct Stored {
+    /// In order.
+    pub extents: Vec<Extent>,
+    /// Of the whole record, if it carries the note.
+    pub place: Option<Place>,
+    /// Awaited before anything is acknowledged.
+    pub durable: Vec<Durable<Place>>,
+    _permits: Vec<OwnedSemaphorePermit>,
 }
 
 /// The end of a body: the record that is still to be appended.
@@ -169,7 +181,7 @@ impl Body {
         piece.buffer.set_length(length);
         let header = self.header(Kind::Piece, 0, 0, 0);
         self.first_frame += (piece.content / FRAME) as u32;
-        let record = Record { header, buffer: piece.buffer, writing: Some(Arc::clone(&self.writing)) };
+        let record = self.record(header, piece.buffer);
         let appended = store.appender.append(record, false).await?;
         self.on_their_way.push_back((appended, piece.content as u32, piece.permit));
         while self.on_their_way.len() > PIECES_MAX {
@@ -185,6 +197,10 @@ impl Body {
             self.extents.push(Extent { segment: place.segment, at: place.at, bytes });
         }
         Ok(())
+    }
+
+    fn record(&self, header: RecordHeader, buffer: Buffer) -> Record {
+        Record { header, buffer, writing: Some(Arc::clone(&self.writing)), followed: true }
     }
 
     fn header(&self, kind: Kind, note: u32, scope: u32, sequence: u64) -> RecordHeader {
@@ -226,13 +242,8 @@ impl Body {
             && self.piece.as_ref().is_none_or(|piece| piece.frames <= 4)
     }
 
-    /// Appends what is left, with the note where the body is short, else without. Answers the extents, in order, and the
-    /// place of the whole record if it carries the note.
-    pub async fn finish(
-        mut self,
-        store: &Arc<Store>,
-        note: Option<(&[u8], u32, u64)>,
-    ) -> Result<(Vec<Extent>, Option<Place>)> {
+    /// Appends what is left, with the note where the body is short, else without, and waits until a commit may follow.
+    pub async fn finish(mut self, store: &Arc<Store>, note: Option<(&[u8], u32, u64)>) -> Result<Stored> {
         let last = self.piece.take().map(|piece| {
             let Piece { mut buffer, content, permit, .. } = piece;
             buffer.set_length(HEADER + sealed_length(content));
@@ -241,32 +252,37 @@ impl Body {
         let Some((note, scope, sequence)) = note else {
             if let Some(last) = last {
                 let header = self.header(Kind::Piece, 0, 0, 0);
-                let record = Record { header, buffer: last.buffer, writing: Some(Arc::clone(&self.writing)) };
+                let record = self.record(header, last.buffer);
                 let appended = store.appender.append(record, false).await?;
                 self.on_their_way.push_back((appended, last.content, last.permit));
             }
-            while !self.on_their_way.is_empty() {
-                self.arrived().await?;
+            let mut stored = Stored { extents: self.extents, place: None, durable: Vec::new(), _permits: Vec::new() };
+            for (appended, bytes, permit) in self.on_their_way {
+                let (place, durable) = appended.ordered().await?;
+                stored.extents.push(Extent { segment: place.segment, at: place.at, bytes });
+                stored.durable.push(durable);
+                stored._permits.push(permit);
             }
-            return Ok((self.extents, None));
+            return Ok(stored);
         };
         assert!(self.extents.is_empty() && self.on_their_way.is_empty(), "only a short body carries its note");
-        let (kind, mut buffer, content) = match last {
-            Some(last) => (Kind::Whole, last.buffer, last.content),
-            None => (Kind::Version, Buffer::stale(HEADER), 0),
+        let (kind, mut buffer, content, permit) = match last {
+            Some(last) => (Kind::Whole, last.buffer, last.content, Some(last.permit)),
+            None => (Kind::Version, Buffer::stale(HEADER), 0, None),
         };
         let end = buffer.len();
         grow(&mut buffer, end + note.len());
         buffer[end..].copy_from_slice(note);
         let header = self.header(kind, note.len() as u32, scope, sequence);
-        let record = Record { header, buffer, writing: Some(Arc::clone(&self.writing)) };
-        let place = store.appender.append(record, false).await?.await?;
+        let appended = store.appender.append(self.record(header, buffer), false).await?;
+        let (place, durable) = appended.ordered().await?;
         let extents = if content == 0 {
             Vec::new()
         } else {
             vec![Extent { segment: place.segment, at: place.at, bytes: content }]
         };
-        Ok((extents, Some(place)))
+        let _permits = permit.into_iter().collect();
+        Ok(Stored { extents, place: Some(place), durable: vec![durable], _permits })
     }
 }
 

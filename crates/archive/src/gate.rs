@@ -6,6 +6,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use stele_catalog::{Catalog, CatalogError, Pending, Receipt, Snapshot, Transaction};
+use stele_media::Order;
 
 pub(crate) struct Gate {
     catalog: Arc<dyn Catalog>,
@@ -33,6 +34,10 @@ impl Catalog for Gate {
         // Held until the transaction is submitted, which does not wait.
         let closed = self.closed.read().unwrap_or_else(PoisonError::into_inner);
         if *closed { Pending::ready(Err(refusal())) } else { self.catalog.commit(transaction) }
+    }
+
+    fn order(&self) -> Option<Order> {
+        self.catalog.order()
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError> {

@@ -1,4 +1,4 @@
-//! Putting a version in place: note and key entry durable, then the catalog's commit, then the answer.
+//! Putting a version in place: note and key entry, then the catalog's commit, never durable without them, then the answer.
 //!
 //! Whoever installs holds the key's lock, so what was judged still holds at the commit; the transaction requires it too.
 
@@ -139,15 +139,20 @@ impl Install<'_> {
         let (sealed, sequence) = self.sealed_note(store, number, &row, None).await?;
         let (stream, salt) = (body.stream, body.salt);
         let whole = body.is_short();
-        let (extents, place) = if whole {
+        let mut stored = if whole {
             body.finish(store, Some((&sealed, self.bucket.number, sequence))).await?
         } else {
             let header = self.note_header(row.object, sealed.len(), sequence);
-            let note = store.appender.append(Record::note(header, &sealed).pinned(&lease.writing), false).await?;
-            let (extents, _) = body.finish(store, None).await?;
-            (extents, Some(note.await?))
+            let note = Record::note(header, &sealed).pinned(&lease.writing).followed();
+            let note = store.appender.append(note, false).await?;
+            let mut stored = body.finish(store, None).await?;
+            let (place, durable) = note.ordered().await?;
+            stored.place = Some(place);
+            stored.durable.push(durable);
+            stored
         };
-        row.note = place.unwrap_or_default();
+        let extents = std::mem::take(&mut stored.extents);
+        row.note = stored.place.unwrap_or_default();
         let mut transaction = Transaction::new();
         if let Content::Stream(content) = &mut row.content {
             assert!(content.number == stream && content.salt == salt, "a row names another stream than it stores");
@@ -158,10 +163,16 @@ impl Install<'_> {
                 transaction = transaction.put(OBJECTS, keys::number(row.object), encode(&Owner::Version(at)));
             }
         }
-        // Content and note are durable: every piece and the note were written with `fua`. So must be the key.
-        entry.await?;
+        // Content, note and key are ordered: the commit cannot be durable without them.
+        let ((), entry) = entry.ordered().await?;
         let live = places(&row.note, &extents);
-        self.commit(store, transaction, number, row, lease, live).await
+        let info = self.commit(store, transaction, number, row, lease, live).await?;
+        // What is acknowledged rests on all of them: every piece, the note and the key were written with `fua`.
+        for durable in stored.durable {
+            durable.await?;
+        }
+        entry.await?;
+        Ok(info)
     }
 
     /// Installs a version whose content is in place already: a completed upload, or a delete marker.
@@ -180,10 +191,13 @@ impl Install<'_> {
         let entry = if marker { Some(lease.write(self.bucket)) } else { None };
         let (sealed, sequence) = self.sealed_note(store, number, &row, layout).await?;
         let header = self.note_header(row.object, sealed.len(), sequence);
-        row.note = store.appender.append(Record::note(header, &sealed).pinned(&lease.writing), marker).await?.await?;
-        if let Some(entry) = entry {
-            entry.await?;
-        }
+        let note = Record::note(header, &sealed).pinned(&lease.writing).followed();
+        let (place, note) = store.appender.append(note, marker).await?.ordered().await?;
+        row.note = place;
+        let entry = match entry {
+            Some(entry) => Some(entry.ordered().await?.1),
+            None => None,
+        };
         let mut transaction = transaction;
         if let Some(layout) = layout {
             let at = VersionRef { bucket: self.bucket.number, key: self.key.into(), number };
@@ -197,7 +211,12 @@ impl Install<'_> {
             transaction = transaction.with_reserve();
         }
         let live = vec![row.note];
-        self.commit(store, transaction, number, row, lease, live).await
+        let info = self.commit(store, transaction, number, row, lease, live).await?;
+        note.await?;
+        if let Some(entry) = entry {
+            entry.await?;
+        }
+        Ok(info)
     }
 
     fn judge(&self, store: &Store) -> Result<()> {

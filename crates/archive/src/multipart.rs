@@ -217,15 +217,16 @@ impl Archive {
         if lease.slot.used {
             transaction = transaction.delete(FREE_SLOTS, keys::number(lease.slot.number));
         }
-        entry.await?;
+        let ((), entry) = entry.ordered().await?;
         let upload = Upload { number, row, raw };
         let event = Event::new(caller, Action::CreateUpload).object(bucket.name(), &request.key).detail(upload.id());
         // Held until it is known whether the upload exists, so that nobody completes or aborts it before.
         let lock = store.lock(bucket.number, &request.key).await?;
         let proof = Proof { table: UPLOADS, key: record_key, value: Some(upload.raw.clone()) };
         let committing = Committing::new(store, proof).lease(lease).lock(lock);
-        // The commit is the flush behind the acknowledgement; the key's entry was durable before.
+        // The flushes behind the acknowledgement: the commit's, and that of the key's entry.
         committing.commit(store.with_record(transaction, event)).await?;
+        entry.await?;
         let mut info = upload.info(bucket.name(), &request.key);
         info.customer_key_md5 = request.customer_key.as_ref().map(CustomerKey::md5);
         Ok(info)
@@ -304,10 +305,12 @@ impl Archive {
             note: Place::default(),
         };
         let note = PartNote { object, number, row: row.clone() };
-        let record = store.note_record(Kind::Part, Some(&bucket), object, &note).await?.pinned(&writing);
+        let record = store.note_record(Kind::Part, Some(&bucket), object, &note).await?.pinned(&writing).followed();
         let noted = store.appender.append(record, false).await?;
-        let (extents, _) = body.finish(store, None).await?;
-        row.note = noted.await?;
+        let mut stored = body.finish(store, None).await?;
+        let extents = std::mem::take(&mut stored.extents);
+        let (place, noted) = noted.ordered().await?;
+        row.note = place;
         let part_key = keys::pair(object, number);
 
         let lock = store.lock(bucket.number, &key).await?;
@@ -338,11 +341,15 @@ impl Archive {
             }
             None
         });
-        // The commit is the flush behind the acknowledgement; pieces and note were durable before it.
+        // The flushes behind the acknowledgement: the commit's, and those of the pieces and the note.
         match committing.commit(store.with_record(transaction, event)).await {
             Err(CatalogError::Failed(_)) => return Err(ArchiveError::NoSuchUpload(upload.id())),
             answer => answer.map(drop)?,
         }
+        for durable in stored.durable {
+            durable.await?;
+        }
+        noted.await?;
         Ok(ObjectInfo {
             bucket: bucket.name().into(),
             key,

@@ -7,6 +7,7 @@ pub(crate) mod appender;
 pub(crate) mod frames;
 pub(crate) mod header;
 pub(crate) mod keytable;
+pub(crate) mod order;
 pub(crate) mod segments;
 pub(crate) mod superblock;
 pub(crate) mod walk;

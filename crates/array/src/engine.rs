@@ -12,7 +12,7 @@ use crate::cache::{Cache, StripeKey};
 use crate::drives::Drives;
 use crate::io::Io;
 use crate::label::DriveState;
-use crate::log::{Log, Purpose, Reservation};
+use crate::log::{Haste, Log, Purpose, Reservation};
 use crate::place::{Cell as StripCell, DriveNumber, Lsn, PageId, RowId, SlotId};
 use crate::pool::Action;
 use crate::rebuild::Bucket;
@@ -390,7 +390,17 @@ impl Engine {
 
     /// The synchronous step: append and apply.
     pub fn append(&self, record: &Record, pages: &crate::apply::Pages, funds: &mut Reservation) -> Lsn {
-        let lsn = self.log.append(record, funds);
+        self.append_with(record, pages, funds, Haste::Now)
+    }
+
+    pub fn append_with(
+        &self,
+        record: &Record,
+        pages: &crate::apply::Pages,
+        funds: &mut Reservation,
+        haste: Haste,
+    ) -> Lsn {
+        let lsn = self.log.append_with(record, funds, haste);
         self.apply(lsn, record, pages);
         if let Record::Destaged { volume, stripe, .. }
         | Record::Map { volume, stripe, .. }

@@ -8,7 +8,7 @@ use stele_media::{Completion, Extent, ExtentState, Geometry, MediaError, MediaFa
 
 use crate::cache::StripeKey;
 use crate::engine::{Engine, add};
-use crate::log::Purpose;
+use crate::log::{Haste, Purpose};
 use crate::place::Lsn;
 use crate::pool::Action;
 use crate::records::Record;
@@ -67,7 +67,8 @@ impl Serving {
         serving
     }
 
-    pub fn submit(self: &Rc<Self>, volume: VolumeId, mut request: Request) {
+    /// `ordered`: of a write, it is said when it has its place in the log.
+    pub fn submit(self: &Rc<Self>, volume: VolumeId, mut request: Request, ordered: bool) {
         let engine = &self.engine;
         engine.last_host.set(engine.io.now());
         let found = engine.volumes.get(volume);
@@ -100,7 +101,14 @@ impl Serving {
         let serving = Rc::clone(self);
         engine.io.spawn(async move {
             let Request { tag, op, .. } = request;
-            let (op, result) = serving.carry_out(&volume, op).await;
+            let (op, result) = match op {
+                Op::Write { at, data, fua } if ordered => {
+                    let say = || serving.engine.io.emit(Action::Ordered { volume: volume.id, tag });
+                    let result = serving.engine.write_ordered(&volume, at, data.clone(), say).await;
+                    (Op::Write { at, data, fua }, result)
+                }
+                op => serving.carry_out(&volume, op).await,
+            };
             let hosts = &serving.engine.hosts_active;
             hosts.set(hosts.get() - 1);
             serving.finish(volume.id, tag, op, result.map_err(|error| media_error(&error)));
@@ -287,7 +295,7 @@ impl Engine {
         }
         let record = Record::Zero { volume: volume.id, at, length, unmap: false };
         let blocks = (length / BLOCK as u64) as usize;
-        self.append_small(volume, stripe, record, blocks).await.map(Some)
+        self.append_small(volume, stripe, record, blocks, Haste::Now).await.map(Some)
     }
 
     /// The states of a range: a stripe with a slot or dirty blocks is data.

@@ -25,6 +25,7 @@ pub mod layout;
 pub mod log;
 mod membership;
 pub mod mutation;
+mod ordered;
 pub mod place;
 pub mod pool;
 mod ragged;

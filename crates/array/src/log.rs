@@ -10,6 +10,9 @@
 //! entail (redo images, `Destaged`) may cost at worst, keep the reservation with the dirty data, and pay each
 //! append from it. `Reservation`s are split and merged freely; what is left flows back when dropped.
 //!
+//! A record that another will follow may be appended with [`Haste::Linger`]: its group waits for that one, so that both
+//! become durable together, until somebody asks for `durable`, or for [`linger::LINGER_MAX`].
+//!
 //! `trim` is called by the checkpoint only. `pressure` says that a checkpoint is wanted: the ring is filling, or a
 //! member was lost and older groups lie on fewer drives than they should.
 
@@ -30,6 +33,7 @@ use crate::sync::{Mutex, Notify};
 
 pub mod commit;
 pub mod group;
+pub mod linger;
 pub mod membership;
 pub mod recover;
 pub mod ring;
@@ -37,6 +41,7 @@ pub mod scrub;
 pub mod space;
 
 use group::{Buffers, Filling};
+pub use linger::Haste;
 pub use recover::Recovery;
 pub use space::{Purpose, Reservation};
 
@@ -110,6 +115,8 @@ struct State {
     filling_cost: u64,
     flights: VecDeque<Flight>,
     kicked: bool,
+    /// Somebody looks after a group that lingers.
+    lingering: bool,
     /// An epoch change is under way: nothing departs and nothing is acknowledged.
     changing: bool,
     lost: BTreeSet<DriveNumber>,
@@ -194,6 +201,11 @@ impl Log {
     /// Puts the record into the open group, paid from the reservation. Panics when the reservation is too small or
     /// the record larger than `record_max`: both are mistakes of ours. Durable later.
     pub fn append(&self, record: &Record, paid_from: &mut Reservation) -> Lsn {
+        self.append_with(record, paid_from, Haste::Now)
+    }
+
+    /// As `append`, and says whether its group departs as soon as it can.
+    pub fn append_with(&self, record: &Record, paid_from: &mut Reservation, haste: Haste) -> Lsn {
         let bytes = record.encoded();
         let cost = group::total(bytes);
         let mut state = self.change();
@@ -209,9 +221,12 @@ impl Log {
         if full && let Some(filling) = state.filling.take() {
             state.full.push_back(filling);
         }
-        let filling = state.filling.get_or_insert_with(|| Filling::new(&self.0.buffers, bytes, lsn));
+        let now = self.0.io.now();
+        let filling = state.filling.get_or_insert_with(|| Filling::new(&self.0.buffers, bytes, lsn, now));
         filling.push(record, bytes);
         filling.cost += cost;
+        filling.urgent |= haste == Haste::Now;
+        let lingers = !filling.urgent;
         state.counters.records += 1;
         state.counters.bytes += bytes as u64;
         drop(state);
@@ -219,6 +234,9 @@ impl Log {
             self.0.appended.wake_all();
         }
         self.kick();
+        if lingers {
+            self.look_after_lingering();
+        }
         lsn
     }
 
@@ -229,6 +247,12 @@ impl Log {
 
     /// Answers when every record up to `lsn` is durable on the required members, or the log has stopped.
     pub async fn durable(&self, lsn: Lsn) -> Result<(), ArrayError> {
+        self.urge(lsn);
+        self.durable_in_time(lsn).await
+    }
+
+    /// As `durable`, and the record's group may linger.
+    pub async fn durable_in_time(&self, lsn: Lsn) -> Result<(), ArrayError> {
         let mut waiting = Waiting { log: self, key: None };
         poll_fn(|cx| {
             let state = self.state();
@@ -403,6 +427,7 @@ impl State {
             filling_cost: 0,
             flights: VecDeque::new(),
             kicked: false,
+            lingering: false,
             changing: false,
             lost: BTreeSet::new(),
             thin_below: 0,

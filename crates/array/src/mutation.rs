@@ -49,11 +49,13 @@ pub enum Mutation {
     RedoDone,
     /// A destage is recorded as done without a flush of its strips.
     StripFlush,
+    /// A write is said to be ordered before it is in the log.
+    WriteOrder,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 22] = [
+    pub const ALL: [Mutation; 23] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -76,6 +78,7 @@ impl Mutation {
         Mutation::RedoGeneration,
         Mutation::RedoDone,
         Mutation::StripFlush,
+        Mutation::WriteOrder,
     ];
 
     /// The one of that name.

@@ -34,6 +34,11 @@ pub enum Event {
         volume: VolumeId,
         request: Request,
     },
+    /// As `Submit`, for a write that another is to follow: [`Action::Ordered`] comes before its completion.
+    SubmitOrdered {
+        volume: VolumeId,
+        request: Request,
+    },
     Command {
         id: u64,
         command: Command,
@@ -54,9 +59,24 @@ pub enum Event {
 /// What the pool asks of its driver.
 #[derive(Debug)]
 pub enum Action {
-    Drive { drive: usize, request: Request },
-    Finished { volume: VolumeId, completion: Completion },
-    Reply { id: u64, reply: Result<Reply, ArrayError> },
+    Drive {
+        drive: usize,
+        request: Request,
+    },
+    /// The write has its place in the log: what is submitted from now on, to any volume, is not durable without it, nor there
+    /// after a crash. It is not durable itself yet.
+    Ordered {
+        volume: VolumeId,
+        tag: u64,
+    },
+    Finished {
+        volume: VolumeId,
+        completion: Completion,
+    },
+    Reply {
+        id: u64,
+        reply: Result<Reply, ArrayError>,
+    },
     Alarm(Alarm),
 }
 
@@ -147,8 +167,13 @@ impl Pool {
                 }
             }
             Event::Submit { volume, request } => match self.serving() {
-                Some(serving) => serving.submit(volume, request),
+                Some(serving) => serving.submit(volume, request, false),
                 None if self.state == State::Starting => self.early.push(Event::Submit { volume, request }),
+                None => self.refuse(volume, request),
+            },
+            Event::SubmitOrdered { volume, request } => match self.serving() {
+                Some(serving) => serving.submit(volume, request, true),
+                None if self.state == State::Starting => self.early.push(Event::SubmitOrdered { volume, request }),
                 None => self.refuse(volume, request),
             },
             Event::Command { id, command } => match self.serving() {

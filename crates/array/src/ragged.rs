@@ -11,7 +11,7 @@ use crate::ArrayError;
 use crate::apply::Pages;
 use crate::cache::{BlockKey, StripeKey};
 use crate::engine::Engine;
-use crate::log::Purpose;
+use crate::log::{Haste, Purpose};
 use crate::place::Lsn;
 use crate::records::Record;
 use crate::volumes::Volume;
@@ -38,7 +38,7 @@ impl Engine {
             }
             let piece = slice_of(&data, skip, length);
             let lsn = match from.is_multiple_of(block) && length.is_multiple_of(BLOCK) {
-                true => self.write_small(volume, from, piece, length).await?,
+                true => self.write_small(volume, from, piece, length, Haste::Now).await?,
                 false => self.write_ragged(volume, from, piece).await?,
             };
             newest = newest.max(lsn);

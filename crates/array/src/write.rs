@@ -16,8 +16,9 @@ use crate::cache::StripeKey;
 use crate::claim::Claim;
 use crate::engine::{Engine, add};
 use crate::io::Io;
-use crate::log::{Purpose, Reservation};
+use crate::log::{Haste, Purpose, Reservation};
 use crate::mutation::Mutation;
+use crate::ordered::{Part, parts};
 use crate::place::{Lsn, SlotId};
 use crate::records::Record;
 use crate::stripe::{StripWrite, digests_of};
@@ -95,42 +96,13 @@ impl Engine {
         data: Vec<Shared>,
     ) -> Result<(), ArrayError> {
         self.check_writable()?;
-        let length: usize = data.iter().map(Shared::len).sum();
-        let stripe_bytes = volume.shape.data();
-        let mut parts = Vec::new();
-        let (mut here, mut done) = (at, 0usize);
-        while done < length {
-            let inside = here % stripe_bytes;
-            let take = ((stripe_bytes - inside) as usize).min(length - done);
-            parts.push((here, slice_of(&data, done, take), take));
-            here += take as u64;
-            done += take;
-        }
-        drop(data);
-        let writes = parts.into_iter().map(|(at, data, length)| self.write_part(volume, at, data, length));
+        let writes = parts(volume, at, data).into_iter().map(|part| self.write_part(volume, part));
         join_all(writes).await.into_iter().collect()
     }
 
-    /// A part within one stripe.
-    async fn write_part(
-        self: &Rc<Self>,
-        volume: &Rc<Volume>,
-        at: u64,
-        data: Vec<Shared>,
-        length: usize,
-    ) -> Result<(), ArrayError> {
-        let stripe_bytes = volume.shape.data();
-        let (stripe, inside) = (at / stripe_bytes, (at % stripe_bytes) as usize);
-        // Where the volume ends within its last stripe, that end counts as the stripe's.
-        let whole = stripe_bytes.min(volume.size() - stripe * stripe_bytes) as usize;
-        let aligned = inside.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK);
-        if aligned && (length == whole || (length * 2 >= whole && length >= 32 * BLOCK)) {
-            // The data is durable in its slot, and the mapping in the log, when this answers true.
-            if self.write_stripe(volume, stripe, inside, &data, length).await? {
-                return Ok(());
-            }
-        }
-        let newest = self.write_small(volume, at, data, length).await?;
+    async fn write_part(self: &Rc<Self>, volume: &Rc<Volume>, part: Part) -> Result<(), ArrayError> {
+        let stripe = part.at / volume.shape.data();
+        let Some(newest) = self.place_part(volume, part, Haste::Now).await? else { return Ok(()) };
         match volume.mode() {
             WriteMode::Volatile => Ok(()),
             // Durable in the log on all its members: the group's flushes are behind this.
@@ -143,6 +115,28 @@ impl Engine {
         }
     }
 
+    /// Gives a part its place: in a slot, where it is durable when this answers none, or in the log, as far as the LSN.
+    pub async fn place_part(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        part: Part,
+        haste: Haste,
+    ) -> Result<Option<Lsn>, ArrayError> {
+        let Part { at, data, length } = part;
+        let stripe_bytes = volume.shape.data();
+        let (stripe, inside) = (at / stripe_bytes, (at % stripe_bytes) as usize);
+        // Where the volume ends within its last stripe, that end counts as the stripe's.
+        let whole = stripe_bytes.min(volume.size() - stripe * stripe_bytes) as usize;
+        let aligned = inside.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK);
+        if aligned && (length == whole || (length * 2 >= whole && length >= 32 * BLOCK)) {
+            // The data is durable in its slot, and the mapping in the log, when this answers true.
+            if self.write_stripe(volume, stripe, inside, &data, length).await? {
+                return Ok(None);
+            }
+        }
+        self.write_small(volume, at, data, length, haste).await.map(Some)
+    }
+
     /// Through the log: copies the data once, appends it, and leaves it dirty. Answers the newest LSN.
     pub async fn write_small(
         self: &Rc<Self>,
@@ -150,6 +144,7 @@ impl Engine {
         at: u64,
         data: Vec<Shared>,
         length: usize,
+        haste: Haste,
     ) -> Result<Lsn, ArrayError> {
         let block = BLOCK as u64;
         if !at.is_multiple_of(block) || !length.is_multiple_of(BLOCK) {
@@ -167,16 +162,16 @@ impl Engine {
         let copy = copy.freeze();
         for from in (0..length).step_by(WRITE_MAX) {
             let piece = copy.slice(from..length.min(from + WRITE_MAX));
-            newest = self.append_write(volume, at + from as u64, piece).await?;
+            newest = self.append_write(volume, at + from as u64, piece, haste).await?;
         }
         Ok(newest)
     }
 
     /// Appends whole blocks of one stripe to the log and the dirty cache.
-    async fn append_write(&self, volume: &Rc<Volume>, at: u64, data: Shared) -> Result<Lsn, ArrayError> {
+    async fn append_write(&self, volume: &Rc<Volume>, at: u64, data: Shared, haste: Haste) -> Result<Lsn, ArrayError> {
         let blocks = data.len() / BLOCK;
         let record = Record::Write { volume: volume.id, at, data: vec![data] };
-        self.append_small(volume, at / volume.shape.data(), record, blocks).await
+        self.append_small(volume, at / volume.shape.data(), record, blocks, haste).await
     }
 
     /// Appends a record that makes so many blocks of the stripe dirty, when there is room for it and all it entails.
@@ -186,6 +181,7 @@ impl Engine {
         stripe: u64,
         record: Record,
         blocks: usize,
+        haste: Haste,
     ) -> Result<Lsn, ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         self.wait_for_room(blocks * BLOCK).await?;
@@ -196,7 +192,7 @@ impl Engine {
         };
         self.admit(volume, stripe).await?;
         // One synchronous step: append, and dirty in the cache.
-        let lsn = self.append(&record, &Pages::default(), &mut funds);
+        let lsn = self.append_with(&record, &Pages::default(), &mut funds, haste);
         self.fund_destage(volume, key, funds);
         Ok(lsn)
     }

@@ -9,7 +9,7 @@ use stele_array::{Command, CreateOptions, DigestUnit, OpenOptions, Reply, Volume
 use stele_codes::Code;
 use stele_ground::{Bytes, DriveId, Instant, MIB, PoolId};
 use stele_media::conformance::{self, Subject};
-use stele_media::{Completion, Drive, Engine, Geometry, MemoryDrive, Remote, Request, Space};
+use stele_media::{Buffer, Completion, Drive, Engine, Geometry, MemoryDrive, Op, Priority, Remote, Request, Space};
 
 const DRIVES: usize = 6;
 
@@ -167,5 +167,39 @@ fn volumes_on_files_conform() {
             let places = (0..DRIVES).map(|n| DrivePlace::new(scratch.0.join(format!("{seed}-{n}")), n as u32));
             Box::new(Volume::new(Drives::Files(places.collect()), &spec, engine))
         });
+    }
+}
+
+#[test]
+fn a_write_that_another_follows_is_ordered_before_it_is_done() {
+    let kept = |_| Kept(Arc::new(Mutex::new(MemoryDrive::volatile(Bytes(64 * MIB)))));
+    let first = spec("3+1".parse().expect("a code"), 4096, WriteMode::WriteBack);
+    let volume = Volume::new(Drives::Memory((0..DRIVES).map(kept).collect()), &first, Engine::Best);
+    let Some((_, server)) = &volume.server else { panic!("it is open") };
+    let through = VolumeSpec { name: "through".to_owned(), mode: WriteMode::WriteThrough, ..first.clone() };
+    let second = VolumeSpec { name: "beside".to_owned(), ..first };
+    for spec in [&through, &second] {
+        server.command_blocking(Command::CreateVolume(spec.clone())).expect("a volume");
+    }
+    let [one, through, beside] = ["under test", "through", "beside"].map(|name| server.volume(name).expect("a handle"));
+    assert!(one.order().is_some() && one.order() == beside.order());
+    let data = |length| vec![Buffer::zeroed(length).freeze()];
+    // A block, whole stripes, both; with a write behind it and with none.
+    for (handle, length) in [(&one, 4096), (&one, 48 << 10), (&one, 100 << 10), (&through, 4096)] {
+        for followed in [true, false] {
+            let (sender, said) = std::sync::mpsc::channel();
+            let theirs = sender.clone();
+            let ordered = Box::new(move || theirs.send("ordered").expect("somebody listens"));
+            let done = Box::new(move |_, result: Result<(), _>| {
+                sender.send(if result.is_ok() { "done" } else { "failed" }).expect("somebody listens");
+            });
+            handle.submit_ordered(Op::Write { at: 0, data: data(length), fua: true }, Priority::Host, ordered, done);
+            assert_eq!(said.recv(), Ok("ordered"), "{length} bytes");
+            if followed {
+                beside.write_blocking(0, data(4096), true).expect("written");
+            }
+            assert_eq!(said.recv(), Ok("done"), "{length} bytes");
+            assert!(said.recv().is_err(), "{length} bytes: something was said twice");
+        }
     }
 }

@@ -6,6 +6,7 @@
 //! is opened again, and then it shows what happened.
 
 use bytes::Bytes;
+use stele_media::Order;
 
 use crate::{CatalogError, Direction, KeyRange, Pending, Receipt, Table, Transaction};
 
@@ -17,6 +18,12 @@ pub trait Catalog: Send + Sync {
     /// Queues the transaction; the answer is awaited, or waited for with [`Pending::wait`]. It is under way
     /// from this call on, whether or not the answer is ever asked for. Durable once the answer is `Ok`.
     fn commit(&self, transaction: Transaction) -> Pending<Receipt>;
+
+    /// The order in which this catalog's commits become durable, if they share it with ports: what a port of the same order
+    /// has ordered before a transaction is committed is durable if the transaction is.
+    fn order(&self) -> Option<Order> {
+        None
+    }
 
     /// A consistent view of everything acknowledged so far. Cheap; holding one for hours costs space, as
     /// what it still sees cannot be freed. One that outlives its catalog may answer with errors.
@@ -46,6 +53,9 @@ impl<C: Catalog + ?Sized> Catalog for std::sync::Arc<C> {
     fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
         (**self).commit(transaction)
     }
+    fn order(&self) -> Option<Order> {
+        (**self).order()
+    }
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError> {
         (**self).snapshot()
     }
@@ -54,6 +64,9 @@ impl<C: Catalog + ?Sized> Catalog for std::sync::Arc<C> {
 impl<C: Catalog + ?Sized> Catalog for Box<C> {
     fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
         (**self).commit(transaction)
+    }
+    fn order(&self) -> Option<Order> {
+        (**self).order()
     }
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError> {
         (**self).snapshot()

@@ -22,6 +22,6 @@ pub use error::{MediaError, MediaFault};
 pub use file::{Access, DriveFile, Space};
 pub use memory::MemoryDrive;
 pub use operation::{Completion, Extent, ExtentState, Op, Priority, Request};
-pub use port::{Done, Handle, Port, Remote};
+pub use port::{Done, Handle, Order, Ordered, Port, Remote};
 pub use ring::{Engine, FileDrive, Ring};
 pub use serve::{serve, serve_file, serve_memory};

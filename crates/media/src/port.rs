@@ -12,12 +12,39 @@ use crate::{Buffer, Completion, Drive, Extent, Geometry, MediaError, MediaFault,
 /// Called exactly once with the finished operation, on the thread that serves the port. It must not block.
 pub type Done = Box<dyn FnOnce(Op, Result<(), MediaError>) + Send>;
 
+/// Called at most once, before [`Done`] and on the same thread. It must not block.
+pub type Ordered = Box<dyn FnOnce() + Send>;
+
+/// Names what several ports have in common if the writes of all of them become durable in one order: a pool's log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Order(pub u64);
+
 /// Where operations for a drive on another thread (or in the world) go.
 pub trait Port: Send + Sync + 'static {
     fn geometry(&self) -> Geometry;
 
     /// Queues the operation. Its own queue limit is stated by each port; at the limit it answers `Retry`.
     fn submit(&self, op: Op, priority: Priority, done: Done);
+
+    /// The order that this port's writes share with those of other ports, if there is one.
+    fn order(&self) -> Option<Order> {
+        None
+    }
+
+    /// As `submit`, for a write that another is to follow. `ordered` is called when the write has its place in the port's
+    /// order: whatever is submitted after that, to any port of the same order, becomes durable only if this write does, is
+    /// there after a crash only if this write is, and fails if this write fails yet. A write that fails before is not
+    /// ordered. It may wait a moment for the one that follows, so as to become durable together with it. Whoever promises
+    /// the write itself waits for `done`. A port without an order calls `ordered` when the write is as durable as `done` says.
+    fn submit_ordered(&self, op: Op, priority: Priority, ordered: Ordered, done: Done) {
+        let done = Box::new(move |op, result: Result<(), MediaError>| {
+            if result.is_ok() {
+                ordered();
+            }
+            done(op, result);
+        });
+        self.submit(op, priority, done);
+    }
 
     /// Called in a loop by a blocked caller. A world that runs on the caller's own thread makes one step of
     /// progress and returns true; a port served by another thread returns false and the caller sleeps.
@@ -79,6 +106,16 @@ impl Handle {
     /// Queues the operation; see [`Port::submit`].
     pub fn submit(&self, op: Op, priority: Priority, done: Done) {
         self.0.submit(op, priority, done);
+    }
+
+    /// See [`Port::order`].
+    pub fn order(&self) -> Option<Order> {
+        self.0.order()
+    }
+
+    /// See [`Port::submit_ordered`].
+    pub fn submit_ordered(&self, op: Op, priority: Priority, ordered: Ordered, done: Done) {
+        self.0.submit_ordered(op, priority, ordered, done);
     }
 
     /// See [`Port::pump`].

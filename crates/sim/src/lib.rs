@@ -6,11 +6,13 @@
 //! - [`setup`], [`story`], [`world`]: what a seed builds, what befalls it, and the loop they meet in.
 //! - [`enumerate`]: every crash of a short workload instead of some of a long one.
 //! - [`kill`]: no simulation: a process that is killed again and again, and what the next one finds.
-//! - [`stage`]: the world behind a port, for what stands on a volume and blocks; [`shelf`]: the catalog on it, [`rack`]: a pool beneath it.
+//! - [`stage`]: the world behind a port, for what stands on a volume and blocks; [`shelf`]: the catalog on it, [`rack`]: a pool beneath it,
+//!   [`custody`]: the archive on two volumes of that.
 //! - [`run`]: each seed twice, with equal traces; many seeds; how to repeat one.
 
 pub mod atlas;
 pub mod coverage;
+pub mod custody;
 pub mod enumerate;
 pub mod host;
 pub mod kill;

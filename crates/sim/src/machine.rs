@@ -35,6 +35,10 @@ pub struct Bay {
 /// What came out of the system.
 #[derive(Debug)]
 pub enum Happening {
+    Ordered {
+        volume: VolumeId,
+        tag: u64,
+    },
     Finished {
         volume: VolumeId,
         completion: Completion,
@@ -183,6 +187,21 @@ impl<S: System> Machine<S> {
         }
     }
 
+    /// As `submit`, and it is told when the write has its place in the log.
+    pub fn submit_ordered(&mut self, volume: VolumeId, request: Request) {
+        if let Some(system) = &mut self.system {
+            system.event(Event::SubmitOrdered { volume, request });
+        }
+    }
+
+    /// Some writes as by those who let another follow: such a write promises no less when it ends.
+    pub fn submit_any(&mut self, volume: VolumeId, request: Request) {
+        match request.tag.is_multiple_of(4) && matches!(request.op, Op::Write { .. }) {
+            true => self.submit_ordered(volume, request),
+            false => self.submit(volume, request),
+        }
+    }
+
     pub fn command(&mut self, id: u64, command: Command) {
         self.trace.say(self.now, format!("command {id}: {command:?}"));
         if let Some(system) = &mut self.system {
@@ -250,6 +269,11 @@ impl<S: System> Machine<S> {
             }
             match action {
                 Action::Drive { drive, request } => self.hand_over(drive, request),
+                Action::Ordered { volume, tag } => {
+                    self.trace.note(self.now, "host operation {} of volume {} is ordered", &[tag, u64::from(volume.0)]);
+                    self.coverage.count("ordered writes");
+                    self.happenings.push_back(Happening::Ordered { volume, tag });
+                }
                 Action::Finished { volume, completion } => {
                     let fault = completion.result.as_ref().err().map_or(0, |error| 1 + error.fault as u64);
                     self.trace.note(

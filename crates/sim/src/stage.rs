@@ -14,35 +14,47 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use stele_ground::{Instant, VolumeId};
-use stele_media::{Completion, Done, Drive, Geometry, Handle, MediaError, MediaFault, Op, Port, Priority, Request};
+use stele_media::{
+    Completion, Done, Drive, Geometry, Handle, MediaError, MediaFault, Op, Order, Ordered, Port, Priority, Request,
+};
 
 use crate::machine::{Happening, Machine, Step};
 use crate::system::System;
 
 /// Something with volumes, stepped one event at a time.
 pub trait Scene {
-    fn submit(&mut self, volume: VolumeId, request: Request);
-    /// Lets one thing happen and moves what ended to `finished`. False when the machine has crashed.
-    fn step(&mut self, finished: &mut Vec<(VolumeId, Completion)>) -> bool;
+    /// `ordered`: of a write, it is told when it has its place in the order, where the scene has one.
+    fn submit(&mut self, volume: VolumeId, request: Request, ordered: bool);
+    /// Lets one thing happen and moves what was ordered or ended to `said`. False when the machine has crashed.
+    fn step(&mut self, said: &mut Vec<Said>) -> bool;
+}
+
+/// What a scene says of an operation.
+pub enum Said {
+    Ordered { tag: u64 },
+    Finished(Completion),
 }
 
 impl<S: System> Scene for Machine<S> {
-    fn submit(&mut self, volume: VolumeId, request: Request) {
-        Machine::submit(self, volume, request);
+    fn submit(&mut self, volume: VolumeId, request: Request, ordered: bool) {
+        match ordered {
+            true => Machine::submit_ordered(self, volume, request),
+            false => Machine::submit(self, volume, request),
+        }
     }
 
-    fn step(&mut self, finished: &mut Vec<(VolumeId, Completion)>) -> bool {
+    fn step(&mut self, said: &mut Vec<Said>) -> bool {
         // Far enough for every timer of a pool, near enough to notice one that never fires.
         let limit = self.now + stele_ground::Duration::from_secs(60);
         let step = Machine::step(self, limit);
-        let mut rest = std::collections::VecDeque::new();
-        while let Some(happening) = self.happenings.pop_front() {
+        // Alarms and the like are in the trace; one that stayed here would keep the machine from its next step.
+        for happening in self.happenings.drain(..) {
             match happening {
-                Happening::Finished { volume, completion } => finished.push((volume, completion)),
-                other => rest.push_back(other),
+                Happening::Ordered { tag, .. } => said.push(Said::Ordered { tag }),
+                Happening::Finished { completion, .. } => said.push(Said::Finished(completion)),
+                _ => {}
             }
         }
-        self.happenings = rest;
         step != Step::Crash
     }
 }
@@ -82,13 +94,13 @@ impl Bare<stele_media::simulated::SimulatedDrive> {
 }
 
 impl<D: Drive> Scene for Bare<D> {
-    fn submit(&mut self, _: VolumeId, request: Request) {
+    fn submit(&mut self, _: VolumeId, request: Request, _: bool) {
         self.drive.submit(request);
         self.drive.kick();
         self.burn();
     }
 
-    fn step(&mut self, finished: &mut Vec<(VolumeId, Completion)>) -> bool {
+    fn step(&mut self, said: &mut Vec<Said>) -> bool {
         if let Some(at) = self.drive.next_event().filter(|_| !self.burnt) {
             self.now = self.now.max(at);
             let mut reaped = Vec::new();
@@ -96,7 +108,7 @@ impl<D: Drive> Scene for Bare<D> {
             for completion in reaped {
                 self.burn();
                 if !self.burnt {
-                    finished.push((VolumeId(0), completion));
+                    said.push(Said::Finished(completion));
                 }
             }
         }
@@ -108,7 +120,7 @@ impl<D: Drive> Scene for Bare<D> {
 struct Stage {
     /// None while the machine is down.
     scene: Option<Rc<RefCell<dyn Scene>>>,
-    waiting: BTreeMap<u64, Done>,
+    waiting: BTreeMap<u64, (Option<Ordered>, Done)>,
     tags: u64,
     crashes: u64,
 }
@@ -130,7 +142,7 @@ pub fn strike() {
         stage.scene = None;
         std::mem::take(&mut stage.waiting)
     });
-    for done in waiting.into_values() {
+    for (_, done) in waiting.into_values() {
         done(Op::Flush, Err(gone()));
     }
 }
@@ -155,18 +167,17 @@ impl Port for StagePort {
         self.geometry
     }
 
+    /// The volumes of a pool share its log; a bare drive says that a write is ordered when it is durable.
+    fn order(&self) -> Option<Order> {
+        Some(Order(0))
+    }
+
     fn submit(&self, op: Op, priority: Priority, done: Done) {
-        let refused = STAGE.with_borrow_mut(|stage| {
-            let Some(scene) = &stage.scene else { return Some((op, done)) };
-            stage.tags += 1;
-            let tag = stage.tags;
-            scene.borrow_mut().submit(self.volume, Request { tag, op, priority, deadline: None });
-            stage.waiting.insert(tag, done);
-            None
-        });
-        if let Some((op, done)) = refused {
-            done(op, Err(gone()));
-        }
+        self.post(op, priority, None, done);
+    }
+
+    fn submit_ordered(&self, op: Op, priority: Priority, ordered: Ordered, done: Done) {
+        self.post(op, priority, Some(ordered), done);
     }
 
     fn pump(&self) -> bool {
@@ -175,15 +186,44 @@ impl Port for StagePort {
     }
 }
 
+impl StagePort {
+    fn post(&self, op: Op, priority: Priority, ordered: Option<Ordered>, done: Done) {
+        let refused = STAGE.with_borrow_mut(|stage| {
+            let Some(scene) = &stage.scene else { return Some((op, done)) };
+            stage.tags += 1;
+            let tag = stage.tags;
+            let request = Request { tag, op, priority, deadline: None };
+            scene.borrow_mut().submit(self.volume, request, ordered.is_some());
+            stage.waiting.insert(tag, (ordered, done));
+            None
+        });
+        if let Some((op, done)) = refused {
+            done(op, Err(gone()));
+        }
+    }
+}
+
 /// Lets the world on this thread's stage take a step, and hands out what ended. Does nothing when it is down.
 pub fn step() {
     let Some(scene) = STAGE.with_borrow(|stage| stage.scene.clone()) else { return };
-    let mut finished = Vec::new();
-    let up = scene.borrow_mut().step(&mut finished);
-    for (_, completion) in finished {
-        let done = STAGE.with_borrow_mut(|stage| stage.waiting.remove(&completion.tag));
-        if let Some(done) = done {
-            done(completion.op, completion.result);
+    let mut said = Vec::new();
+    let up = scene.borrow_mut().step(&mut said);
+    for said in said {
+        match said {
+            Said::Ordered { tag } => {
+                let waiting = |stage: &mut Stage| stage.waiting.get_mut(&tag).and_then(|(ordered, _)| ordered.take());
+                if let Some(ordered) = STAGE.with_borrow_mut(waiting) {
+                    ordered();
+                }
+            }
+            Said::Finished(completion) => {
+                let waiting = STAGE.with_borrow_mut(|stage| stage.waiting.remove(&completion.tag));
+                let Some((ordered, done)) = waiting else { continue };
+                if let Some(ordered) = ordered.filter(|_| completion.result.is_ok()) {
+                    ordered();
+                }
+                done(completion.op, completion.result);
+            }
         }
     }
     if !up {

@@ -365,7 +365,7 @@ impl<S: System> World<S> {
                     "host operation {} of volume {} begins at {} length {} value {}",
                     &[self.tags, u64::from(host.id.0), at, length, self.values],
                 );
-                self.machine.submit(host.id, request);
+                self.machine.submit_any(host.id, request);
             }
         }
         next
@@ -382,7 +382,7 @@ impl<S: System> World<S> {
                     host.finished(completion, excuse, &mut self.machine.coverage)?;
                 }
                 Happening::Reply { id, reply } => drop(self.replies.insert(id, reply)),
-                Happening::Alarm(_) => {}
+                Happening::Alarm(_) | Happening::Ordered { .. } => {}
                 Happening::Lost { bay } => self.atlas.note_absent(bay),
             }
         }

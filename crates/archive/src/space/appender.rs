@@ -4,7 +4,8 @@
 //! contiguous write of whole blocks, durable when it completes (`fua`). Small records are packed densely: when
 //! nothing is on its way, the next group begins in the last, partly filled block and writes it again with what
 //! it held. While the block is on its way, the next group begins at the next block instead, so that no block is
-//! written twice at once. Long records are placed on block boundaries and go out uncopied.
+//! written twice at once. A group is off the way when it is ordered (see `order`), since from then on the block's next
+//! content cannot overtake it. Long records are placed on block boundaries and go out uncopied.
 //!
 //! Failure model: a group that fails fails all its records. Where its place cannot be written the segment takes nothing
 //! more and the next records go to another; otherwise it leaves a gap, and later groups begin behind it.
@@ -24,6 +25,7 @@ use crate::record::content::Place;
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::{SEGMENTS, encode, keys};
 use crate::space::header::{RECORD_HEADER, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, record_length};
+use crate::space::order::{self, Teller, Written};
 use crate::space::segments::{Segments, Writing};
 use crate::space::{BLOCK, align_up};
 
@@ -42,10 +44,12 @@ pub(crate) struct Record {
     pub buffer: Buffer,
     /// Whose it is, until its commit; none where reclamation keeps the record without being told.
     pub writing: Option<Arc<Writing>>,
+    /// A commit waits until it is ordered.
+    pub followed: bool,
 }
 
-/// Resolves when the record is durable, with its place.
-pub(crate) struct Appended(oneshot::Receiver<Result<Place>>);
+/// A record on its way to its place.
+pub(crate) type Appended = Written<Place>;
 
 pub(crate) struct Appender {
     volume: Handle,
@@ -97,7 +101,17 @@ struct Group {
     end: u32,
     /// What the first block holds before the first record.
     before: Vec<u8>,
-    records: Vec<(u32, Buffer, oneshot::Sender<Result<Place>>)>,
+    records: Vec<(u32, Buffer, Teller<Place>)>,
+    /// A commit waits for each of them.
+    followed: bool,
+}
+
+/// What is left to do when a group is ordered.
+struct Ordering {
+    segment: u32,
+    end: u32,
+    last_block: Vec<u8>,
+    waiters: Vec<(Place, oneshot::Sender<Place>)>,
 }
 
 enum Placement {
@@ -111,24 +125,16 @@ impl Record {
     pub fn note(header: RecordHeader, sealed: &[u8]) -> Record {
         let mut buffer = Buffer::zeroed(RECORD_HEADER as usize + sealed.len());
         buffer[RECORD_HEADER as usize..].copy_from_slice(sealed);
-        Record { header, buffer, writing: None }
+        Record { header, buffer, writing: None, followed: false }
     }
 
     pub fn pinned(self, writing: &Arc<Writing>) -> Record {
         Record { writing: Some(Arc::clone(writing)), ..self }
     }
-}
 
-impl std::future::Future for Appended {
-    type Output = Result<Place>;
-
-    fn poll(
-        mut self: std::pin::Pin<&mut Self>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Result<Place>> {
-        std::pin::Pin::new(&mut self.0).poll(context).map(|answer| {
-            answer.unwrap_or_else(|_| Err(ArchiveError::Stopped("the data volume's server has stopped".into())))
-        })
+    /// For whoever commits as soon as it is ordered.
+    pub fn followed(self) -> Record {
+        Record { followed: true, ..self }
     }
 }
 
@@ -230,21 +236,23 @@ impl Appender {
             record.header.incarnation = open.incarnation;
             record.header.encode(&mut record.buffer[..RECORD_HEADER as usize]);
             let end = if uncopied { align_up(at + length, BLOCK) } else { at + length };
-            let (sender, receiver) = oneshot::channel();
+            let (teller, appended) = Written::new();
             if !joins {
                 let start = at / BLOCK * BLOCK;
                 let before = std::mem::take(&mut open.last_block);
                 assert!(at == start || before.len() as u32 == at - start, "a block would lose what it holds");
                 let before = if at == start { Vec::new() } else { before };
-                state.waiting.push_back(Group { segment: open.number, start, end, before, records: Vec::new() });
+                let (segment, records) = (open.number, Vec::new());
+                state.waiting.push_back(Group { segment, start, end, before, records, followed: true });
             }
             open.tail = end;
             open.last_block.clear();
             if let Some(group) = state.waiting.back_mut() {
                 group.end = end;
-                group.records.push((at, record.buffer, sender));
+                group.followed &= record.followed;
+                group.records.push((at, record.buffer, teller));
             }
-            return Ok(Placement::Done(Appended(receiver)));
+            return Ok(Placement::Done(appended));
         }
     }
 
@@ -272,13 +280,15 @@ impl Appender {
     fn start_group(self: &Arc<Self>, mut group: Group) {
         let records = std::mem::take(&mut group.records);
         let mut data: Vec<Shared> = Vec::new();
-        let mut waiters = Vec::with_capacity(records.len());
+        let (mut ordered, mut durable) = (Vec::with_capacity(records.len()), Vec::with_capacity(records.len()));
         // Bytes gathered since the last uncopied record, from a block boundary on.
         let mut gathered: Vec<u8> = std::mem::take(&mut group.before);
         let mut from = group.start;
         for (at, mut buffer, waiter) in records {
             let length = record_length(buffer.len() as u32 - RECORD_HEADER);
-            waiters.push((Place { segment: group.segment, at, length }, waiter));
+            let place = Place { segment: group.segment, at, length };
+            ordered.push((place, waiter.ordered));
+            durable.push((place, waiter.durable));
             gathered.resize((at - from) as usize, 0);
             if length >= UNCOPIED {
                 if !gathered.is_empty() {
@@ -304,43 +314,63 @@ impl Appender {
             data.push(padded.freeze());
         }
         let at = self.segments.start(group.segment) + u64::from(group.start);
+        let Group { segment, end, followed, .. } = group;
+        let ordering = Arc::new(Mutex::new(Some(Ordering { segment, end, last_block, waiters: ordered })));
+        let (appender, theirs) = (Arc::clone(self), Arc::clone(&ordering));
+        let ordered = Box::new(move || {
+            if let Some(ordering) = locked(&theirs).take() {
+                appender.ordered(ordering);
+            }
+        });
         let appender = Arc::clone(self);
+        let done = Box::new(move |_, result| {
+            let unordered = locked(&ordering).take();
+            appender.finished(segment, unordered.is_some(), durable, result);
+        });
         // The write is the flush behind every acknowledgement of these records: `fua` completes when they are durable.
-        let op = Op::Write { at, data, fua: true };
-        self.volume.submit(
-            op,
-            Priority::Host,
-            Box::new(move |_, result| appender.finished(&group, last_block, waiters, result)),
-        );
+        order::submit(&self.volume, &*self.catalog, followed, Op::Write { at, data, fua: true }, ordered, done);
     }
 
-    fn finished(
-        self: &Arc<Self>,
-        group: &Group,
-        last_block: Vec<u8>,
-        waiters: Vec<(Place, oneshot::Sender<Result<Place>>)>,
-        result: Result<(), MediaError>,
-    ) {
+    /// Whatever is written from now on comes behind the group.
+    fn ordered(self: &Arc<Self>, ordering: Ordering) {
+        let Ordering { segment, end, last_block, waiters } = ordering;
         {
             let mut state = self.state();
             state.on_their_way -= 1;
             if let Some(open) = &mut state.open
-                && open.number == group.segment
-                && open.tail == group.end
-                && result.is_ok()
+                && open.number == segment
+                && open.tail == end
             {
                 open.last_block = last_block;
-            }
-            // What failed may fail again right behind: this segment takes nothing more.
-            if result.as_ref().is_err_and(|error| error.fault == MediaFault::Damaged)
-                && let Some(open) = state.open.take_if(|open| open.number == group.segment)
-            {
-                state.filled.push((open.number, open.incarnation, open.tail));
             }
         }
         self.start_groups();
         for (place, waiter) in waiters {
             // A writer that has gone away leaves an orphan, which reclamation does not keep.
+            let _ = waiter.send(place);
+        }
+    }
+
+    fn finished(
+        self: &Arc<Self>,
+        segment: u32,
+        unordered: bool,
+        waiters: Vec<(Place, oneshot::Sender<Result<Place>>)>,
+        result: Result<(), MediaError>,
+    ) {
+        if let Err(error) = &result {
+            let mut state = self.state();
+            state.on_their_way -= usize::from(unordered);
+            // What failed may fail again right behind: this segment takes nothing more.
+            if error.fault == MediaFault::Damaged
+                && let Some(open) = state.open.take_if(|open| open.number == segment)
+            {
+                state.filled.push((open.number, open.incarnation, open.tail));
+            }
+            drop(state);
+            self.start_groups();
+        }
+        for (place, waiter) in waiters {
             drop(waiter.send(match &result {
                 Ok(()) => Ok(place),
                 Err(error) => Err(ArchiveError::from(error.clone())),
@@ -430,6 +460,10 @@ impl Appender {
         }
         transaction
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn full() -> ArchiveError {

@@ -2,7 +2,8 @@
 //!
 //! An object exists as long as its entry does; zeros over the entry are the first half of its disposal. Entries
 //! change in rounds: everything asked for while one round is on its way goes with the next. A round reads the
-//! blocks it lacks, changes them, and writes them, durable when its writes complete (`fua`).
+//! blocks it lacks, changes them, and writes them; the next one begins when these writes are ordered (see `order`), and
+//! whoever asked for a change is told when they are durable too (`fua`).
 //!
 //! Failure model: a block that fails fails the changes in it and is forgotten; the next round reads it again. Slots in
 //! a block that cannot be read or written are not given out. A block torn by a power cut differs from its former
@@ -10,6 +11,7 @@
 //! object it belongs to: a wrong belief about a slot must not cost another object its key.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::lock::Mutex as AsyncMutex;
@@ -26,6 +28,7 @@ use crate::record::{SEGMENTS, encode, keys};
 use crate::seal::WRAPPED;
 use crate::space::BLOCK;
 use crate::space::header::{SegmentHeader, SegmentKind, u32_at, u64_at};
+use crate::space::order::{self, Teller, Written};
 use crate::space::segments::Segments;
 
 pub(crate) const ENTRY: usize = 128;
@@ -67,8 +70,6 @@ impl Entry {
     }
 }
 
-type Answer = oneshot::Sender<Result<()>>;
-
 pub(crate) struct KeyTable {
     volume: Handle,
     catalog: Arc<dyn Catalog>,
@@ -109,8 +110,8 @@ struct Change {
     slot: u64,
     inside: usize,
     what: What,
-    answer: Answer,
-    /// The slot is free once the change is durable.
+    teller: Teller<()>,
+    /// The slot is free once the change is ordered: whatever uses it comes behind.
     release: bool,
     /// Another object's entry is there, and stays.
     foreign: Option<u64>,
@@ -119,7 +120,39 @@ struct Change {
 /// A round on its way.
 struct Round {
     blocks: BTreeMap<u64, RoundBlock>,
+    /// Reads, then writes that are not ordered.
     outstanding: usize,
+    landing: Arc<Landing>,
+    /// A commit waits for one of its changes.
+    followed: bool,
+}
+
+/// The writes of a round that are not durable yet, and whoever waits until they are.
+#[derive(Default)]
+struct Landing(Mutex<Landed>);
+
+#[derive(Default)]
+struct Landed {
+    writes: usize,
+    /// None until all of them are ordered.
+    waiters: Option<Vec<oneshot::Sender<Result<()>>>>,
+    failure: Option<MediaError>,
+}
+
+impl Landing {
+    fn change(&self, change: impl FnOnce(&mut Landed)) {
+        let (waiters, failure) = {
+            let mut landed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            change(&mut landed);
+            if landed.writes > 0 {
+                return;
+            }
+            (landed.waiters.take(), landed.failure.clone())
+        };
+        for waiter in waiters.into_iter().flatten() {
+            drop(waiter.send(failure.clone().map_or(Ok(()), |error| Err(error.into()))));
+        }
+    }
 }
 
 struct RoundBlock {
@@ -274,16 +307,16 @@ impl KeyTable {
     }
 
     fn change(self: &Arc<Self>, slot: u64, what: What, release: bool) -> Changed {
-        let (answer, receiver) = oneshot::channel();
+        let (teller, changed) = Written::new();
         match self.block(slot) {
             Ok((block, inside)) => {
-                let change = Change { slot, inside, what, answer, release, foreign: None };
+                let change = Change { slot, inside, what, teller, release, foreign: None };
                 self.state().pending.entry(block).or_default().push(change);
                 self.start_round();
             }
-            Err(error) => drop(answer.send(Err(error))),
+            Err(error) => drop(teller.durable.send(Err(error))),
         }
-        Changed(receiver)
+        changed
     }
 
     /// Starts a round, unless one is on its way or nothing is asked for.
@@ -303,7 +336,9 @@ impl KeyTable {
                 .collect();
             let missing: Vec<u64> =
                 blocks.iter().filter(|(_, block)| block.bytes.is_none()).map(|(at, _)| *at).collect();
-            state.round = Some(Round { blocks, outstanding: missing.len() });
+            let changes = blocks.values().flat_map(|block| &block.changes);
+            let followed = changes.into_iter().any(|change| matches!(change.what, What::Write(_)));
+            state.round = Some(Round { blocks, outstanding: missing.len(), landing: Arc::default(), followed });
             missing
         };
         if missing.is_empty() {
@@ -338,7 +373,7 @@ impl KeyTable {
     }
 
     fn write_round(self: &Arc<Self>) {
-        let runs: Vec<(u64, Vec<Shared>)> = {
+        let (runs, way) = {
             let mut state = self.state();
             let Some(round) = &mut state.round else { return };
             let mut runs: Vec<(u64, Vec<Shared>)> = Vec::new();
@@ -363,29 +398,48 @@ impl KeyTable {
                 }
             }
             round.outstanding = runs.len();
-            runs
+            (runs, (Arc::clone(&round.landing), round.followed))
         };
         if runs.is_empty() {
             self.finish_round();
         }
         for (at, data) in runs {
-            self.write_run(at, data);
+            self.write_run(at, data, way.clone());
         }
     }
 
-    fn write_run(self: &Arc<Self>, at: u64, data: Vec<Shared>) {
-        let table = Arc::clone(self);
+    fn write_run(self: &Arc<Self>, at: u64, data: Vec<Shared>, (landing, followed): (Arc<Landing>, bool)) {
         let again = if data.len() > 1 { data.clone() } else { Vec::new() };
         let blocks = data.len() as u64;
+        landing.change(|landed| landed.writes += 1);
+        let unordered = Arc::new(AtomicBool::new(true));
+        let (table, theirs) = (Arc::clone(self), Arc::clone(&unordered));
+        let ordered = Box::new(move || {
+            theirs.store(false, Ordering::Relaxed);
+            table.run_written(at, blocks, Vec::new(), Ok(()));
+        });
+        let table = Arc::clone(self);
+        let done = Box::new(move |_, result: Result<(), MediaError>| {
+            let failure = match result {
+                Err(error) if unordered.load(Ordering::Relaxed) => {
+                    table.run_written(at, blocks, again, Err(error));
+                    None
+                }
+                result => result.err(),
+            };
+            landing.change(|landed| {
+                landed.writes -= 1;
+                landed.failure = landed.failure.take().or(failure);
+            });
+        });
         // The write is the flush behind the acknowledgement: `fua` completes when the entries are durable.
         let op = Op::Write { at, data, fua: true };
-        let done = Box::new(move |_, result| table.run_written(at, blocks, again, result));
-        self.volume.submit(op, Priority::Host, done);
+        order::submit(&self.volume, &*self.catalog, followed, op, ordered, done);
     }
 
     /// One bad place must not fail its neighbours: a run that fails is written again block by block.
     fn run_written(self: &Arc<Self>, at: u64, blocks: u64, again: Vec<Shared>, result: Result<(), MediaError>) {
-        let last = {
+        let (last, way) = {
             let mut state = self.state();
             let Some(round) = &mut state.round else { return };
             if result.is_err() && !again.is_empty() {
@@ -395,11 +449,11 @@ impl KeyTable {
                 round.blocks.range_mut(at..end).for_each(|(_, block)| block.failure = Some(error.clone()));
             }
             round.outstanding -= 1;
-            round.outstanding == 0
+            (round.outstanding == 0, (Arc::clone(&round.landing), round.followed))
         };
         if result.is_err() {
             for (inside, bytes) in again.into_iter().enumerate() {
-                self.write_run(at + inside as u64 * u64::from(BLOCK), vec![bytes]);
+                self.write_run(at + inside as u64 * u64::from(BLOCK), vec![bytes], way.clone());
             }
         }
         if last {
@@ -408,11 +462,11 @@ impl KeyTable {
     }
 
     fn finish_round(self: &Arc<Self>) {
-        let mut answers = Vec::new();
-        {
+        let (mut ordered, mut durable) = (Vec::new(), Vec::new());
+        let landing = {
             let mut state = self.state();
-            let round = state.round.take();
-            for (at, block) in round.into_iter().flat_map(|round| round.blocks) {
+            let Some(round) = state.round.take() else { return };
+            for (at, block) in round.blocks {
                 match (&block.failure, block.bytes) {
                     (None, Some(bytes)) => {
                         state.remembered.insert(at, bytes, 1);
@@ -443,14 +497,22 @@ impl KeyTable {
                         }
                         _ => {}
                     }
-                    answers.push((change.answer, answer));
+                    match answer {
+                        Ok(()) => {
+                            ordered.push(change.teller.ordered);
+                            durable.push(change.teller.durable);
+                        }
+                        Err(error) => drop(change.teller.durable.send(Err(error))),
+                    }
                 }
             }
-        }
+            round.landing
+        };
         self.start_round();
-        for (waiter, answer) in answers {
-            drop(waiter.send(answer));
+        for waiter in ordered {
+            let _ = waiter.send(());
         }
+        landing.change(|landed| landed.waiters = Some(durable));
     }
 
     /// Adds a segment to the table.
@@ -518,15 +580,5 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// Resolves when the change is durable.
-pub(crate) struct Changed(oneshot::Receiver<Result<()>>);
-
-impl std::future::Future for Changed {
-    type Output = Result<()>;
-
-    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Result<()>> {
-        std::pin::Pin::new(&mut self.0).poll(context).map(|answer| {
-            answer.unwrap_or_else(|_| Err(ArchiveError::Stopped("the data volume's server has stopped".into())))
-        })
-    }
-}
+/// A change on its way.
+pub(crate) type Changed = Written<()>;

@@ -1,7 +1,7 @@
 //! Group commit: groups depart in order, land in any order, and are acknowledged in order.
 //!
 //! A group departs when none is on its way, after every task that was ready has had its turn to append; behind others only
-//! when it is large. Small groups that overtake each other would share the drives' flushes among fewer records: eight
+//! when it is large; one whose records all linger waits for one that does not. Small groups that overtake each other would share the drives' flushes among fewer records: eight
 //! writers of 4 KiB then wait for 13,000 flushes a second instead of 5,000.
 
 use stele_media::{MediaError, MediaFault, Priority, Shared};
@@ -24,7 +24,7 @@ impl State {
     fn may_depart(&self) -> bool {
         let large = !self.full.is_empty() || self.filling.as_ref().is_some_and(|group| group.length() >= PIPELINED_MIN);
         let room = self.flights.is_empty() || (large && self.flights.len() < WINDOW);
-        let waiting = self.filling.is_some() || !self.full.is_empty();
+        let waiting = large || self.filling.as_ref().is_some_and(|group| group.urgent);
         waiting && room && !self.changing && self.stopped.is_none()
     }
 }

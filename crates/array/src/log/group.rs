@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stele_ground::digest::crc32c;
-use stele_ground::{BLOCK, PoolId};
+use stele_ground::{BLOCK, Instant, PoolId};
 use stele_media::{Buffer, Shared};
 
 use crate::place::Lsn;
@@ -125,6 +125,9 @@ pub struct Filling {
     pub count: u32,
     /// Ring bytes set aside for it.
     pub cost: u64,
+    /// It departs as soon as it can; else it waits for a record that follows.
+    pub urgent: bool,
+    pub since: Instant,
 }
 
 /// Buffers that came back from the drives; kept to spare zeroing fresh ones.
@@ -168,8 +171,9 @@ impl Drop for Lent {
 
 impl Filling {
     /// Room for at least `bytes` of records.
-    pub fn new(buffers: &Buffers, bytes: usize, first: Lsn) -> Filling {
-        Filling { buffer: buffers.take(HEADER + bytes), at: HEADER, first, count: 0, cost: 0 }
+    pub fn new(buffers: &Buffers, bytes: usize, first: Lsn, since: Instant) -> Filling {
+        let buffer = buffers.take(HEADER + bytes);
+        Filling { buffer, at: HEADER, first, count: 0, cost: 0, urgent: false, since }
     }
 
     pub fn fits(&self, bytes: usize) -> bool {

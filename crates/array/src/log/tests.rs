@@ -9,6 +9,7 @@ use stele_ground::{Bytes, Dice, DriveId, MIB, PoolId, VolumeId};
 
 mod faults;
 mod flow;
+mod linger;
 
 const SIZE: Bytes = Bytes(64 * MIB);
 

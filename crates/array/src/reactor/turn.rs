@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use stele_ground::{Duration, Instant, VolumeId};
 use stele_media::mailbox::Mailbox;
 use stele_media::system::now;
-use stele_media::{Completion, Done, MediaError, MediaFault, Op, Priority, Request};
+use stele_media::{Completion, Done, MediaError, MediaFault, Op, Ordered, Priority, Request};
 
 use super::ServerOptions;
 use super::drives::{Drives, Source};
@@ -51,7 +51,16 @@ pub struct Mail {
     pub volume: VolumeId,
     pub op: Op,
     pub priority: Priority,
+    /// For a write that another is to follow.
+    pub ordered: Option<Ordered>,
     pub done: Done,
+}
+
+/// Whoever waits for a host operation in the pool.
+struct Waiting {
+    volume: VolumeId,
+    ordered: Option<Ordered>,
+    done: Done,
 }
 
 type Answer<T> = Box<dyn FnOnce(T) + Send>;
@@ -112,7 +121,7 @@ impl Shared {
 struct LastWords {
     shared: Arc<Shared>,
     /// Host operations in the pool; a tag is a place in the table.
-    hosts: Vec<Option<(VolumeId, Done)>>,
+    hosts: Vec<Option<Waiting>>,
     free: Vec<usize>,
     commands: BTreeMap<u64, Answer<Result<Reply, ArrayError>>>,
     started: Option<Sender<Result<(), ArrayError>>>,
@@ -130,8 +139,8 @@ impl Drop for LastWords {
         let stopped = self.shared.stopped();
         let gone = || MediaError::new(MediaFault::Gone, stopped.to_string());
         // The operation itself is lost inside the pool; an empty one takes its place.
-        for (_, done) in self.hosts.drain(..).flatten() {
-            done(Op::Flush, Err(gone()));
+        for waiting in self.hosts.drain(..).flatten() {
+            (waiting.done)(Op::Flush, Err(gone()));
         }
         let mut mail = Vec::new();
         self.shared.mail.take(usize::MAX, &mut mail);
@@ -234,14 +243,17 @@ impl<M: Machine> Reactor<M> {
         for (drive, completion) in self.completions.drain(..) {
             self.machine.event(Event::Completed { drive, completion });
         }
-        for Mail { volume, op, priority, done } in self.mail.drain(..) {
+        for Mail { volume, op, priority, ordered, done } in self.mail.drain(..) {
             let place = self.words.free.pop().unwrap_or_else(|| {
                 self.words.hosts.push(None);
                 self.words.hosts.len() - 1
             });
-            self.words.hosts[place] = Some((volume, done));
             let request = Request { tag: place as u64, op, priority, deadline: None };
-            self.machine.event(Event::Submit { volume, request });
+            self.machine.event(match ordered {
+                Some(_) => Event::SubmitOrdered { volume, request },
+                None => Event::Submit { volume, request },
+            });
+            self.words.hosts[place] = Some(Waiting { volume, ordered, done });
         }
         for order in std::mem::take(&mut self.orders) {
             self.obey(order);
@@ -280,6 +292,7 @@ impl<M: Machine> Reactor<M> {
         for action in actions.drain(..) {
             match action {
                 Action::Drive { drive, request } => self.drives.submit(drive, request),
+                Action::Ordered { volume, tag } => self.ordered(volume, tag),
                 Action::Finished { volume, completion } => self.finished(volume, completion),
                 Action::Reply { id, reply } => {
                     if let Ok(reply) = &reply {
@@ -297,13 +310,24 @@ impl<M: Machine> Reactor<M> {
         self.drives.kick();
     }
 
+    fn ordered(&mut self, volume: VolumeId, tag: u64) {
+        let waiting = self.words.hosts.get_mut(tag as usize).and_then(Option::as_mut);
+        match waiting.filter(|waiting| waiting.volume == volume).and_then(|waiting| waiting.ordered.take()) {
+            Some(ordered) => ordered(),
+            None => panic!("the pool ordered operation {tag} of {volume} twice or unasked"),
+        }
+    }
+
     fn finished(&mut self, volume: VolumeId, completion: Completion) {
         let Completion { tag, op, result } = completion;
         let place = tag as usize;
         match self.words.hosts.get_mut(place).and_then(Option::take) {
-            Some((of, done)) if of == volume => {
+            Some(waiting) if waiting.volume == volume => {
                 self.words.free.push(place);
-                done(op, result);
+                if let Some(ordered) = waiting.ordered.filter(|_| result.is_ok()) {
+                    ordered();
+                }
+                (waiting.done)(op, result);
             }
             _ => panic!("the pool completed operation {tag} of {volume} twice or unasked"),
         }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use stele_ground::{Bytes, VolumeId};
 use stele_media::mailbox::Refused;
-use stele_media::{Done, Geometry, Handle, MediaError, MediaFault, Op, Port, Priority};
+use stele_media::{Done, Geometry, Handle, MediaError, MediaFault, Op, Order, Ordered, Port, Priority};
 
 use super::turn::{Mail, Shared};
 use crate::VolumeStatus;
@@ -28,9 +28,24 @@ impl Port for VolumePort {
         Geometry { size: Bytes(self.size.load(Ordering::Relaxed)), block: self.block }
     }
 
-    /// At the mailbox's limit it answers `Retry` at once, on the caller's thread.
+    /// All volumes of a pool share its log.
+    fn order(&self) -> Option<Order> {
+        Some(Order(Arc::as_ptr(&self.shared) as usize as u64))
+    }
+
     fn submit(&self, op: Op, priority: Priority, done: Done) {
-        match self.shared.mail.post(Mail { volume: self.volume, op, priority, done }) {
+        self.post(op, priority, None, done);
+    }
+
+    fn submit_ordered(&self, op: Op, priority: Priority, ordered: Ordered, done: Done) {
+        self.post(op, priority, Some(ordered), done);
+    }
+}
+
+impl VolumePort {
+    /// At the mailbox's limit it answers `Retry` at once, on the caller's thread.
+    fn post(&self, op: Op, priority: Priority, ordered: Option<Ordered>, done: Done) {
+        match self.shared.mail.post(Mail { volume: self.volume, op, priority, ordered, done }) {
             Ok(()) => {}
             Err(Refused::Full(mail)) => {
                 let message = "the pool has all the operations it can hold: ask again when some have finished";

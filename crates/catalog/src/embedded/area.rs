@@ -123,6 +123,11 @@ impl Area {
         self.state().length
     }
 
+    /// See [`stele_media::Port::order`].
+    pub fn order(&self) -> Option<stele_media::Order> {
+        self.handle.order()
+    }
+
     pub fn capacity(&self) -> u64 {
         self.capacity
     }

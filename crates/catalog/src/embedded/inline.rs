@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use stele_media::Handle;
+use stele_media::{Handle, Order};
 
 use super::checkpoint::Checkpointer;
 use super::store::{Checkpoints, Frozen, Options, Shared, Status, Writer, open};
@@ -94,6 +94,11 @@ impl Catalog for InlineCatalog {
         }
         self.work();
         pending
+    }
+
+    /// Its volume's: a commit is durable with the journal's write, and that is submitted after the commit is asked for.
+    fn order(&self) -> Option<Order> {
+        self.shared.area.order()
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError> {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use stele_ground::MIB;
-use stele_media::Handle;
+use stele_media::{Handle, Order};
 
 use super::checkpoint::Checkpointer;
 use super::store::{Checkpoints, Frozen, Options, Shared, Status, Writer, open};
@@ -92,6 +92,11 @@ impl Catalog for EmbeddedCatalog {
         let bytes = transaction.size();
         self.queue.push(Job { work: Work::Commit(transaction, answerer), bytes });
         pending
+    }
+
+    /// Its volume's: a commit is durable with the journal's write, and that is submitted after the commit is asked for.
+    fn order(&self) -> Option<Order> {
+        self.shared.area.order()
     }
 
     fn snapshot(&self) -> Result<Box<dyn Snapshot>, CatalogError> {

@@ -19,7 +19,7 @@ fn header() -> Header {
 }
 
 fn filled(buffers: &Buffers, records: &[Record]) -> (Header, Shared) {
-    let mut filling = Filling::new(buffers, 1000, Lsn(40));
+    let mut filling = Filling::new(buffers, 1000, Lsn(40), Instant(0));
     for record in records {
         filling.push(record, record.encoded());
     }

@@ -10,6 +10,7 @@ use super::KIB;
 use crate::label::LOG_AT;
 use crate::mutation::{Mutation, Mutations};
 use crate::testing::{Bed, Trouble, pattern, spec};
+use crate::yard::End;
 use crate::{Action, Command, DigestUnit, DriveHealth, Event, OpenOptions, State, VolumeSpec, WriteMode};
 
 const STRIPE: usize = 64 * KIB;
@@ -25,6 +26,7 @@ fn each_protection_is_needed() {
         ("write-through, then a power cut", write_through, 12, &[Mutation::StripFlush]),
         ("a power cut in a destage", cut_destage, 120, &[Mutation::RedoOrder, Mutation::RedoImages]),
         ("a power cut before the first of several groups", many_groups, 4, &[Mutation::LogOrder]),
+        ("names of what was just written, then a power cut", names, 60, &[Mutation::WriteOrder]),
         ("a power cut after creation", created, 20, &[Mutation::LabelFlush]),
         ("two halves of a pool", two_halves, 4, &[Mutation::LabelMajority]),
     ];
@@ -178,4 +180,54 @@ fn two_halves(mutations: Mutations, seed: u64) -> bool {
         return true;
     }
     written.iter().all(|at| !bed.read(volume, *at, 4 * KIB).is_ok_and(|read| read != new))
+}
+
+/// Contents on one volume, and the name of each on another as soon as the content is ordered: no name without its content.
+fn names(mutations: Mutations, seed: u64) -> bool {
+    let mut bed = Bed::new(8, 8, seed);
+    let contents = bed.create_volume(spec("contents", "4+2", 2 << 20)).id;
+    let names = bed.create_volume(spec("names", "mirror-3", 1 << 20)).id;
+    reopened(&mut bed);
+    // Names have their pages at hand, contents have to wait for theirs.
+    bed.write(names, 0, &pattern(seed, 4 * KIB)).expect("written");
+    bed.pool.set_mutations(mutations);
+    bed.yard.cut_at = Some(bed.yard.operations + 1 + seed * 3);
+    // Some go through the log, some to slots of their own.
+    let content = |number: u64| pattern(seed << 8 | number, if number.is_multiple_of(3) { STRIPE } else { 8 * KIB });
+    let name = |number: u64| pattern(seed << 8 | number | 1 << 32, 4 * KIB);
+    let write = |volume, number: u64, tag: u64, at: usize, data: Vec<u8>, ordered: bool| {
+        let op = Op::Write { at: number * at as u64, data: vec![Buffer::copy_of(&data).freeze()], fua: true };
+        let request = Request { tag, op, priority: Priority::Host, deadline: None };
+        if ordered { Event::SubmitOrdered { volume, request } } else { Event::Submit { volume, request } }
+    };
+    for number in 0..8 {
+        bed.pool.event(write(contents, number, number, STRIPE, content(number), true));
+    }
+    let (mut answers, mut seen) = (Vec::new(), 0);
+    while let End::Idle = bed.yard.run_pool(&mut bed.pool, &mut answers, |answers, _| answers.len() > seen)
+        && answers.len() > seen
+    {
+        for answer in &answers[seen..] {
+            if let Action::Ordered { tag, .. } = answer {
+                bed.pool.event(write(names, *tag, 100 + tag, 4 * KIB, name(*tag), false));
+            }
+        }
+        seen = answers.len();
+    }
+    bed.mutations = Mutations::default();
+    if bed.crash().is_err() {
+        return false;
+    }
+    let acknowledged = |tag: u64| {
+        let done = |answer: &Action| matches!(answer, Action::Finished { completion, .. } if completion.tag == tag && completion.result.is_ok());
+        answers.iter().any(done)
+    };
+    (0..8u64).all(|number| {
+        let (at, wanted) = (number * STRIPE as u64, content(number));
+        let has_name = bed.read(names, number * 4096, 4 * KIB).is_ok_and(|read| read == name(number));
+        let has_content = bed.read(contents, at, wanted.len()).is_ok_and(|read| read == wanted);
+        (has_content || !has_name)
+            && (has_name || !acknowledged(100 + number))
+            && (has_content || !acknowledged(number))
+    })
 }

@@ -1,0 +1,89 @@
+//! Writes to the data volume that a commit is to follow.
+//!
+//! Content, note and key must be durable if the record in the catalog is. Where volume and catalog lie on one pool, a write
+//! has its order long before it is durable (see [`Port::submit_ordered`](stele_media::Port::submit_ordered)): the commit is made
+//! as soon as the write is ordered, and the pool makes both durable with the same flushes. Elsewhere the commit waits until the
+//! write is durable.
+//!
+//! Failure model: a write that fails before it is ordered fails whoever waits to commit. One that fails later fails the
+//! commit behind it too, since the pool stops. Whoever acknowledges waits for the write itself all the same.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use stele_catalog::Catalog;
+use stele_media::{Done, Handle, MediaError, Op, Ordered, Priority};
+use tokio::sync::oneshot;
+
+use crate::error::{ArchiveError, Result};
+
+/// A write on its way. As a future it resolves when the write is durable.
+pub(crate) struct Written<T> {
+    ordered: oneshot::Receiver<T>,
+    durable: Durable<T>,
+}
+
+/// Resolves when the write is durable.
+pub(crate) struct Durable<T>(oneshot::Receiver<Result<T>>);
+
+/// Tells whoever waits for a write. Dropped without a word, it fails the write.
+pub(crate) struct Teller<T> {
+    pub ordered: oneshot::Sender<T>,
+    pub durable: oneshot::Sender<Result<T>>,
+}
+
+impl<T> Written<T> {
+    pub fn new() -> (Teller<T>, Written<T>) {
+        let (ordered, orders) = oneshot::channel();
+        let (durable, lands) = oneshot::channel();
+        (Teller { ordered, durable }, Written { ordered: orders, durable: Durable(lands) })
+    }
+
+    /// Resolves when a commit may follow. What comes back is awaited before anything is acknowledged.
+    pub async fn ordered(self) -> Result<(T, Durable<T>)> {
+        match self.ordered.await {
+            Ok(what) => Ok((what, self.durable)),
+            // It was not ordered and will not be: the write says why.
+            Err(_) => match self.durable.await {
+                Err(error) => Err(error),
+                Ok(_) => Err(stopped()),
+            },
+        }
+    }
+}
+
+impl<T> Future for Durable<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        Pin::new(&mut self.0).poll(context).map(|answer| answer.unwrap_or_else(|_| Err(stopped())))
+    }
+}
+
+impl<T> Future for Written<T> {
+    type Output = Result<T>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        Pin::new(&mut self.durable).poll(context)
+    }
+}
+
+/// Submits a write. `ordered` is called when a commit may follow it; at the latest with `done`, if the write has not failed.
+/// `followed`: somebody waits for that; else the volume had better not wait for a commit.
+pub(crate) fn submit(volume: &Handle, catalog: &dyn Catalog, followed: bool, op: Op, ordered: Ordered, done: Done) {
+    if followed && catalog.order().is_some_and(|order| volume.order() == Some(order)) {
+        return volume.submit_ordered(op, Priority::Host, ordered, done);
+    }
+    let both = move |op, result: std::result::Result<(), MediaError>| {
+        if result.is_ok() {
+            ordered();
+        }
+        done(op, result);
+    };
+    volume.submit(op, Priority::Host, Box::new(both));
+}
+
+fn stopped() -> ArchiveError {
+    ArchiveError::Stopped("the data volume's server has stopped".into())
+}

@@ -1,0 +1,78 @@
+use stele_array::mutation::{Mutation, Mutations};
+use stele_array::{Action, Attached, CreateOptions, DigestUnit, Event, OpenOptions, Pool, State};
+
+use super::*;
+use crate::rack::Wanted;
+use crate::run::guarded;
+
+const CATALOG: Wanted = Wanted {
+    name: "catalog",
+    code: "mirror-3",
+    size: Bytes(48 * MIB),
+    strip: Bytes(64 * KIB),
+    digest: DigestUnit::Block,
+};
+const DATA: Wanted =
+    Wanted { name: "data", code: "4+2", size: Bytes(48 * MIB), strip: Bytes(16 * KIB), digest: DigestUnit::Block };
+
+/// A pool that says that a write is ordered before it is.
+struct Hasty(Pool);
+
+impl Hasty {
+    fn of(mut pool: Pool) -> Hasty {
+        pool.set_mutations(Mutations::default().with(Mutation::WriteOrder));
+        Hasty(pool)
+    }
+}
+
+impl System for Hasty {
+    fn create(options: CreateOptions, open: OpenOptions, drives: Vec<Attached>, now: Instant) -> Hasty {
+        Hasty::of(Pool::create(options, open, drives, now))
+    }
+    fn open(options: OpenOptions, drives: Vec<Attached>, now: Instant) -> Hasty {
+        Hasty::of(Pool::open(options, drives, now))
+    }
+    fn event(&mut self, event: Event) {
+        self.0.event(event);
+    }
+    fn run(&mut self, now: Instant) {
+        self.0.run(now);
+    }
+    fn actions(&mut self, out: &mut Vec<Action>) {
+        self.0.actions(out);
+    }
+    fn next_wake(&self) -> Option<Instant> {
+        self.0.next_wake()
+    }
+    fn state(&self) -> &State {
+        self.0.state()
+    }
+}
+
+/// Whether the seed passes, and what it came by.
+fn passes<S: System + 'static>(seed: u64) -> Result<Coverage, String> {
+    let rack = Rack::<S>::new(seed, 7, Bytes(96 * MIB), &[CATALOG, DATA], seed % 3 == 1).expect("a pool");
+    let verdict = guarded(|| run(&rack, seed, 6));
+    stage::strike();
+    let mut coverage = verdict.map_err(|violation| format!("seed {seed}: {violation}\n{}", rack.tail().join("\n")))?;
+    coverage.merge(&rack.coverage());
+    Ok(coverage)
+}
+
+#[test]
+fn nothing_is_in_the_catalog_without_its_content_after_a_power_cut() {
+    let mut coverage = Coverage::default();
+    for seed in 0..24 {
+        coverage.merge(&passes::<Pool>(seed).unwrap_or_else(|failure| panic!("{failure}")));
+    }
+    for name in
+        ["ordered writes", "puts acknowledged", "objects found after a crash", "objects not found after a crash"]
+    {
+        assert!(coverage.of(name) > 0, "never happened: {name}\n{coverage}");
+    }
+}
+
+#[test]
+fn a_catalog_that_overtakes_its_content_is_caught() {
+    assert!((0..24).any(|seed| passes::<Hasty>(seed).is_err()), "nothing noticed");
+}
