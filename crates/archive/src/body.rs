@@ -3,9 +3,9 @@
 //! One pass over memory: each frame is hashed while the cache holds it, then sealed where it lies in the piece's buffer.
 //! Only the MD5 comes later, from the chunks that came in, together with those of other bodies.
 //! The last piece stays until the end, so that a short body goes out as one record together with its note.
-//! Memory: a piece of at most 16 frames being filled and `PIECES_MAX` on their way, all within the store's budget; the
-//! buffer starts with one frame and grows, so that many slow clients hold little. The chunks kept for the MD5 are beside that
-//! budget; `Hashes` bounds them.
+//! Memory: a piece of at most 16 frames being filled and `PIECES_MAX` on their way, all within the store's room for bodies;
+//! the first buffer starts with one frame and grows. A body whose sender has fallen silent gives way to others: it keeps less
+//! than a frame. The chunks kept for the MD5 are beside that room; `Hashes` bounds them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::checksum::{Algorithm, Digests, Hashes};
 use crate::error::{ArchiveError, Result};
 use crate::record::content::{Extent, Place};
+use crate::room::Room;
 use crate::seal::{Salt, Secret, TAG, random_salt};
 use crate::space::appender::{Appended, Record};
 use crate::space::frames::{FRAME, SEALED_FRAME, StreamKey, sealed_length};
@@ -139,9 +140,9 @@ impl Body {
             }
             if piece.frames < store.piece_frames {
                 let frames = (piece.frames * 4).min(store.piece_frames);
-                let more = permits((frames - piece.frames) * SEALED_FRAME);
+                let more = (frames - piece.frames) * SEALED_FRAME;
                 // Waiting for more while holding some could stop everyone: a short piece goes out instead.
-                if let Ok(permit) = Arc::clone(&store.budget).try_acquire_many_owned(more) {
+                if let Some(permit) = store.room.take(more) {
                     piece.permit.merge(permit);
                     grow(&mut piece.buffer, HEADER + frames * SEALED_FRAME);
                     piece.frames = frames;
@@ -157,15 +158,12 @@ impl Body {
             _ => store.piece_frames * SEALED_FRAME + NOTE_ROOM,
         };
         let frames = (room / SEALED_FRAME).max(1);
-        let permit = match Arc::clone(&store.budget).try_acquire_many_owned(permits(room)) {
-            Ok(permit) => permit,
-            Err(_) => {
+        let permit = match store.room.take(room) {
+            Some(permit) => permit,
+            None => {
                 // Whoever waits holds nothing: bodies that kept their pieces while they wait would stop each other for good.
-                while !self.on_their_way.is_empty() {
-                    self.arrived().await?;
-                }
-                let waiting = Arc::clone(&store.budget).acquire_many_owned(permits(room));
-                waiting.await.map_err(|_| ArchiveError::Stopped("the store is closing".into()))?
+                self.all_arrived().await?;
+                store.room.wait(room).await?
             }
         };
         // All of it is written before it goes out, and cut off behind what was.
@@ -201,6 +199,58 @@ impl Body {
 
     fn record(&self, header: RecordHeader, buffer: Buffer) -> Record {
         Record { header, buffer, writing: Some(Arc::clone(&self.writing)), followed: true }
+    }
+
+    async fn all_arrived(&mut self) -> Result<()> {
+        while !self.on_their_way.is_empty() {
+            self.arrived().await?;
+        }
+        Ok(())
+    }
+
+    /// Whether it keeps more room than a frame's.
+    fn keeps_more(&self) -> bool {
+        !self.on_their_way.is_empty() || self.piece.as_ref().is_some_and(|piece| piece.frames > 1)
+    }
+
+    /// Resolves when other bodies wait for room of which this one keeps more than it needs for its next frame.
+    pub async fn crowded(&self, store: &Store) {
+        match self.keeps_more() {
+            true => store.room.wanted().await,
+            false => std::future::pending().await,
+        }
+    }
+
+    /// Hands on all whole frames, waits until they are durable, and keeps room for the one begun.
+    pub async fn give_way(&mut self, store: &Arc<Store>) -> Result<()> {
+        let large = self.piece.take_if(|piece| piece.frames > 1);
+        if let Some(mut large) = large {
+            let (whole, begun) = (large.content / FRAME, large.content % FRAME);
+            let rest = match begun {
+                0 => None,
+                _ => {
+                    let room = SEALED_FRAME + NOTE_ROOM;
+                    let from = HEADER + whole * SEALED_FRAME;
+                    let mut buffer = Buffer::stale(HEADER + room);
+                    buffer[HEADER..HEADER + begun].copy_from_slice(&large.buffer[from..from + begun]);
+                    let kept = large.permit.split(Room::permits(room));
+                    kept.map(|permit| Piece { buffer, content: begun, frames: 1, permit })
+                }
+            };
+            assert!(rest.is_some() == (begun > 0), "a piece of several frames has room for one");
+            if whole > 0 {
+                large.content = whole * FRAME;
+                self.piece = Some(large);
+                self.send_piece(store).await?;
+            }
+            self.piece = rest;
+        }
+        self.all_arrived().await
+    }
+
+    /// Bytes of it that were handed on.
+    pub fn handed_on(&self) -> u64 {
+        u64::from(self.first_frame) * FRAME as u64
     }
 
     fn header(&self, kind: Kind, note: u32, scope: u32, sequence: u64) -> RecordHeader {
@@ -302,9 +352,4 @@ fn grow(buffer: &mut Buffer, length: usize) {
     let mut longer = Buffer::stale(length);
     longer[..buffer.len()].copy_from_slice(buffer);
     *buffer = longer;
-}
-
-/// KiB, rounded up.
-fn permits(bytes: usize) -> u32 {
-    bytes.div_ceil(1024) as u32
 }

@@ -32,6 +32,7 @@ pub mod rebuild;
 mod reclaim;
 mod record;
 pub mod retention;
+mod room;
 pub mod scrub;
 mod seal;
 mod space;

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use stele_catalog::{Catalog, Direction, KeyRange, Transaction};
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::RwLock;
 
 use crate::audit::{Action, Event, Signing};
 use crate::background::{Alarm, Work};
@@ -22,6 +22,7 @@ use crate::record::audit::SealedRow;
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::settings::{AUDIT_SEALED, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS};
 use crate::record::{BUCKETS, FREE_SLOTS, HOLDS, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch, keys};
+use crate::room::Room;
 use crate::space::appender::Appender;
 use crate::space::frames::FRAME;
 use crate::space::keytable::KeyTable;
@@ -188,7 +189,7 @@ impl Archive {
             access: Mutex::new(Cache::new(1024)),
             clock: Mutex::new(clock),
             signing,
-            budget: Arc::new(Semaphore::new((options.in_flight.0 / 1024).clamp(4096, 1 << 28) as usize)),
+            room: Room::new(options.in_flight.0),
             object_keys: Mutex::new(Cache::new(options.key_cache)),
             frames: Mutex::new(Cache::new(usize::try_from(options.frame_cache.0).unwrap_or(0))),
             pieces: Mutex::new(Cache::new(usize::try_from(options.piece_cache.0).unwrap_or(0))),

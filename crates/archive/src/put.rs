@@ -186,6 +186,22 @@ impl ObjectWriter {
         self.body.write(&self.archive.store, data).await
     }
 
+    /// Resolves when other bodies wait for room of which this one keeps more than it needs. Who feeds it slowly should then
+    /// call [`ObjectWriter::give_way`].
+    pub async fn crowded(&self) {
+        self.body.crowded(&self.archive.store).await;
+    }
+
+    /// Stores what has arrived, all but the last 64 KiB begun, and gives the room back.
+    pub async fn give_way(&mut self) -> Result<()> {
+        self.body.give_way(&self.archive.store).await
+    }
+
+    /// Bytes that have left this writer for the data volume.
+    pub fn handed_on(&self) -> u64 {
+        self.body.handed_on()
+    }
+
     /// The body is complete; `trailers` are digests that came behind it. Answers once the object is durable and in
     /// the catalog. For a part, the information is the part's.
     pub async fn finish(self, trailers: Expected) -> Result<ObjectInfo> {

@@ -2,7 +2,7 @@
 //!
 //! The walk decides, not the counts: every record in the segment is looked up in the catalog, and one that the catalog
 //! refers to is copied to the open segment, durable, before the catalog is told. A segment in which something could not
-//! be read stays as it is. Freed segments wait until no reader can be in them.
+//! be read stays as it is. Emptied segments are freed when no reader can be in them, and for slow ones they wait ten minutes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -79,7 +79,7 @@ impl Store {
         if failed {
             locked(&self.work.unmovable).insert(segment);
         } else {
-            self.segments.retire(segment);
+            self.segments.retire(segment, self.surroundings.now().monotonic);
             reclaimed.retired = true;
         }
         Ok(reclaimed)
@@ -88,7 +88,7 @@ impl Store {
     /// Frees retired segments that no reader can be in. Answers how many.
     pub(crate) async fn free_retired(&self) -> Result<usize> {
         let mut freed = 0;
-        for segment in self.segments.freeable() {
+        for segment in self.segments.freeable(self.surroundings.now().monotonic) {
             // Zeros before the catalog forgets it: a rebuild must not find in it what was deleted since.
             match self.volume.zero(self.segments.start(segment), self.segments.size.into()).await {
                 Err(error) if error.fault == MediaFault::Damaged => {

@@ -12,7 +12,7 @@ use stele_catalog::{Catalog, Direction, KeyRange, Snapshot, Transaction};
 use stele_digests::Lanes;
 use stele_ground::Bytes as Size;
 use stele_media::Handle;
-use tokio::sync::{RwLock, RwLockReadGuard, Semaphore};
+use tokio::sync::{RwLock, RwLockReadGuard};
 use zeroize::Zeroizing;
 
 use crate::access_keys::KnownKey;
@@ -29,6 +29,7 @@ use crate::record;
 use crate::record::content::Place;
 use crate::record::settings::IdentityRow;
 use crate::record::{HOLDS, RETAINED};
+use crate::room::Room;
 use crate::seal::{Secret, derive, seal_note};
 use crate::space::appender::{Appender, Record};
 use crate::space::header::{Kind, RecordHeader};
@@ -192,8 +193,8 @@ pub(crate) struct Store {
     pub access: Mutex<Cache<String, Arc<KnownKey>>>,
     pub clock: Mutex<ComplianceClock>,
     pub signing: Signing,
-    /// KiB of bodies on their way.
-    pub budget: Arc<Semaphore>,
+    /// For bodies on their way.
+    pub room: Room,
     pub object_keys: Mutex<Cache<u64, Arc<Secret>>>,
     /// By stream and frame.
     pub frames: Mutex<Cache<(u64, u32), Bytes>>,

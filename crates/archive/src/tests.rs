@@ -9,4 +9,5 @@ mod closing;
 mod evidence;
 mod faults;
 mod model;
+mod readers;
 mod rules;

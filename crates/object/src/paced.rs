@@ -1,4 +1,5 @@
-//! A byte stream whose peer must keep reading: a write that stays stuck fails instead of waiting for ever.
+//! A byte stream whose peer must keep reading: a write that stays stuck fails instead of waiting for ever, and so does one
+//! after another that a peer lets through by the byte.
 //!
 //! Reads need no such bound here; heads and bodies are timed where they are understood.
 
@@ -9,36 +10,67 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+/// What a peer must take, on average over the time that it keeps writes waiting: as much as the sender of a body must give.
+const RATE_MIN: u64 = 1024;
+
 /// Wraps a stream; `patience` is the longest a write may make no progress.
 pub struct Paced<S> {
     stream: S,
     patience: Duration,
+    /// How long writes have been stuck, and what the peer took, since that was last judged.
+    waited: Duration,
+    taken: u64,
     // Armed while a write is stuck; kept afterwards so that the next one need not allocate.
     alarm: Option<Pin<Box<Sleep>>>,
-    stuck: bool,
+    stuck: Option<Instant>,
 }
 
 impl<S> Paced<S> {
     /// A stream as it is, with a bound on stuck writes.
     pub fn new(stream: S, patience: Duration) -> Paced<S> {
-        Paced { stream, patience, alarm: None, stuck: false }
+        Paced { stream, patience, waited: Duration::ZERO, taken: 0, alarm: None, stuck: None }
     }
 
-    fn judge<T>(&mut self, outcome: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        if outcome.is_ready() {
-            self.stuck = false;
-            return outcome;
+    fn judge<T>(
+        &mut self,
+        outcome: Poll<io::Result<T>>,
+        taken: impl Fn(&T) -> usize,
+        context: &mut Context<'_>,
+    ) -> Poll<io::Result<T>> {
+        match outcome {
+            Poll::Ready(Ok(done)) => {
+                self.taken += taken(&done) as u64;
+                if let Some(since) = self.stuck.take() {
+                    self.waited += since.elapsed();
+                    self.drips()?;
+                }
+                Poll::Ready(Ok(done))
+            }
+            Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+            Poll::Pending => {
+                let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep(self.patience)));
+                if self.stuck.is_none() {
+                    let now = Instant::now();
+                    self.stuck = Some(now);
+                    alarm.as_mut().reset(now + self.patience);
+                }
+                match alarm.as_mut().poll(context) {
+                    Poll::Pending => Poll::Pending,
+                    Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+                }
+            }
         }
-        let deadline = Instant::now() + self.patience;
-        let stuck = std::mem::replace(&mut self.stuck, true);
-        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep(self.patience)));
-        if !stuck {
-            alarm.as_mut().reset(deadline);
+    }
+
+    /// Refuses a peer that takes too little while everything waits for it.
+    fn drips(&mut self) -> io::Result<()> {
+        if self.waited < self.patience {
+            return Ok(());
         }
-        match alarm.as_mut().poll(context) {
-            Poll::Pending => Poll::Pending,
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-        }
+        let enough = RATE_MIN * self.waited.as_secs();
+        let taken = std::mem::take(&mut self.taken);
+        self.waited = Duration::ZERO;
+        if taken < enough { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }
     }
 }
 
@@ -52,7 +84,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let outcome = Pin::new(&mut this.stream).poll_write(context, bytes);
-        this.judge(outcome, context)
+        this.judge(outcome, |taken| *taken, context)
     }
 
     fn poll_write_vectored(
@@ -62,7 +94,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let outcome = Pin::new(&mut this.stream).poll_write_vectored(context, pieces);
-        this.judge(outcome, context)
+        this.judge(outcome, |taken| *taken, context)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -72,38 +104,52 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let outcome = Pin::new(&mut this.stream).poll_flush(context);
-        this.judge(outcome, context)
+        this.judge(outcome, |()| 0, context)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let outcome = Pin::new(&mut this.stream).poll_shutdown(context);
-        this.judge(outcome, context)
+        this.judge(outcome, |()| 0, context)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    /// Takes `amount` bytes every nine seconds, `times` times.
+    async fn read_slowly(mut stream: tokio::io::DuplexStream, amount: usize, times: usize) -> tokio::io::DuplexStream {
+        let mut buffer = vec![0; amount];
+        for _ in 0..times {
+            tokio::time::sleep(Duration::from_secs(9)).await;
+            stream.read_exact(&mut buffer).await.unwrap();
+        }
+        stream
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_stops_reading_is_given_up_and_a_slow_one_is_not() {
-        let (mut slow, near) = tokio::io::duplex(16);
+        let (slow, near) = tokio::io::duplex(1024);
         let mut paced = Paced::new(near, Duration::from_secs(10));
-        let reader = tokio::spawn(async move {
-            let mut taken = 0;
-            let mut buffer = [0; 8];
-            while taken < 64 {
-                tokio::time::sleep(Duration::from_secs(9)).await;
-                taken += tokio::io::AsyncReadExt::read(&mut slow, &mut buffer).await.unwrap();
-            }
-            slow
-        });
-        paced.write_all(&[7; 64]).await.unwrap();
+        let reader = tokio::spawn(read_slowly(slow, 50_000, 2));
+        paced.write_all(&[7; 100_000]).await.unwrap();
         let kept = reader.await.unwrap();
-        let error = paced.write_all(&[7; 64]).await.unwrap_err();
+        let error = paced.write_all(&[7; 64_000]).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(kept);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_takes_a_little_now_and_then_is_given_up() {
+        let (slow, near) = tokio::io::duplex(1024);
+        let mut paced = Paced::new(near, Duration::from_secs(10));
+        let reader = tokio::spawn(read_slowly(slow, 1000, 1000));
+        let begun = Instant::now();
+        let error = paced.write_all(&[7; 100_000]).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+        reader.abort();
     }
 }

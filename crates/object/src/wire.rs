@@ -3,6 +3,7 @@
 //! Translation only: what may be done, and what a version is kept for, is decided in the archive.
 //! What is not here answers `NotImplemented`, the wire crate's own default.
 
+mod arrival;
 mod bucket;
 mod checksum;
 mod convert;

@@ -3,16 +3,21 @@
 //!
 //! Writers pin the segments they have records in, and no others: a sealed segment is reclaimed only when every writer with
 //! records in it has committed or gone, since what it wrote there is not in the catalog yet. Readers register in an epoch:
-//! a segment is freed only when every reader that began before it was emptied has gone.
+//! a segment is freed only when every reader that began before it was emptied has gone. Guests, who read at the pace of
+//! somebody outside, are waited for [`PATIENCE`] and no longer; they look up anew where things lie.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use stele_ground::{Duration, Instant};
 
 use crate::record::content::Place;
 use crate::record::segment::{SegmentRow, SegmentUse};
 
 /// Free segments that only deletes, holds and reclamation may take: without them a full store could not shrink.
 pub(crate) const RESERVE: usize = 2;
+/// How long an emptied segment waits for guests.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(crate) struct Segments {
     /// Bytes of a segment.
@@ -31,10 +36,11 @@ struct State {
     taken: BTreeSet<u32>,
     epoch: u64,
     readers: BTreeMap<u64, u64>,
+    guests: BTreeMap<u64, u64>,
     /// How many writers have records in a segment that are not committed yet.
     pinned: BTreeMap<u32, u64>,
-    /// Emptied segments, and the epoch that must be over before they are freed.
-    retired: BTreeMap<u32, u64>,
+    /// Emptied segments, the epoch that must be over before they are freed, and when they were emptied.
+    retired: BTreeMap<u32, (u64, Instant)>,
     /// Where the search for a free segment goes on: use is spread, so that none wears first.
     next: u32,
 }
@@ -49,6 +55,8 @@ pub(crate) struct Writing {
 pub(crate) struct Reading {
     segments: Arc<Segments>,
     epoch: u64,
+    /// When a guest began.
+    guest: Option<Instant>,
 }
 
 impl Segments {
@@ -161,10 +169,10 @@ impl Segments {
     }
 
     /// Nothing in the segment is needed by anyone who begins to read now.
-    pub fn retire(&self, segment: u32) {
+    pub fn retire(&self, segment: u32, now: Instant) {
         let mut state = self.state();
         let epoch = state.epoch;
-        state.retired.insert(segment, epoch);
+        state.retired.insert(segment, (epoch, now));
         state.epoch += 1;
     }
 
@@ -173,11 +181,13 @@ impl Segments {
         self.state().retired.remove(&segment);
     }
 
-    /// Retired segments that no reader can be reading.
-    pub fn freeable(&self) -> Vec<u32> {
+    /// Retired segments that nobody can be reading but guests who have been overtaken.
+    pub fn freeable(&self, now: Instant) -> Vec<u32> {
         let state = self.state();
-        let oldest = state.readers.keys().next().copied().unwrap_or(u64::MAX);
-        state.retired.iter().filter(|(_, epoch)| **epoch < oldest).map(|(number, _)| *number).collect()
+        let oldest = |readers: &BTreeMap<u64, u64>| readers.keys().next().copied().unwrap_or(u64::MAX);
+        let (reader, guest) = (oldest(&state.readers), oldest(&state.guests));
+        let free = |epoch: u64, at: Instant| epoch < reader && (epoch < guest || now.since(at) > PATIENCE);
+        state.retired.iter().filter(|(_, (epoch, at))| free(*epoch, *at)).map(|(number, _)| *number).collect()
     }
 
     /// The catalog no longer knows it: it may be taken.
@@ -198,7 +208,22 @@ impl Segments {
         let mut state = self.state();
         let epoch = state.epoch;
         *state.readers.entry(epoch).or_insert(0) += 1;
-        Reading { segments: Arc::clone(self), epoch }
+        Reading { segments: Arc::clone(self), epoch, guest: None }
+    }
+
+    /// As `reading`, for who reads as slowly as somebody outside takes it.
+    pub fn reading_as_guest(self: &Arc<Segments>, now: Instant) -> Reading {
+        let mut state = self.state();
+        let epoch = state.epoch;
+        *state.guests.entry(epoch).or_insert(0) += 1;
+        Reading { segments: Arc::clone(self), epoch, guest: Some(now) }
+    }
+}
+
+impl Reading {
+    /// Whether what was looked up may lie elsewhere by now.
+    pub fn is_overtaken(&self, now: Instant) -> bool {
+        self.guest.is_some_and(|began| now.since(began) > PATIENCE)
     }
 }
 
@@ -230,10 +255,11 @@ impl Drop for Writing {
 impl Drop for Reading {
     fn drop(&mut self) {
         let mut state = self.segments.state();
-        if let Some(count) = state.readers.get_mut(&self.epoch) {
+        let readers = if self.guest.is_some() { &mut state.guests } else { &mut state.readers };
+        if let Some(count) = readers.get_mut(&self.epoch) {
             *count -= 1;
             if *count == 0 {
-                state.readers.remove(&self.epoch);
+                readers.remove(&self.epoch);
             }
         }
     }

@@ -446,3 +446,27 @@ async fn the_last_segments_are_for_what_makes_room() {
     while archive.step().await.unwrap().more {}
     crate::testing::put_as(&archive, &admin(), PutRequest { retention: None, ..request(0) }, b"again").await.unwrap();
 }
+
+#[tokio::test]
+async fn a_body_that_gives_way_keeps_no_more_than_a_frame_and_is_stored_whole() {
+    let mut world = World::sized(1, 256 * MIB, 8 * MIB);
+    world.options.in_flight = Size(4 * MIB);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "slow", NewBucket::default()).await.unwrap();
+    let data = content(1, 2_500_000);
+    for (step, give) in [(10_000, 7), (65_536, 1), (65_536, 5), (70_001, 3), (400_000, 1), (1_100_000, 1)] {
+        let key = format!("{step} {give}");
+        let request = PutRequest { bucket: "slow".into(), key: key.clone(), ..PutRequest::default() };
+        let mut writer = archive.put(&admin(), request).await.unwrap();
+        for (number, piece) in data.chunks(step).enumerate() {
+            writer.write(bytes::Bytes::copy_from_slice(piece)).await.unwrap();
+            if number % give == 0 {
+                writer.give_way().await.unwrap();
+                // Everything but a frame can be had by somebody else.
+                assert!(archive.store.room.take((4 << 20) - (70 << 10)).is_some(), "{key}: after {number}");
+            }
+        }
+        writer.finish(Expected::default()).await.unwrap();
+        assert!(get(&archive, "slow", &key).await.unwrap() == data, "{key}");
+    }
+}

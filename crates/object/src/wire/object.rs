@@ -1,5 +1,6 @@
 //! Objects: put, get, head and what `GetObjectAttributes` tells.
 
+use super::arrival::arrive;
 use super::checksum::{self, Digests, header_digests, said, say_checksums, trailer_digests};
 use super::convert::*;
 use super::{Answer, Wire};
@@ -43,7 +44,7 @@ pub async fn pump(
     mut writer: ObjectWriter,
     digests: &Digests,
 ) -> S3Result<ObjectInfo> {
-    let moved = pump_pieces(&mut payload, &mut writer).await;
+    let moved = arrive(&mut payload, &mut writer).await;
     if let Err(error) = moved {
         call.return_payload(payload);
         return Err(error);
@@ -51,13 +52,6 @@ pub async fn pump(
     call.metrics.received(payload.length());
     let late = trailer_digests(&digests.announced, payload.trailers())?;
     writer.finish(late).await.map_err(translated)
-}
-
-async fn pump_pieces(payload: &mut Payload, writer: &mut ObjectWriter) -> S3Result<()> {
-    while let Some(piece) = payload.next().await? {
-        writer.write(piece).await.map_err(translated)?;
-    }
-    Ok(())
 }
 
 /// The condition of a write.

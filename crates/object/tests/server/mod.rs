@@ -41,7 +41,20 @@ impl Server {
         Server::listen(settings, volume, "127.0.0.1:0").await
     }
 
+    /// A server whose archive has these options.
+    pub async fn with(settings: Settings, volume: Bytes, options: Options) -> Server {
+        Server::listen_with(settings, volume, "127.0.0.1:0", options).await
+    }
+
     pub async fn listen(settings: Settings, volume: Bytes, address: &str) -> Server {
+        Server::listen_with(settings, volume, address, Server::options()).await
+    }
+
+    pub fn options() -> Options {
+        Options { segment: Bytes(4 * MIB), ..Options::default() }
+    }
+
+    async fn listen_with(settings: Settings, volume: Bytes, address: &str, options: Options) -> Server {
         let surroundings = Arc::new(Machine(Elapsed::now()));
         let master = MasterKey::generate(&*surroundings);
         let foundation = Foundation {
@@ -51,7 +64,6 @@ impl Server {
             guard: Arc::new(NoGuard),
             master,
         };
-        let options = Options { segment: Bytes(4 * MIB), ..Options::default() };
         let archive = Archive::create(foundation, options).await.unwrap();
         let key = archive.create_access_key(&Caller::local(0), "tests", Rights::all()).await.unwrap();
         let clock = Arc::new(SystemTime::now);

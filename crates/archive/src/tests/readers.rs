@@ -1,0 +1,96 @@
+//! Readers that take their time, while what they read is moved, removed and written over.
+
+use bytes::Bytes;
+
+use super::*;
+use crate::testing::MIB;
+
+const SIZE: usize = 3 << 20;
+
+/// A store in which a long object lies scattered among others, and a reader that has begun it.
+struct Scene {
+    world: World,
+    archive: Archive,
+    data: Vec<u8>,
+    reader: ObjectReader,
+    /// What it has read.
+    read: Vec<u8>,
+}
+
+async fn scene() -> Scene {
+    let world = World::sized(1, 32 * MIB, 256 << 10);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "slow", NewBucket::default()).await.unwrap();
+    let data = content(1, SIZE);
+    let request = PutRequest { bucket: "slow".into(), key: "long".into(), ..PutRequest::default() };
+    let mut writer = archive.put(&admin(), request).await.unwrap();
+    for (n, piece) in data.chunks(64 << 10).enumerate() {
+        writer.write(Bytes::copy_from_slice(piece)).await.unwrap();
+        put(&archive, "slow", &format!("between {n}"), &content(n as u64, 180_000)).await.unwrap();
+    }
+    writer.finish(Expected::default()).await.unwrap();
+    let request = GetRequest { bucket: "slow".into(), key: "long".into(), ..GetRequest::default() };
+    let mut reader = archive.get(&admin(), request).await.unwrap();
+    let read = reader.next().await.unwrap().unwrap().to_vec();
+    Scene { world, archive, data, reader, read }
+}
+
+impl Scene {
+    async fn remove(&self, key: &str) {
+        let request = DeleteRequest { bucket: "slow".into(), key: key.into(), ..DeleteRequest::default() };
+        self.archive.delete(&admin(), request).await.unwrap();
+    }
+
+    /// Background work until none is due. Answers how many segments were freed.
+    async fn work(&self) -> u64 {
+        let mut freed = 0;
+        loop {
+            let report = self.archive.step().await.unwrap();
+            freed += report.freed;
+            if !report.more {
+                return freed;
+            }
+        }
+    }
+
+    /// Empties the segments in which the object lay, waits until nobody is waited for, and writes something else there.
+    async fn overtake(&self) {
+        for n in 0..SIZE / (64 << 10) {
+            self.remove(&format!("between {n}")).await;
+        }
+        assert_eq!(self.work().await, 0, "the reader is waited for");
+        self.world.stage.pass(590_000);
+        assert_eq!(self.work().await, 0, "for ten minutes");
+        self.world.stage.pass(11_000);
+        assert!(self.work().await > 30, "and no longer");
+        for n in 0..100 {
+            put(&self.archive, "slow", &format!("later {n}"), &content(1000 + n, 150_000)).await.unwrap();
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_slow_reader_holds_up_the_freeing_of_segments_for_ten_minutes_and_reads_on() {
+    let mut scene = scene().await;
+    scene.overtake().await;
+    while let Some(bytes) = scene.reader.next().await {
+        scene.read.extend_from_slice(&bytes.unwrap());
+    }
+    assert!(scene.read == scene.data);
+}
+
+#[tokio::test]
+async fn a_slow_reader_of_a_version_that_is_removed_gets_its_own_bytes_and_then_an_error() {
+    let mut scene = scene().await;
+    scene.remove("long").await;
+    scene.overtake().await;
+    let error = loop {
+        match scene.reader.next().await.expect("it does not end as if it were whole") {
+            Ok(bytes) => scene.read.extend_from_slice(&bytes),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(&error, ArchiveError::Conflict(message) if message.contains("removed")), "{error}");
+    assert!(scene.read.len() < SIZE && scene.read == scene.data[..scene.read.len()]);
+    assert!(scene.reader.next().await.is_none());
+}
