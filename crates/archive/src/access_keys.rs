@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stele_catalog::{Direction, KeyRange, Transaction};
+use stele_catalog::{CatalogError, Direction, KeyRange, Transaction};
 use zeroize::Zeroizing;
 
 use crate::Archive;
@@ -16,6 +16,7 @@ use crate::principal::{AccessKeyInfo, Actor, Caller, Credentials, NewAccessKey, 
 use crate::record::access_key::AccessKeyRow;
 use crate::record::content::Place;
 use crate::record::{ACCESS_KEYS, decode, encode};
+use crate::restating::Doubted;
 use crate::seal::{Secret, derive, open_note, seal_note, wrong_key};
 use crate::space::header::Kind;
 use crate::store::{KeyLock, Store, locked};
@@ -38,6 +39,35 @@ pub(crate) struct AccessKeyNote {
 }
 
 impl Store {
+    /// The outer result is of the note, the inner of the commit behind it.
+    pub(crate) async fn write_access_key(
+        self: &Arc<Store>,
+        id: &str,
+        mut row: AccessKeyRow,
+        mut transaction: Transaction,
+        event: Option<Event>,
+        lock: KeyLock,
+    ) -> Result<std::result::Result<(), CatalogError>> {
+        row.change += 1;
+        let writing = self.segments.begin();
+        let before = row.note;
+        let mut note = AccessKeyNote { id: id.into(), row };
+        note.row.note = self.note_within(Some(&writing), true, Kind::AccessKey, None, 0, &note).await?;
+        let (raw, after) = (encode(&note.row), note.row.note);
+        transaction = transaction.put(ACCESS_KEYS, id.to_string(), raw.clone());
+        if let Some(event) = event {
+            transaction = self.with_record(transaction, event);
+        }
+        let key = Bytes::copy_from_slice(id.as_bytes());
+        let proof = Proof { table: ACCESS_KEYS, key, value: Some(raw) };
+        let committing = Committing::new(self, proof).writing(writing).lock(lock).after(move |store| {
+            store.segments.add_live(after);
+            store.segments.drop_live(before);
+            None
+        });
+        Ok(committing.commit(transaction).await.map(drop))
+    }
+
     fn secret_key(&self) -> Secret {
         derive(&self.master.0, "access keys", &self.id)
     }
@@ -112,28 +142,13 @@ impl Archive {
     async fn write_access_key(
         &self,
         id: &str,
-        mut row: AccessKeyRow,
+        row: AccessKeyRow,
         transaction: Transaction,
         event: Event,
         lock: KeyLock,
     ) -> Result<()> {
-        let store = &self.store;
-        row.change += 1;
-        let writing = store.segments.begin();
-        let before = row.note;
-        let mut note = AccessKeyNote { id: id.into(), row };
-        note.row.note = store.note_within(Some(&writing), true, Kind::AccessKey, None, 0, &note).await?;
-        let (raw, after) = (encode(&note.row), note.row.note);
-        let transaction = store.with_record(transaction.put(ACCESS_KEYS, id.to_string(), raw.clone()), event);
-        let key = Bytes::copy_from_slice(id.as_bytes());
-        let proof = Proof { table: ACCESS_KEYS, key, value: Some(raw) };
-        let committing = Committing::new(store, proof).writing(writing).lock(lock).after(move |store| {
-            store.segments.add_live(after);
-            store.segments.drop_live(before);
-            None
-        });
-        committing.commit(transaction).await?;
-        Ok(())
+        let answer = self.store.write_access_key(id, row, transaction, Some(event), lock).await?;
+        self.store.noted(Doubted::AccessKey(id.into()), answer).await
     }
 
     pub async fn list_access_keys(&self, caller: &Caller) -> Result<Vec<AccessKeyInfo>> {

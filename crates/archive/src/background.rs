@@ -26,6 +26,7 @@ use crate::record::settings::{CLOCK, IdentityNote};
 use crate::record::tombstone::TombstoneRow;
 use crate::record::version::VersionRef;
 use crate::record::{RETAINED, SEGMENTS, SETTINGS, decode, encode, keys};
+use crate::restating::Doubted;
 use crate::space::header::Kind;
 use crate::store::{Store, locked};
 use crate::time::Timestamp;
@@ -60,6 +61,8 @@ pub(crate) struct Work {
     /// Commits whose requests went away before they answered, and word of them.
     pub abandoned: Mutex<Abandoned>,
     pub abandonment: tokio::sync::Notify,
+    /// What is to be noted again, since a change of it was noted and then refused.
+    pub doubted: Mutex<BTreeSet<Doubted>>,
     /// Certificates whose notes there was no room for.
     pub unnoted: Mutex<VecDeque<(VersionRef, TombstoneRow)>>,
     pub strangers: Mutex<Strangers>,
@@ -209,6 +212,7 @@ impl Archive {
         }
         store.reclaim_step(&mut report).await?;
         store.note_left_tombstones().await?;
+        store.restate().await?;
         report.unprotected = store.unprotect_if_free().await?;
         store.write_down().await?;
         *midway = false;

@@ -8,7 +8,7 @@ use std::sync::{Arc, RwLock};
 
 use bytes::Bytes;
 use stele_catalog::transaction::counter;
-use stele_catalog::{Direction, KeyRange, Transaction};
+use stele_catalog::{CatalogError, Direction, KeyRange, Transaction};
 
 use crate::Archive;
 use crate::audit::{Action, Event};
@@ -21,6 +21,7 @@ use crate::principal::{Access, Caller, Role};
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
 use crate::record::{BUCKETS, UPLOADS, USAGE, VERSIONS, decode, encode, keys};
+use crate::restating::Doubted;
 use crate::seal::{SealingKey, Secret, derive, random_secret, wrong_key};
 use crate::space::header::Kind;
 use crate::store::{KeyLock, MasterKey, Store};
@@ -199,30 +200,13 @@ impl Archive {
     async fn write_bucket(
         &self,
         number: u32,
-        mut row: BucketRow,
+        row: BucketRow,
         transaction: Transaction,
         event: Event,
         buckets_lock: KeyLock,
     ) -> Result<BucketInfo> {
-        let store = &self.store;
-        row.change += 1;
-        let writing = store.segments.begin();
-        let before = row.note;
-        row.note = store.note_within(Some(&writing), true, Kind::Bucket, None, number.into(), &row).await?;
-        let raw = encode(&row);
-        let bucket = Bucket::open(&store.master, number, row, raw.clone())?;
-        let info = bucket.row.info();
-        let record_key = keys::short(number);
-        let transaction = store.with_record(transaction.put(BUCKETS, record_key.clone(), raw.clone()), event);
-        let proof = Proof { table: BUCKETS, key: record_key, value: Some(raw) };
-        let committing = Committing::new(store, proof).writing(writing).lock(buckets_lock).after(move |store| {
-            store.segments.add_live(bucket.row.note);
-            store.segments.drop_live(before);
-            store.buckets.insert(bucket);
-            None
-        });
-        committing.commit(transaction).await?;
-        Ok(info)
+        let answer = self.store.write_bucket(number, row, transaction, Some(event), buckets_lock).await?;
+        self.store.noted(Doubted::Bucket(number), answer).await
     }
 
     /// Refused while it holds a version, delete marker or upload.
@@ -419,6 +403,37 @@ impl Bucket {
 }
 
 impl Store {
+    /// The outer result is of the note, the inner of the commit behind it.
+    pub(crate) async fn write_bucket(
+        self: &Arc<Store>,
+        number: u32,
+        mut row: BucketRow,
+        mut transaction: Transaction,
+        event: Option<Event>,
+        buckets_lock: KeyLock,
+    ) -> Result<std::result::Result<BucketInfo, CatalogError>> {
+        row.change += 1;
+        let writing = self.segments.begin();
+        let before = row.note;
+        row.note = self.note_within(Some(&writing), true, Kind::Bucket, None, number.into(), &row).await?;
+        let raw = encode(&row);
+        let bucket = Bucket::open(&self.master, number, row, raw.clone())?;
+        let info = bucket.row.info();
+        let record_key = keys::short(number);
+        transaction = transaction.put(BUCKETS, record_key.clone(), raw.clone());
+        if let Some(event) = event {
+            transaction = self.with_record(transaction, event);
+        }
+        let proof = Proof { table: BUCKETS, key: record_key, value: Some(raw) };
+        let committing = Committing::new(self, proof).writing(writing).lock(buckets_lock).after(move |store| {
+            store.segments.add_live(bucket.row.note);
+            store.segments.drop_live(before);
+            store.buckets.insert(bucket);
+            None
+        });
+        Ok(committing.commit(transaction).await.map(|_| info))
+    }
+
     /// The bucket, if the caller may do this to keys with this prefix.
     pub fn authorized(&self, caller: &Caller, access: Access, bucket: &str, prefix: &str) -> Result<Arc<Bucket>> {
         let bucket = self.buckets.by_name(bucket)?;

@@ -31,6 +31,7 @@ pub mod put;
 pub mod rebuild;
 mod reclaim;
 mod record;
+mod restating;
 pub mod retention;
 mod room;
 pub mod scrub;

@@ -8,7 +8,7 @@
 //!
 //! Memory: an index of all versions, pieces and entries. This is not a path for every day.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -393,10 +393,15 @@ async fn write(
     let mut out = Writer { catalog, transaction: Transaction::new(), bytes: 0 };
     let mut live: Vec<Place> = Vec::new();
     let mut latest = Timestamp(0);
+    let existing = survey.versions.values().filter(|(_, note, _)| exists(&survey, note));
+    let filled: BTreeSet<u32> = existing.map(|(_, note, _)| note.at.bucket).collect();
     for (number, (_, row, place)) in &survey.buckets {
         live.push(*place);
         report.buckets += 1;
-        out.put(BUCKETS, keys::short(*number), encode(&BucketRow { note: *place, ..row.clone() })).await?;
+        // A deletion is noted before it is committed, and refused where a version came in between.
+        let deleted = row.deleted.filter(|_| !filled.contains(number));
+        let row = BucketRow { note: *place, deleted, ..row.clone() };
+        out.put(BUCKETS, keys::short(*number), encode(&row)).await?;
     }
     for (id, (_, row, place)) in &survey.access_keys {
         live.push(*place);
@@ -412,7 +417,7 @@ async fn write(
         let newest = nulls.entry((note.at.bucket, note.at.key.clone())).or_insert((false, 0));
         *newest = (*newest).max((kept, note.at.number));
     }
-    let mut claimed = std::collections::BTreeSet::new();
+    let mut claimed = BTreeSet::new();
     let mut usage: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
     let versions = std::mem::take(&mut survey.versions);
     for (object, (_, note, place)) in versions {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stele_catalog::Transaction;
+use stele_catalog::{CatalogError, Transaction};
 
 use crate::Archive;
 use crate::audit::{Action, Event};
@@ -17,6 +17,7 @@ use crate::principal::{Access, Caller, Role};
 use crate::record::content::{Content, Extent};
 use crate::record::version::{VersionNote, VersionRef, VersionRow};
 use crate::record::{VERSIONS, encode};
+use crate::restating::Doubted;
 use crate::space::header::Kind;
 use crate::store::{KeyLock, Store};
 use crate::time::Timestamp;
@@ -283,24 +284,45 @@ impl Store {
         event: Event,
         change: impl FnOnce(&mut VersionRow),
     ) -> Result<()> {
+        let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
+        let answer = self.write_version_anew(bucket, key, found, lock, Some(event), change).await?;
+        self.noted(Doubted::Version(at), answer).await
+    }
+
+    /// The outer result is of the note, the inner of the commit behind it.
+    pub(crate) async fn write_version_anew(
+        self: &Arc<Store>,
+        bucket: &Bucket,
+        key: &str,
+        found: &Found,
+        lock: KeyLock,
+        event: Option<Event>,
+        change: impl FnOnce(&mut VersionRow),
+    ) -> Result<std::result::Result<(), CatalogError>> {
         let writing = self.segments.begin();
         let mut row = found.row.clone();
         change(&mut row);
         // Tags could otherwise use up what is kept for deletes.
-        let reserve =
-            row.retention != found.row.retention || row.hold != found.row.hold || row.notified != found.row.notified;
+        let reserve = event.is_none()
+            || row.retention != found.row.retention
+            || row.hold != found.row.hold
+            || row.notified != found.row.notified;
         let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
         let layout = if row.content == Content::Parts { Some(self.layout(row.object)?) } else { None };
         let note = VersionNote { at: at.clone(), row: row.clone(), layout };
-        row.note = self.note_within(Some(&writing), reserve, Kind::Version, Some(bucket), row.object, &note).await?;
+        // Before the note: what is noted and then not committed has to be noted again.
         let _protected = if row.retention.is_some() || row.hold { Some(self.ensure_protected().await?) } else { None };
+        row.note = self.note_within(Some(&writing), reserve, Kind::Version, Some(bucket), row.object, &note).await?;
         let raw = encode(&row);
         let transaction = Transaction::new().with_reserve().equals(VERSIONS, at.record_key(), found.raw.clone()).put(
             VERSIONS,
             at.record_key(),
             raw.clone(),
         );
-        let transaction = self.with_record(self.reindex(transaction, &at, &found.row, &row), event);
+        let mut transaction = self.reindex(transaction, &at, &found.row, &row);
+        if let Some(event) = event {
+            transaction = self.with_record(transaction, event);
+        }
         let extents = inline(&row);
         let (gained, lost) = (places(&row.note, extents), places(&found.row.note, extents));
         let proof = Proof { table: VERSIONS, key: at.record_key(), value: Some(raw) };
@@ -310,8 +332,7 @@ impl Store {
             None
         });
         // The commit is the flush behind the acknowledgement; the note was durable before it.
-        committing.commit(transaction).await?;
-        Ok(())
+        Ok(committing.commit(transaction).await.map(drop))
     }
 }
 

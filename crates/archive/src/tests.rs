@@ -10,4 +10,5 @@ mod evidence;
 mod faults;
 mod model;
 mod readers;
+mod refused;
 mod rules;
