@@ -24,6 +24,8 @@ pub enum Kind {
     Full,
     /// Another process holds the drives, or no server answers. Exit code 7.
     Busy,
+    /// Drives did not answer in time; the process ends without waiting for them. Exit code 8.
+    Stuck,
 }
 
 impl Kind {
@@ -36,6 +38,7 @@ impl Kind {
             Kind::Damaged => 5,
             Kind::Full => 6,
             Kind::Busy => 7,
+            Kind::Stuck => 8,
         }
     }
 }

@@ -42,6 +42,10 @@ fn main() -> ExitCode {
                 println!("{}", serde_json::to_string(&failure).unwrap_or_default());
             }
             eprintln!("stele: {failure}");
+            if failure.kind == failure::Kind::Stuck {
+                // The runtime would wait for what waits for the drives.
+                std::process::exit(failure.kind.exit_code().into());
+            }
             ExitCode::from(failure.kind.exit_code())
         }
     }

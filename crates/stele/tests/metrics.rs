@@ -66,6 +66,22 @@ fn metrics_and_health_say_how_the_store_is() {
         "{}",
         health.text()
     );
+    // And by a command: what, since when, what was done, and what to do.
+    let status = place.json(&["pool", "status"]);
+    let standing = status["standing"].as_array().unwrap();
+    let missing: Vec<_> = standing.iter().filter(|alarm| alarm["kind"] == "drive-missing").collect();
+    assert_eq!(missing.len(), 2, "{status}");
+    for alarm in missing {
+        let text = |name: &str| alarm[name].as_str().unwrap_or_default();
+        assert!(text("message").contains("not attached") && text("subject").starts_with("drive "), "{alarm}");
+        assert!(text("done").contains("reconstruct") && text("next").contains("stele pool replace"), "{alarm}");
+        assert!(alarm["since"].as_u64().is_some_and(|since| since > 1_700_000_000), "{alarm}");
+    }
+    let said = place.stele(&["pool", "status"]);
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    for word in ["What is wrong now:", "drive-missing", "since", "done", "next   reconnect it"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use stele_ground::Instant;
 use super::{Actor, Call, Done};
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Outcome};
-use crate::node::Node;
+use crate::node::{Node, standing};
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Status {}
@@ -37,9 +37,28 @@ pub struct StatusView {
     pub lost_stripes: u64,
     pub rebuilt: u64,
     pub repaired: u64,
+    /// What is wrong now.
+    pub standing: Vec<StandingView>,
     /// Alarms since the server started, oldest first; the last 100.
     pub alarms: Vec<AlarmView>,
     pub counters: Vec<(String, u64)>,
+}
+
+/// Something that is wrong, and stays so until something is done about it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct StandingView {
+    /// As OPERATIONS.md lists it.
+    pub kind: String,
+    /// What it is about: `drive 3`, `pool`, `archive`.
+    pub subject: String,
+    /// Seconds since 1970 on the machine's clock: when it was first noticed since the pool was opened.
+    pub since: u64,
+    /// What is wrong.
+    pub message: String,
+    /// What was done about it.
+    pub done: String,
+    /// What to do.
+    pub next: String,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -116,7 +135,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
         () if unwell || status.rebuild.is_some() => "degraded",
         () => "ok",
     };
-    Ok(StatusView {
+    let mut view = StatusView {
         pool: status.pool.to_string(),
         name: status.name,
         epoch: status.epoch,
@@ -155,9 +174,12 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
         lost_stripes: status.lost_stripes,
         rebuilt: status.rebuilt,
         repaired: status.repaired,
+        standing: Vec::new(),
         alarms: node.alarms(),
         counters: status.counters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
-    })
+    };
+    view.standing = standing::of_node(node, &view);
+    Ok(view)
 }
 
 impl Call for Status {

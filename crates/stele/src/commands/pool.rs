@@ -9,7 +9,7 @@ use stele_archive::{ScrubCursor, ScrubReport};
 use stele_ground::Bytes;
 
 use crate::api::archive::Verify;
-use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, Status, StatusView};
+use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, StandingView, Status, StatusView};
 use crate::cli::pool::{self as arguments, Pool};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
@@ -319,11 +319,17 @@ pub fn render(status: &StatusView) -> String {
         ]);
     }
     text.push_str(&table.render());
-    for drive in status.drives.iter().filter(|drive| !drive.note.is_empty()) {
-        text.push_str(&format!("\ndrive {}: {}", drive.drive, drive.note));
+    for drive in status.drives.iter().filter(|drive| drive.health == "healthy" && !drive.note.is_empty()) {
+        text.push_str(&format!("\ndrive {}: {}\n", drive.drive, drive.note));
     }
-    if status.drives.iter().any(|drive| !drive.note.is_empty()) {
-        text.push('\n');
+    if !status.standing.is_empty() {
+        text.push_str(&format!("\n{}\n", paint("What is wrong now:", YELLOW)));
+        for StandingView { kind, since, message, done, next, .. } in &status.standing {
+            text.push_str(&format!(
+                "  {kind}: {message}\n    since  {}\n    done   {done}\n    next   {next}\n",
+                moment(*since as i64)
+            ));
+        }
     }
     if !status.alarms.is_empty() {
         text.push_str("\nLast alarms:\n");

@@ -24,10 +24,12 @@ use crate::node::create::{Made, make, space_of};
 use crate::node::first_start::FirstStart;
 use crate::node::{Node, Opening, own_uid};
 use crate::seat::alone;
-use crate::server::{admin, background, s3, snapshot, tls};
+use crate::server::{admin, background, ending, s3, snapshot, tls};
 
 /// How long requests under way may take to finish once told to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long commands under way may take after that.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(5);
 /// Of a file drive made by `stele up` where there is room.
 const DRIVE_SIZE: u64 = 4 * GIB;
 const DRIVE_MIN: u64 = 256 * MIB;
@@ -181,15 +183,10 @@ async fn run(site: &Site, json: bool, start: Start, generated: Option<(PathBuf, 
     let node = Arc::new(node);
     let served = serve_node(site, json, &node, owed, generated).await;
     // Whatever went wrong, what was acknowledged is durable already; closing only makes the next start quicker.
-    let closed = match Arc::try_unwrap(node) {
-        Ok(node) => node.close().await,
-        Err(node) => {
-            tracing::warn!("some request did not end in time; the next start replays the log");
-            drop(node);
-            Ok(())
-        }
-    };
-    served.and(closed)
+    match ending::close(node, ending::GRACE).await {
+        Err(failure) if failure.kind == Kind::Stuck => Err(failure),
+        closed => served.and(closed),
+    }
 }
 
 async fn serve_node(
@@ -277,7 +274,7 @@ async fn serve_node(
         tracing::warn!("some requests were broken off; none of them was acknowledged");
     }
     stop.send_replace(true);
-    let _ = tokio::time::timeout(PATIENCE, async { while tasks.join_next().await.is_some() {} }).await;
+    let _ = tokio::time::timeout(COMMAND_PATIENCE, async { while tasks.join_next().await.is_some() {} }).await;
     let _ = fs::remove_file(&socket);
     Ok(())
 }

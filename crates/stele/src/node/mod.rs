@@ -7,6 +7,7 @@ pub mod create;
 pub mod first_start;
 pub mod master;
 pub mod rebuild;
+pub mod standing;
 pub mod surroundings;
 
 use std::collections::VecDeque;
@@ -109,6 +110,7 @@ pub struct Node {
     catalog: Option<Arc<EmbeddedCatalog>>,
     alarms: Alarms,
     verification: Verification,
+    pub noticed: standing::Noticed,
     /// Why the archive was opened for reading only although changes were asked for.
     reads_only: Option<String>,
     uid: u32,
@@ -158,7 +160,23 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Outcome<T> + Sen
 impl Node {
     fn bare(pool: PoolServer, config: Config, alarms: Alarms) -> Node {
         let (pool, verification) = (Arc::new(pool), Verification::default());
-        Node { pool, config, archive: None, catalog: None, alarms, verification, reads_only: None, uid: own_uid() }
+        let noticed = standing::Noticed::default();
+        Node {
+            pool,
+            config,
+            archive: None,
+            catalog: None,
+            alarms,
+            verification,
+            noticed,
+            reads_only: None,
+            uid: own_uid(),
+        }
+    }
+
+    #[cfg(test)]
+    pub fn of_pool(pool: PoolServer, config: Config) -> Node {
+        Node::bare(pool, config, Alarms::default())
     }
 
     /// The pool alone.

@@ -126,7 +126,7 @@ async fn dispatch(
 
 fn failed(failure: Failure) -> Response {
     let status = match failure.kind {
-        Kind::Failed => StatusCode::INTERNAL_SERVER_ERROR,
+        Kind::Failed | Kind::Stuck => StatusCode::INTERNAL_SERVER_ERROR,
         Kind::Usage => StatusCode::BAD_REQUEST,
         Kind::Refused => StatusCode::FORBIDDEN,
         Kind::Missing => StatusCode::NOT_FOUND,

@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod background;
+pub mod ending;
 pub mod s3;
 pub mod snapshot;
 pub mod tls;

@@ -3,20 +3,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use stele_archive::Archive;
-use stele_ground::Bytes;
 use stele_object::{Alarm, DriveSample, Health, Snapshot, SnapshotSource};
 
-use crate::api::pool::StatusView;
+use crate::api::pool::{StandingView, StatusView};
 use crate::node::Node;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// What is added up over all buckets is asked less often, in rounds.
 const USAGE_EVERY: u32 = 10;
-/// Space is low when less than this share of it is free.
-const LOW_SHARE: u64 = 20;
-/// Segments of the archive that ordinary writes never take.
-const RESERVED: u32 = 2;
 
 /// The last answer, for readers.
 #[derive(Clone, Default)]
@@ -46,8 +40,6 @@ impl Latest {
         look.round = look.round.wrapping_add(1);
         let snapshot = match crate::api::pool::status(node).await {
             Ok(status) => {
-                let mut alarms = standing(&status);
-                alarms.extend(of_node(node));
                 let whole = of(&status);
                 let least = if node.reads_only().is_some() { Health::ReadOnly } else { Health::Healthy };
                 Snapshot {
@@ -55,7 +47,7 @@ impl Latest {
                     scrubbed: look.scrubbed.add(&status) + node.verified_bytes(),
                     versions: look.versions,
                     stored: look.stored,
-                    alarms: by_name(alarms),
+                    alarms: by_name(status.standing.iter().map(short).collect()),
                     ..whole
                 }
             }
@@ -113,35 +105,10 @@ impl Scrubbed {
     }
 }
 
-fn of_node(node: &Node) -> Vec<Alarm> {
-    let mut alarms = Vec::new();
-    if let Some(message) = node.damage() {
-        alarms.push(Alarm { name: "damage".to_owned(), message });
-    }
-    if let Some(message) = node.reads_only() {
-        alarms.push(Alarm { name: "read-only".to_owned(), message: message.to_owned() });
-    }
-    if let Ok(archive) = node.archive() {
-        alarms.extend(of_archive(archive));
-    }
-    alarms
-}
-
-/// What the archive knows to be wrong now.
-fn of_archive(archive: &Archive) -> Vec<Alarm> {
-    let mut alarms = Vec::new();
-    if let Some(reason) = archive.clock().frozen {
-        let message = format!("expiry is frozen: {reason}; `stele clock show`, then `stele clock accept`");
-        alarms.push(Alarm { name: "clock".to_owned(), message });
-    }
-    let space = archive.space();
-    // The last free segments are for deletes and reclamation.
-    if u64::from(space.free.saturating_sub(RESERVED)) * LOW_SHARE < u64::from(space.segments) {
-        let message =
-            format!("{} of {} segments are free; add space, or delete what may be deleted", space.free, space.segments);
-        alarms.push(Alarm { name: "space-low".to_owned(), message });
-    }
-    alarms
+/// What is wrong, and what to do.
+fn short(standing: &StandingView) -> Alarm {
+    let StandingView { kind, message, next, .. } = standing;
+    Alarm { name: kind.clone(), message: format!("{message}; next: {next}") }
 }
 
 /// One for each name, since a series stands for a name: the first, with the number of others.
@@ -198,57 +165,6 @@ fn of(status: &StatusView) -> Snapshot {
             .collect(),
         ..Snapshot::default()
     }
-}
-
-/// What stands now, not what once happened.
-fn standing(status: &StatusView) -> Vec<Alarm> {
-    let mut alarms: Vec<Alarm> = status
-        .drives
-        .iter()
-        .filter(|drive| drive.health != "healthy")
-        .map(|drive| Alarm {
-            name: format!("drive-{}", drive.health),
-            message: format!("drive {} ({}): {}", drive.drive, drive.path, drive.note),
-        })
-        .collect();
-    if status.lost_stripes > 0 {
-        alarms.push(Alarm {
-            name: "stripe-lost".to_owned(),
-            message: format!(
-                "{} stripes are lost; return missing drives, and see `stele volume list`",
-                status.lost_stripes
-            ),
-        });
-    }
-    let lost = status.drives.iter().any(|drive| matches!(drive.health.as_str(), "missing" | "failed"));
-    if lost && status.spare > 0 && status.spare_used >= status.spare {
-        alarms.push(Alarm {
-            name: "spare-exhausted".to_owned(),
-            message: "no spare space is left to rebuild into; replace the lost drives".to_owned(),
-        });
-    }
-    let free = status.raw.saturating_sub(status.used).saturating_sub(status.spare.saturating_sub(status.spare_used));
-    if free.saturating_mul(LOW_SHARE) < status.raw {
-        alarms.push(Alarm {
-            name: "space-low".to_owned(),
-            message: format!(
-                "{} of {} are free; add space, or delete what may be deleted",
-                Bytes(free),
-                Bytes(status.raw)
-            ),
-        });
-    }
-    // The log says so once; what it says stands until the pool is opened again.
-    for alarm in status.alarms.iter().filter(|alarm| alarm.kind == "log-degraded").take(1) {
-        alarms.push(Alarm { name: alarm.kind.clone(), message: alarm.message.clone() });
-    }
-    if status.state == "read-only" {
-        alarms.push(Alarm {
-            name: "read-only".to_owned(),
-            message: "the pool is open for reading only; return missing drives".to_owned(),
-        });
-    }
-    alarms
 }
 
 #[cfg(test)]

@@ -1,50 +1,7 @@
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-use stele_archive::store::NoGuard;
-use stele_archive::{Caller, Foundation, MasterKey, Options, Reading, Surroundings, Timestamp};
-use stele_catalog::MemoryCatalog;
-use stele_ground::{Instant, MIB};
-
 use super::*;
-
-/// A machine whose clock is set by the test, in milliseconds beyond some day.
-#[derive(Default)]
-struct Machine(AtomicU64, AtomicU64);
-
-impl Surroundings for Machine {
-    fn now(&self) -> Reading {
-        let wall = Timestamp(1_800_000_000_000 + self.0.load(Relaxed));
-        Reading { monotonic: Instant(self.1.fetch_add(1_000_000, Relaxed)), wall }
-    }
-
-    fn entropy(&self, into: &mut [u8]) {
-        crate::node::surroundings::System::default().entropy(into);
-    }
-}
 
 fn names(alarms: &[Alarm]) -> Vec<&str> {
     alarms.iter().map(|alarm| alarm.name.as_str()).collect()
-}
-
-#[tokio::test]
-async fn a_clock_that_jumped_stands_as_an_alarm_until_somebody_has_looked() {
-    let machine = Arc::new(Machine::default());
-    let foundation = Foundation {
-        catalog: Arc::new(MemoryCatalog::new()),
-        data: stele_media::serve_memory(Bytes(64 * MIB)).unwrap(),
-        surroundings: machine.clone(),
-        guard: Arc::new(NoGuard),
-        master: MasterKey::generate(&*machine),
-    };
-    let options = Options { segment: Bytes(MIB), ..Options::default() };
-    let archive = Archive::create(foundation, options).await.unwrap();
-    assert!(names(&of_archive(&archive)).is_empty());
-    machine.0.store(365 * 86_400_000, Relaxed);
-    let alarms = of_archive(&archive);
-    assert_eq!(names(&alarms), ["clock"]);
-    assert!(alarms[0].message.contains("stele clock accept"), "{}", alarms[0].message);
-    archive.accept_clock(&Caller::local(0)).await.unwrap();
-    assert!(names(&of_archive(&archive)).is_empty());
 }
 
 #[test]
@@ -61,7 +18,7 @@ fn scrubbed_bytes_add_up_over_passes() {
         "pool": "", "name": "", "epoch": 1, "state": "ok", "drives": [], "raw": 0, "used": 0, "spare": 0, "spare_used": 0,
         "log_used": 0, "log_size": 0, "dirty": 0, "rebuild": null, "copy_back": null, "scrub": null, "scrubs_finished": 0,
         "scrub_damage_found": 0, "scrub_damage_repaired": 0, "lost_stripes": 0, "rebuilt": 0, "repaired": 0, "alarms": [],
-        "counters": []
+        "standing": [], "counters": []
     }))
     .unwrap();
     let mut scrubbed = Scrubbed::default();

@@ -1,0 +1,200 @@
+//! What is wrong with a node now, and stays so until something is done about it: what it is, since when it is known, what
+//! Stele has done about it, and what its operator does next. `stele pool status` and the metrics tell the same.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use stele_archive::{AlarmKind, Archive};
+use stele_ground::Bytes;
+
+use super::{Node, wall_clock};
+use crate::api::pool::{DriveView, StandingView, StatusView};
+
+/// Space is low when less than this share of it is free.
+const LOW_SHARE: u64 = 20;
+/// Segments of the archive that ordinary writes never take.
+const RESERVED: u32 = 2;
+
+/// When what stands was first noticed, on the machine's clock; by kind and subject.
+#[derive(Default)]
+pub struct Noticed(Mutex<BTreeMap<(String, String), u64>>);
+
+impl Noticed {
+    /// Dates what stands now, and forgets what does not.
+    pub fn date(&self, standing: &mut [StandingView], now: u64) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::take(&mut *known);
+        for alarm in standing {
+            let key = (alarm.kind.clone(), alarm.subject.clone());
+            alarm.since = before.get(&key).copied().unwrap_or(now);
+            known.insert(key, alarm.since);
+        }
+    }
+}
+
+fn alarm(kind: &str, subject: &str, message: String, done: impl Into<String>, next: impl Into<String>) -> StandingView {
+    StandingView {
+        kind: kind.to_owned(),
+        subject: subject.to_owned(),
+        since: 0,
+        message,
+        done: done.into(),
+        next: next.into(),
+    }
+}
+
+/// Everything that stands now, the pool's first.
+pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
+    let mut standing = of_pool(status, node.config.pool.rebuild_after);
+    if let Some(message) = node.damage() {
+        let next = "`stele pool scrub --wait`; if it stays, restore the version from a copy";
+        standing.push(alarm(
+            "damage",
+            "archive",
+            message,
+            "the version is kept, and reads of it fail where it is damaged",
+            next,
+        ));
+    }
+    if let Some(message) = node.reads_only() {
+        standing.push(alarm(
+            "read-only",
+            "archive",
+            message.to_owned(),
+            "reads are served, changes refused",
+            "return missing drives, and start the server again",
+        ));
+    }
+    if let Ok(archive) = node.archive() {
+        standing.extend(of_archive(archive));
+    }
+    node.noticed.date(&mut standing, wall_clock());
+    standing
+}
+
+/// What the archive knows to be wrong.
+pub fn of_archive(archive: &Archive) -> Vec<StandingView> {
+    let mut standing: Vec<StandingView> = archive.standing_alarms().into_iter().map(told).collect();
+    let space = archive.space();
+    // The last free segments are for deletes and reclamation.
+    if u64::from(space.free.saturating_sub(RESERVED)) * LOW_SHARE < u64::from(space.segments) {
+        standing.push(alarm(
+            "space-low",
+            "archive",
+            format!("{} of {} segments of the archive are free", space.free, space.segments),
+            "what was deleted is reclaimed; the last two segments are kept for deletes",
+            "add drives and grow the data volume, or delete what may be deleted",
+        ));
+    }
+    standing
+}
+
+fn told(of: stele_archive::Alarm) -> StandingView {
+    let (done, next) = match of.kind {
+        AlarmKind::Clock => {
+            ("nothing expires until somebody has looked", "`stele clock show`, then `stele clock accept`")
+        }
+        AlarmKind::Expiration => ("what could be expired was", "`stele pool status`; it is tried again by itself"),
+        AlarmKind::Space => ("writes that find no room are refused whole", "delete what may be deleted, or add drives"),
+        AlarmKind::Damage => (
+            "what cannot be read stays where it is, everything new goes elsewhere",
+            "`stele pool scrub --wait`, and return missing drives",
+        ),
+        AlarmKind::Disposal => (
+            "the versions are gone from the catalog; destroying their keys is tried again every five minutes",
+            "`stele pool scrub --wait`, and return missing drives",
+        ),
+        AlarmKind::Audit => {
+            ("the log goes on, and is signed no more", "`stele audit verify --anchor HEAD` with a head kept elsewhere")
+        }
+    };
+    alarm(of.kind(), "archive", of.message.clone(), done, next)
+}
+
+/// What the array knows to be wrong.
+fn of_pool(status: &StatusView, rebuild_after: u64) -> Vec<StandingView> {
+    let unwell = status.drives.iter().filter(|drive| drive.health != "healthy");
+    let mut standing: Vec<StandingView> = unwell.map(|drive| of_drive(drive, status, rebuild_after)).collect();
+    if status.lost_stripes > 0 {
+        standing.push(alarm(
+            "stripe-lost",
+            "pool",
+            format!("{} stripes have lost more strips than their code survives", status.lost_stripes),
+            "they are listed; everything else is served, and reads of them are refused",
+            "return missing drives; `stele volume list` names what is lost",
+        ));
+    }
+    let lost = status.drives.iter().any(|drive| matches!(drive.health.as_str(), "missing" | "failed"));
+    if lost && status.spare > 0 && status.spare_used >= status.spare {
+        standing.push(alarm(
+            "spare-exhausted",
+            "pool",
+            "no spare space is left to rebuild into".to_owned(),
+            format!("{} were rebuilt into spare space", Bytes(status.spare_used)),
+            "replace the lost drives: `stele pool replace N PATH`",
+        ));
+    }
+    let free = status.raw.saturating_sub(status.used).saturating_sub(status.spare.saturating_sub(status.spare_used));
+    if free.saturating_mul(LOW_SHARE) < status.raw {
+        standing.push(alarm(
+            "space-low",
+            "pool",
+            format!("{} of {} are free", Bytes(free), Bytes(status.raw)),
+            "nothing yet; writes that find no room are refused whole",
+            "add drives, or delete what may be deleted",
+        ));
+    }
+    // It was said once; what it says stands until the pool is opened again.
+    for said in status.alarms.iter().filter(|alarm| alarm.kind == "log-degraded").take(1) {
+        let next = "replace or add drives";
+        standing.push(alarm(&said.kind, "pool", said.message.clone(), "the log goes on with the drives it has", next));
+    }
+    if status.state == "read-only" {
+        standing.push(alarm(
+            "read-only",
+            "pool",
+            "the pool is open for reading only".to_owned(),
+            "reads are served, changes refused",
+            "return missing drives, and start the server again",
+        ));
+    }
+    standing
+}
+
+fn of_drive(drive: &DriveView, status: &StatusView, rebuild_after: u64) -> StandingView {
+    let lost = || match status.rebuild {
+        Some(work) => format!(
+            "reads reconstruct what it held, and its strips move into spare space: {} of {} are done",
+            Bytes(work.done),
+            Bytes(work.total)
+        ),
+        None if status.spare_used > 0 => {
+            format!("reads reconstruct what it held; {} lie in spare space", Bytes(status.spare_used))
+        }
+        None => format!(
+            "reads reconstruct what it held; its strips move into spare space once it has been gone for {rebuild_after} s"
+        ),
+    };
+    let replace = format!("`stele pool replace {} PATH`", drive.drive);
+    let (done, next) = match drive.health.as_str() {
+        "missing" => (lost(), format!("reconnect it, or {replace}")),
+        "failed" => (lost(), replace),
+        "stale" => ("it is brought up to date".to_owned(), "nothing".to_owned()),
+        "suspect" => (
+            format!("{} strips were repaired from redundancy", drive.repaired),
+            format!("if its errors go on growing: {replace}"),
+        ),
+        _ => ("it is not used".to_owned(), "take it out of `[pool] drives`, or correct the cabling".to_owned()),
+    };
+    let note = if drive.note.is_empty() { drive.health.as_str() } else { drive.note.as_str() };
+    let (name, subject) = match drive.drive {
+        u32::MAX => (drive.path.clone(), drive.path.clone()),
+        // Of one that was not there when the pool was opened no path is known.
+        number if drive.path.is_empty() => (format!("drive {number}"), format!("drive {number}")),
+        number => (format!("drive {number} ({})", drive.path), format!("drive {number}")),
+    };
+    alarm(&format!("drive-{}", drive.health), &subject, format!("{name}: {note}"), done, next)
+}
+
+#[cfg(test)]
+mod tests;

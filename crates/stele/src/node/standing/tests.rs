@@ -1,0 +1,64 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use stele_archive::store::NoGuard;
+use stele_archive::{Caller, Foundation, MasterKey, Options, Reading, Surroundings, Timestamp};
+use stele_catalog::MemoryCatalog;
+use stele_ground::{Instant, MIB};
+
+use super::*;
+
+/// A machine whose clock is set by the test, in milliseconds beyond some day.
+#[derive(Default)]
+struct Machine(AtomicU64, AtomicU64);
+
+impl Surroundings for Machine {
+    fn now(&self) -> Reading {
+        let wall = Timestamp(1_800_000_000_000 + self.0.load(Relaxed));
+        Reading { monotonic: Instant(self.1.fetch_add(1_000_000, Relaxed)), wall }
+    }
+
+    fn entropy(&self, into: &mut [u8]) {
+        crate::node::surroundings::System::default().entropy(into);
+    }
+}
+
+fn names(alarms: &[StandingView]) -> Vec<&str> {
+    alarms.iter().map(|alarm| alarm.kind.as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_clock_that_jumped_stands_as_an_alarm_until_somebody_has_looked() {
+    let machine = Arc::new(Machine::default());
+    let foundation = Foundation {
+        catalog: Arc::new(MemoryCatalog::new()),
+        data: stele_media::serve_memory(Bytes(64 * MIB)).unwrap(),
+        surroundings: machine.clone(),
+        guard: Arc::new(NoGuard),
+        master: MasterKey::generate(&*machine),
+    };
+    let options = Options { segment: Bytes(MIB), ..Options::default() };
+    let archive = Archive::create(foundation, options).await.unwrap();
+    assert!(names(&of_archive(&archive)).is_empty());
+    machine.0.store(365 * 86_400_000, Relaxed);
+    let alarms = of_archive(&archive);
+    assert_eq!(names(&alarms), ["clock"]);
+    assert!(alarms[0].next.contains("stele clock accept"), "{}", alarms[0].next);
+    archive.accept_clock(&Caller::local(0)).await.unwrap();
+    assert!(names(&of_archive(&archive)).is_empty());
+}
+
+#[test]
+fn what_stands_is_dated_when_it_is_first_noticed_and_anew_when_it_comes_back() {
+    let noticed = Noticed::default();
+    let look = |kinds: &[(&str, &str)], now: u64| -> Vec<u64> {
+        let mut standing: Vec<StandingView> =
+            kinds.iter().map(|(kind, subject)| alarm(kind, subject, String::new(), "", "")).collect();
+        noticed.date(&mut standing, now);
+        standing.iter().map(|alarm| alarm.since).collect()
+    };
+    assert_eq!(look(&[("drive-missing", "drive 1")], 10), [10]);
+    assert_eq!(look(&[("drive-missing", "drive 1"), ("drive-missing", "drive 2")], 20), [10, 20]);
+    assert_eq!(look(&[("drive-missing", "drive 2")], 30), [20]);
+    assert_eq!(look(&[("drive-missing", "drive 1")], 40), [40]);
+}

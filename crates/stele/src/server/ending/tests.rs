@@ -1,0 +1,79 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stele_array::reactor::{PoolServer, ServerOptions, Source};
+use stele_array::{CreateOptions, OpenOptions};
+use stele_ground::{Bytes, Instant, MIB, PoolId};
+use stele_media::{Completion, Drive, Geometry, MemoryDrive, Request};
+
+use super::*;
+use crate::config::Config;
+use crate::node::Node;
+
+/// A drive that answers nothing while it hangs.
+struct Hanging {
+    drive: MemoryDrive,
+    hangs: Arc<AtomicBool>,
+}
+
+impl Drive for Hanging {
+    fn geometry(&self) -> Geometry {
+        self.drive.geometry()
+    }
+    fn submit(&mut self, request: Request) {
+        self.drive.submit(request);
+    }
+    fn reap(&mut self, now: Instant, finished: &mut Vec<Completion>) {
+        if !self.hangs.load(Ordering::SeqCst) {
+            self.drive.reap(now, finished);
+        }
+    }
+}
+
+fn node(hangs: &Arc<AtomicBool>) -> Arc<Node> {
+    let drive = || Hanging { drive: MemoryDrive::new(Bytes(64 * MIB)), hangs: Arc::clone(hangs) };
+    let sources = (0..4).map(|at| Source::other(drive(), format!("drive {at}"), at)).collect();
+    let create = CreateOptions {
+        pool: PoolId([1; 16]),
+        name: "pool".to_owned(),
+        drives: (0..4).map(|at| stele_ground::DriveId([at; 16])).collect(),
+        seed: 1,
+        log: None,
+        spare_drives: None,
+        created: 0,
+    };
+    let pool = PoolServer::create_on(sources, create, OpenOptions::default(), ServerOptions::default()).unwrap();
+    Arc::new(Node::of_pool(pool, Config::new(Vec::new())))
+}
+
+/// Short, since drives that hang do so in real time.
+const SHORT: Duration = Duration::from_secs(1);
+
+#[tokio::test]
+async fn a_server_ends_within_its_grace_though_no_drive_answers() {
+    let hangs = Arc::new(AtomicBool::new(false));
+    let node = node(&hangs);
+    hangs.store(true, Ordering::SeqCst);
+    let failure = tokio::time::timeout(60 * SHORT, close(node, SHORT)).await.expect("an end").unwrap_err();
+    assert_eq!((failure.kind, failure.kind.exit_code()), (Kind::Stuck, 8));
+    assert!(failure.error.contains("within 1 s") && failure.error.contains("durable"), "{failure}");
+    // Or the test itself would wait for them.
+    hangs.store(false, Ordering::SeqCst);
+}
+
+#[tokio::test]
+async fn a_server_ends_within_its_grace_though_a_request_never_does() {
+    let node = node(&Arc::default());
+    let user = Arc::clone(&node);
+    let failure = tokio::time::timeout(60 * SHORT, close(node, SHORT)).await.expect("an end").unwrap_err();
+    assert_eq!(failure.kind, Kind::Stuck);
+    drop(user);
+}
+
+#[tokio::test]
+async fn a_pool_that_answers_is_closed_once_nobody_uses_it() {
+    let node = node(&Arc::default());
+    let user = Arc::clone(&node);
+    let closing = tokio::spawn(close(node, GRACE));
+    drop(user);
+    closing.await.unwrap().unwrap();
+}
