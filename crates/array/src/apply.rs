@@ -409,6 +409,7 @@ impl Engine {
             _ => return,
         }
         // Whatever brought this about, dirty blocks may be fewer now.
+        self.settled.set(self.io.now());
         self.room.wake_all();
     }
 }

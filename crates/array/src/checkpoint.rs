@@ -3,22 +3,18 @@
 //! Counts of rows and volumes are kept in memory and written into their pages at the cut, in the same synchronous step,
 //! so that pages hold exactly the state at the cut. The root in the anchor holds what fits nowhere else.
 
-use std::collections::BTreeSet;
-use std::ops::Range;
 use std::rc::Rc;
 
-use stele_ground::{BLOCK, Duration};
+use stele_ground::Duration;
 use stele_media::Shared;
 
-use crate::apply::{Pages, write_row};
-use crate::cache::{BlockKey, StripeKey};
+use crate::apply::write_row;
+use crate::cache::StripeKey;
 use crate::codec::{Reader, Writer};
-use crate::destage::runs;
 use crate::engine::Engine;
 use crate::layout::row::ROW_ENTRY;
 use crate::log::Purpose;
 use crate::place::{Lsn, PageId, RowId};
-use crate::records::Record;
 use crate::table::{PageRef, checkpoint_cost};
 use crate::volumes::Volume;
 use crate::volumes::tables::{self, LOST, LOST_ENTRY, LOST_PER_PAGE};
@@ -38,8 +34,8 @@ pub struct Root {
     pub scrub_row: u32,
 }
 
-/// Blocks carried forward in one record.
-const CARRY_BLOCKS: usize = 64;
+/// Until the flow looks again where a checkpoint would trim nothing.
+const WITHOUT_TRIM: Duration = Duration::from_millis(50);
 /// The log is sealed after so long without a record.
 const SEAL_AFTER: Duration = Duration::from_millis(100);
 const ROOT_SIZE: usize = 48;
@@ -79,8 +75,11 @@ impl Engine {
         let _turn = self.checkpointing.lock().await;
         self.check_writable()?;
         self.take_back_cells();
-        let mut funds = self.log.reserve(checkpoint_cost(&self.log), Purpose::Checkpoint).await?;
-        let checkpoint = loop {
+        // A full log takes a checkpoint without its record; so does one after a failure, or failures would fill it.
+        let failed = self.checkpoint_trouble.borrow().is_some();
+        let cost = checkpoint_cost(&self.log);
+        let mut funds = if failed { None } else { self.log.try_reserve(cost, Purpose::Checkpoint) };
+        let (oldest, checkpoint) = loop {
             let rows = self.fetch_rows().await?;
             let volumes = self.fetch_volumes().await?;
             let lost = self.fetch_lost().await?;
@@ -106,10 +105,12 @@ impl Engine {
             let owed = self.redo.oldest();
             let kept = [pinned, dirty, owed].into_iter().flatten().all(|lsn| oldest <= lsn);
             assert!(kept, "invariant 9: the log would be trimmed above what is not on its strips");
-            break self.table.begin_checkpoint(&self.log, oldest, root.encode(), &mut funds);
+            break (oldest, self.table.begin_checkpoint(&self.log, oldest, root.encode(), funds.as_mut()));
         };
         drop(funds);
         checkpoint.write().await?;
+        self.trimmed.set(oldest);
+        self.checkpoint_trouble.replace(None);
         self.room.wake_all();
         self.warn_of_copies();
         Ok(())
@@ -214,30 +215,46 @@ impl Engine {
                 futures_util::pin_mut!(wanted, pressure);
                 futures_util::future::select(wanted, pressure).await;
             }
-            if self.closing.get() || self.check_writable().is_err() || self.log.stopped().is_some() {
+            if self.check_writable().is_err() || self.log.stopped().is_some() {
                 return;
+            }
+            if self.closing.get() {
+                // The close writes its own, and if that fails the pool goes on.
+                self.io.sleep(Duration::from_millis(50)).await;
+                continue;
             }
             if self.log.wants_checkpoint() {
                 self.drain_older_half().await;
                 if let Err(error) = self.carry_stuck_forward().await {
                     tracing::warn!("writes that cannot be destaged could not be appended anew: {error}");
                 }
-            }
-            let written = self.checkpoint().await;
-            let warned = self.checkpoint_warned.replace(written.is_err());
-            if let Err(error) = written {
-                tracing::warn!("checkpoint put off: {error}");
-                if !warned {
-                    let text = format!("no checkpoint can be written, and the log fills up: {error}");
-                    self.alarm(AlarmKind::LogDegraded, Severity::Critical, None, text);
+                let trims = self.oldest_needed() > self.trimmed.get();
+                if !trims && !self.table.wants_checkpoint() && self.checkpoint_trouble.borrow().is_none() {
+                    self.io.sleep(WITHOUT_TRIM).await;
+                    continue;
                 }
-                self.io.sleep(Duration::from_millis(500)).await;
+            }
+            if let Err(error) = self.checkpoint().await {
+                self.checkpoint_failed(error).await;
             }
             if self.log.wants_checkpoint() {
                 // Nothing more can be trimmed before more is destaged.
                 self.io.sleep(Duration::from_millis(2)).await;
             }
         }
+    }
+
+    /// Says so once, and lets some time go by.
+    async fn checkpoint_failed(&self, error: ArrayError) {
+        tracing::warn!("checkpoint put off: {error}");
+        let first = self.checkpoint_trouble.borrow().is_none();
+        if first {
+            let text = format!("no checkpoint can be written, and the log fills up: {error}");
+            self.alarm(AlarmKind::LogDegraded, Severity::Critical, None, text);
+        }
+        let since = self.checkpoint_trouble.borrow().as_ref().map_or(self.io.now(), |(since, _)| *since);
+        self.checkpoint_trouble.replace(Some((since, error)));
+        self.io.sleep(Duration::from_millis(500)).await;
     }
 
     /// Runs for the pool's life: seals the log a short time after its last group, so that damage to that group on every
@@ -247,10 +264,10 @@ impl Engine {
             self.log.unsealed().await;
             let newest = self.log.next_lsn();
             self.io.sleep(SEAL_AFTER).await;
-            if self.closing.get() || self.check_writable().is_err() {
+            if self.check_writable().is_err() {
                 return;
             }
-            if self.log.next_lsn() == newest && self.log.seal().await.is_err() {
+            if !self.closing.get() && self.log.next_lsn() == newest && self.log.seal().await.is_err() {
                 // The log has stopped.
                 return;
             }
@@ -272,7 +289,7 @@ impl Engine {
         let oldest = self.oldest_needed();
         let middle = Lsn(oldest.0 + (self.log.next_lsn().0 - oldest.0) / 2);
         let until = self.io.now() + Duration::from_millis(500);
-        while self.oldest_needed() < middle && self.io.now() < until {
+        while self.oldest_needed() < middle && self.can_destage_below(middle) && self.io.now() < until {
             let changed = self.room.changed();
             self.destage_wanted.wake_all();
             let sleep = self.io.sleep_until(until);
@@ -281,57 +298,15 @@ impl Engine {
         }
     }
 
-    /// Dirty blocks of stripes that cannot be changed for now (too many of their strips are absent) would keep the log from
-    /// being trimmed: those in its older half are appended again, so that everything else goes on.
-    async fn carry_stuck_forward(self: &Rc<Self>) -> Result<(), ArrayError> {
-        let oldest = self.oldest_needed();
-        let middle = Lsn(oldest.0 + (self.log.next_lsn().0 - oldest.0) / 2);
-        let old: Vec<StripeKey> = {
-            let (cache, stuck) = (self.cache.borrow(), self.stuck.borrow());
-            let older = cache.by_age().take_while(|(lsn, _)| *lsn < middle).map(|(_, key)| key);
-            let older: BTreeSet<StripeKey> = older.chain(self.redo.older_than(middle)).collect();
-            older.into_iter().filter(|key| stuck.contains_key(key)).collect()
-        };
-        for key in old {
-            let _guard = self.locks.exclusive(key.volume, key.stripe).await;
-            let Some(volume) = self.volumes.get(key.volume) else { continue };
-            let first = key.stripe * u64::from(volume.shape.blocks());
-            let numbers: Vec<usize> =
-                self.cache.borrow().dirty_of(key).into_iter().map(|(number, _)| number as usize).collect();
-            for run in runs(numbers).into_iter().flat_map(|run| pieces(run, CARRY_BLOCKS)) {
-                let cost = self.log.cost_of(64 + run.len() * BLOCK);
-                let Some(mut funds) = self.log.try_reserve(cost, Purpose::Inside) else { return Ok(()) };
-                // One moment: what is appended is the newest content.
-                let from = first + run.start as u64;
-                let block = |at: usize| BlockKey { volume: key.volume, block: first + at as u64 };
-                let data: Option<Vec<Shared>> = {
-                    let cache = self.cache.borrow();
-                    run.map(|at| cache.dirty(block(at)).map(|dirty| dirty.data.clone())).collect()
-                };
-                let Some(data) = data else { continue };
-                let record = Record::Write { volume: key.volume, at: from * BLOCK as u64, data };
-                self.append(&record, &Pages::default(), &mut funds);
-            }
-            self.cache.borrow_mut().renew_age(key);
-            // Images refer to the writes as they were, so they go along.
-            self.carry_redo(key).await?;
-        }
-        Ok(())
-    }
-
     /// Destages everything that was dirty at the call and can be destaged.
     pub async fn drain_dirty(self: &Rc<Self>) {
         self.drain.set(self.drain.get() + 1);
         let upto = self.log.next_lsn();
+        let since = self.io.now();
         loop {
             let changed = self.room.changed();
-            let open = {
-                let cache = self.cache.borrow();
-                let stuck = self.stuck.borrow();
-                let mut older = cache.by_age().take_while(|(lsn, _)| *lsn < upto);
-                older.any(|(_, key)| !stuck.contains_key(&key))
-            };
-            if !open || self.check_writable().is_err() || self.log.stopped().is_some() {
+            let open = self.can_destage_below(upto);
+            if !open || self.out_of_patience(since) || self.check_writable().is_err() || self.log.stopped().is_some() {
                 break;
             }
             self.destage_wanted.wake_all();
@@ -341,12 +316,6 @@ impl Engine {
         }
         self.drain.set(self.drain.get() - 1);
     }
-}
-
-/// A range in pieces of so many at most.
-fn pieces(run: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
-    let end = run.end;
-    run.step_by(most).map(move |from| from..end.min(from + most))
 }
 
 fn write_lost(bytes: &mut [u8], slots: &[Option<StripeKey>]) {

@@ -172,10 +172,21 @@ impl Engine {
         }
     }
 
+    /// No slot can be had. Where drives are absent that may be why.
     pub fn full(&self, volume: &Volume) -> ArrayError {
-        ArrayError::Full(format!(
-            "volume '{}' needs space and the pool has none left; delete or discard data, or add drives",
-            volume.name()
-        ))
+        let configuration = self.drives.labels.configuration();
+        let voters = (0..configuration.drives.len()).map(|at| DriveNumber(at as u16));
+        let voters = voters.filter(|drive| configuration.drives[usize::from(drive.0)].state.votes());
+        let absent = voters.filter(|drive| self.drives.index(*drive).is_none()).count();
+        let name = volume.name();
+        ArrayError::Full(match absent {
+            0 => {
+                format!("volume '{name}' needs space and the pool has none left; delete or discard data, or add drives")
+            }
+            _ => format!(
+                "volume '{name}' needs space and the pool has none left on the drives that answer ({absent} do not); \
+                 bring them back, delete or discard data, or add drives"
+            ),
+        })
     }
 }

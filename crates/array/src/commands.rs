@@ -57,17 +57,27 @@ impl Serving {
 
     async fn close(self: &Rc<Self>) -> Result<(), ArrayError> {
         let engine = &self.engine;
-        engine.closing.set(true);
         if !engine.read_only.get() && engine.log.stopped().is_none() {
+            // Destages may need room in the log, so checkpoints go on meanwhile.
             engine.drain_dirty().await;
-            engine.checkpoint().await?;
-            engine.log.seal().await?;
-            let clean = engine.cache.borrow().dirty_bytes() == 0;
-            if clean {
-                engine.drives.labels.commit(|configuration| configuration.clean = true).await?;
-            }
+            engine.closing.set(true);
+            let ended = self.end().await;
+            // Where the close failed the pool stays open, and its flows go on.
+            engine.closing.set(ended.is_ok());
+            ended?;
         }
         self.closed.set(true);
+        Ok(())
+    }
+
+    async fn end(&self) -> Result<(), ArrayError> {
+        let engine = &self.engine;
+        engine.checkpoint().await?;
+        engine.log.seal().await?;
+        let clean = engine.cache.borrow().dirty_bytes() == 0;
+        if clean {
+            engine.drives.labels.commit(|configuration| configuration.clean = true).await?;
+        }
         Ok(())
     }
 }

@@ -18,22 +18,26 @@ use crate::apply::Pages;
 use crate::cache::{DirtyBlock, StripeKey};
 use crate::engine::{Engine, add};
 use crate::io::Io;
-use crate::log::{Purpose, Reservation};
+use crate::log::{self, Purpose, Reservation};
 use crate::mutation::Mutation;
 use crate::place::{Lsn, SlotId};
 use crate::records::{Image, NewDigest, Record, RedoImage};
 use crate::redo::Redo;
 use crate::stripe::{Columns, StripWrite, Stripe};
 use crate::volumes::Volume;
-use crate::volumes::entry::{LOST, ZERO};
+use crate::volumes::entry::ZERO;
 use crate::volumes::map::Home;
 use crate::volumes::shape::Shape;
 use crate::{ArrayError, DigestUnit};
+
+mod salvage;
 
 /// Block columns changed in place at a time, so that a redo record stays below its limit.
 const COLUMNS_MAX: usize = 128;
 /// Dirty blocks are destaged after this time without pressure.
 const AGE_MAX: Duration = Duration::from_millis(2000);
+/// A destage waits so long for room in the log; then it lets others go first, and is tried again.
+const DESTAGE_PATIENCE: Duration = Duration::from_millis(1000);
 /// How finely the age of records is known.
 const AGE_STEP: Duration = Duration::from_millis(200);
 
@@ -48,9 +52,28 @@ struct Plan {
     writes: Vec<StripWrite>,
 }
 
+/// What came of moving a stripe to a new slot.
+enum Move {
+    Done,
+    /// The pool has no slot to spare.
+    NoSlot,
+    /// What is not dirty of the stripe cannot be read.
+    Unreadable(ArrayError),
+}
+
 impl Engine {
     /// Destages what is dirty of the stripe now. Answers when its strips are durable.
     pub async fn destage(self: &Rc<Self>, volume: &Rc<Volume>, stripe: u64) -> Result<(), ArrayError> {
+        self.destage_within(volume, stripe, log::PATIENCE).await
+    }
+
+    /// As `destage`; waits no longer for room in the log.
+    async fn destage_within(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        patience: Duration,
+    ) -> Result<(), ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         let _guard = self.locks.exclusive(volume.id, stripe).await;
         if volume.gone.get() || self.read_only.get() {
@@ -60,7 +83,15 @@ impl Engine {
         self.place_redo(volume, stripe).await?;
         let dirty: Dirty = self.cache.borrow().dirty_of(key).into_iter().collect();
         let Some(covers) = dirty.values().map(|block| block.lsn).max() else { return Ok(()) };
-        let funds = self.destage_funds.borrow_mut().remove(&key);
+        let held = self.destage_funds.borrow_mut().remove(&key);
+        let funds = match held {
+            Some(funds) => funds,
+            // An attempt that failed gave them back. All at once, before anything is appended or the log is pinned.
+            None => {
+                let cost = self.destage_cost(&volume.shape, self.unplaced(volume, key, &dirty).len());
+                self.log.reserve_within(cost, Purpose::Inside, patience).await?
+            }
+        };
         // Redo records refer to the writes' own records, also to those that are overwritten meanwhile.
         let _pin = LogPin::new(self, dirty.values().map(|block| block.lsn).min().unwrap_or(covers));
         // Only what is durable in the log is destaged: a strip never shows what the log might lose.
@@ -77,11 +108,21 @@ impl Engine {
         match home {
             Home::Unmapped | Home::Zero => self.destage_fresh(volume, stripe, &dirty, covers).await,
             Home::Slot(old) if shared => match self.destage_whole(volume, stripe, old, &dirty, covers).await? {
-                true => Ok(()),
-                false => Err(self.full(volume)),
+                Move::Done => Ok(()),
+                Move::NoSlot => Err(self.full(volume)),
+                Move::Unreadable(why) => match self.destage_salvage(volume, stripe, old, &dirty, covers).await? {
+                    true => Ok(()),
+                    false => Err(ArrayError::Damaged(format!(
+                        "others refer to a slot that changes, so its stripe has to move, and cannot: {why}"
+                    ))),
+                },
             },
-            Home::Slot(old) if mostly && self.destage_whole(volume, stripe, old, &dirty, covers).await? => Ok(()),
-            Home::Slot(old) => match self.destage_in_place(volume, stripe, &dirty, covers, funds).await {
+            Home::Slot(old)
+                if mostly && matches!(self.destage_whole(volume, stripe, old, &dirty, covers).await?, Move::Done) =>
+            {
+                Ok(())
+            }
+            Home::Slot(old) => match self.destage_in_place(volume, stripe, &dirty, covers, funds, patience).await {
                 Err(ArrayError::Damaged(why)) => match self.destage_salvage(volume, stripe, old, &dirty, covers).await?
                 {
                     true => Ok(()),
@@ -90,61 +131,6 @@ impl Engine {
                 other => other,
             },
         }
-    }
-
-    /// A stripe of which something is lost for good moves to a new slot with what is left of it: lost units stand as zeros
-    /// in the parity and as lost in the digests, so that no read ever returns them. False while drives that are away may
-    /// still bring them back, or when there is no slot to spare.
-    async fn destage_salvage(
-        self: &Rc<Self>,
-        volume: &Rc<Volume>,
-        stripe: u64,
-        old: SlotId,
-        dirty: &Dirty,
-        covers: Lsn,
-    ) -> Result<bool, ArrayError> {
-        let Some(of) = self.locate(volume, stripe).await? else { return Ok(false) };
-        let shape = Rc::clone(&of.shape);
-        let every = 0..shape.units;
-        let mut columns = self.read_columns(&of, Strips::all(shape.k), every.clone(), Priority::Destage).await;
-        if columns.lost.is_empty() || self.beyond_repair(&of, &columns).is_empty() {
-            return Ok(false);
-        }
-        let Some(claim) = self.claim(volume, false).await? else { return Ok(false) };
-        let mut strips: Vec<Buffer> =
-            columns.strips.drain(..).map(|strip| strip.unwrap_or_else(|| Buffer::zeroed(shape.strip))).collect();
-        for (strip, unit) in &columns.lost {
-            strips[*strip][shape.bytes_of(*unit..*unit + 1)].fill(0);
-        }
-        overlay(&shape, dirty, &every, &mut strips);
-        let written = |strip: usize, unit: usize| {
-            let mut blocks = unit * shape.unit_blocks()..(unit + 1) * shape.unit_blocks();
-            blocks.all(|block| dirty.contains_key(&((strip * shape.strip_blocks() + block) as u32)))
-        };
-        let lost: BTreeSet<(usize, usize)> =
-            columns.lost.iter().copied().filter(|(strip, unit)| !written(*strip, *unit)).collect();
-        for (strip, unit) in &lost {
-            // A unit of which only a part was written again stays lost as a whole.
-            strips[*strip][shape.bytes_of(*unit..*unit + 1)].fill(0);
-        }
-        encode(&shape, &mut strips);
-        let binding = self.binding(claim.slot, claim.generation);
-        let mut digests = Vec::with_capacity(shape.digests());
-        let mut writes = Vec::new();
-        for (strip, buffer) in strips.into_iter().enumerate() {
-            for (unit, data) in buffer.chunks(shape.unit_bytes).enumerate() {
-                let is_lost = lost.contains(&(strip, unit));
-                digests.push(if is_lost { LOST } else { binding.digest(strip, unit, data) });
-            }
-            writes.push(StripWrite { strip, at: 0, data: vec![buffer.freeze()] });
-        }
-        let stored =
-            self.store_slot(volume, stripe, claim, Some(old), covers, digests, writes, Priority::Destage).await;
-        if stored.is_err() {
-            self.abandon(claim);
-        }
-        self.settle_map(StripeKey { volume: volume.id, stripe }, stored?, Some(old)).await?;
-        Ok(true)
     }
 
     /// A stripe that owns no slot: only the columns that hold something are written, the rest stays unwritten zeros.
@@ -198,7 +184,7 @@ impl Engine {
         }
     }
 
-    /// Moves a mostly dirty stripe to a new slot. False when there is none to spare or the rest cannot be read.
+    /// Moves a stripe to a new slot, with what is dirty of it.
     async fn destage_whole(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -206,16 +192,16 @@ impl Engine {
         old: SlotId,
         dirty: &Dirty,
         covers: Lsn,
-    ) -> Result<bool, ArrayError> {
+    ) -> Result<Move, ArrayError> {
         let mut data = Buffer::zeroed(volume.shape.data() as usize);
         let whole = dirty.len() == volume.shape.blocks() as usize;
-        if !whole && self.read_locked(volume, stripe, 0, &mut data).await.is_err() {
-            return Ok(false);
+        if !whole && let Err(error) = self.read_locked(volume, stripe, 0, &mut data).await {
+            return Ok(Move::Unreadable(error));
         }
         for (block, dirty) in dirty {
             data[*block as usize * BLOCK..][..BLOCK].copy_from_slice(&dirty.data);
         }
-        let Some(claim) = self.claim(volume, false).await? else { return Ok(false) };
+        let Some(claim) = self.claim(volume, false).await? else { return Ok(Move::NoSlot) };
         let pieces = [data.freeze()];
         let filled = self.fill_slot(volume, stripe, claim, Some(old), covers, &pieces).await;
         if filled.is_err() {
@@ -223,7 +209,18 @@ impl Engine {
         }
         self.settle_map(StripeKey { volume: volume.id, stripe }, filled?, Some(old)).await?;
         self.keep_clean(volume, stripe, dirty, covers);
-        Ok(true)
+        Ok(Move::Done)
+    }
+
+    /// Without what an earlier attempt, or replay, has put in place already: that is not logged again, for the log may have
+    /// no room for it.
+    fn unplaced(&self, volume: &Volume, key: StripeKey, dirty: &Dirty) -> Dirty {
+        let left = |block: u32, lsn: Lsn| {
+            let (strip, at) = volume.shape.strip_of(block);
+            !self.redo.holds(key, strip, at, lsn)
+        };
+        let dirty = dirty.iter().filter(|(block, data)| left(**block, data.lsn));
+        dirty.map(|(block, data)| (*block, data.clone())).collect()
     }
 
     async fn destage_in_place(
@@ -232,16 +229,11 @@ impl Engine {
         stripe: u64,
         dirty: &Dirty,
         covers: Lsn,
-        mut funds: Option<Reservation>,
+        mut funds: Reservation,
+        patience: Duration,
     ) -> Result<(), ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
-        // What an earlier attempt, or replay, has put in place already is not logged again: the log may have no room for it.
-        let left = |block: u32, lsn: Lsn| {
-            let (strip, at) = volume.shape.strip_of(block);
-            !self.redo.holds(key, strip, at, lsn)
-        };
-        let dirty = dirty.iter().filter(|(block, data)| left(**block, data.lsn));
-        let dirty: Dirty = dirty.map(|(block, data)| (*block, data.clone())).collect();
+        let dirty = self.unplaced(volume, key, dirty);
         for part in column_groups(&volume.shape, &dirty, self.log.record_max()) {
             let Some(of) = self.locate(volume, stripe).await? else {
                 return Err(ArrayError::Damaged(format!("volume '{}': stripe {stripe} lost its slot", volume.name())));
@@ -260,15 +252,11 @@ impl Engine {
                 images: if self.io.lacks(Mutation::RedoImages) { Vec::new() } else { plan.images },
             };
             let need = self.log.cost(&redo) + self.log.cost_of(64);
-            let mut paid = match funds.take() {
-                Some(held) if held.bytes() >= need => held,
-                other => {
-                    drop(other);
-                    self.log.reserve(need, Purpose::Inside).await?
-                }
-            };
+            if funds.bytes() < need {
+                funds = self.log.reserve_within(need, Purpose::Inside, patience).await?;
+            }
             let pages = self.pages_for(&redo).await?;
-            let lsn = self.append(&redo, &pages, &mut paid);
+            let lsn = self.append(&redo, &pages, &mut funds);
             let (slot, generation, writes) = (of.slot, of.generation, plan.writes);
             self.keep_redo(key, Redo { slot, generation, covers, oldest, writes, placed: false });
             // Invariant 8: nothing is written in place before the images are durable on the log's members.
@@ -277,13 +265,11 @@ impl Engine {
                 assert!(self.log.durable_lsn() >= lsn, "invariant 8: in-place writes before their images are durable");
             }
             self.place_redo(volume, stripe).await?;
-            funds = Some(paid);
         }
         let done = Record::Destaged { volume: volume.id, stripe, covers };
-        let mut funds = match funds {
-            Some(funds) if funds.bytes() >= self.log.cost(&done) => funds,
-            _ => self.log.reserve(self.log.cost(&done), Purpose::Inside).await?,
-        };
+        if funds.bytes() < self.log.cost(&done) {
+            funds = self.log.reserve_within(self.log.cost(&done), Purpose::Inside, patience).await?;
+        }
         // The strips are flushed: the records before may go.
         self.append(&done, &Pages::default(), &mut funds);
         Ok(())
@@ -387,9 +373,9 @@ impl Engine {
                 let Some(volume) = self.volumes.get(key.volume) else { continue };
                 let engine = Rc::clone(&self);
                 self.io.spawn(async move {
-                    let result = engine.destage(&volume, key.stripe).await;
+                    let result = engine.destage_within(&volume, key.stripe, DESTAGE_PATIENCE).await;
                     if let Err(error) = result {
-                        engine.destage_failed(key, error);
+                        engine.destage_failed(key, &error);
                     }
                     drop(permit);
                     engine.destage_wanted.wake_all();
@@ -400,12 +386,6 @@ impl Engine {
         }
     }
 
-    /// A stripe that could not be destaged stays dirty; it is tried again when drives change, or after a while.
-    fn destage_failed(self: &Rc<Self>, key: StripeKey, error: ArrayError) {
-        tracing::warn!(volume = %key.volume, stripe = key.stripe, "destage put off: {error}");
-        self.stuck.borrow_mut().insert(key, self.io.now() + Duration::from_secs(1));
-    }
-
     fn choose_batch(&self, from: &mut StripeKey) -> Vec<StripeKey> {
         let now = self.io.now();
         let stuck = self.stuck.borrow();
@@ -413,7 +393,7 @@ impl Engine {
         let crowded = cache.dirty_bytes() * 2 > self.options.dirty_limit.0;
         let pressed = self.log_presses();
         let open = |key: &StripeKey| {
-            !self.locks.is_held(key.volume, key.stripe) && stuck.get(key).is_none_or(|until| *until <= now)
+            !self.locks.is_held(key.volume, key.stripe) && stuck.get(key).is_none_or(|stuck| stuck.again <= now)
         };
         let batch: Vec<StripeKey> = if pressed && !crowded {
             // The oldest come first, for only they let the log be trimmed.

@@ -9,6 +9,7 @@ use stele_ground::{Bytes, Duration, Instant, PoolId, VolumeId, digest};
 use stele_media::{MediaError, MediaFault};
 
 use crate::cache::{Cache, StripeKey};
+use crate::carry::Stuck;
 use crate::drives::Drives;
 use crate::io::Io;
 use crate::label::DriveState;
@@ -102,9 +103,9 @@ pub struct Engine {
     /// A drive came, went or changed its standing.
     pub drives_changed: Notify,
     pub destaging: Semaphore,
-    /// Stripes whose last destage failed, and when it is tried again. They are taken out when they are destaged or
+    /// Stripes whose last destage failed. They are taken out when they are destaged or
     /// written otherwise, or when a drive comes.
-    pub stuck: RefCell<BTreeMap<StripeKey, Instant>>,
+    pub stuck: RefCell<BTreeMap<StripeKey, Stuck>>,
     /// Which LSN came next at some moments, for the age of dirty blocks.
     pub age_marks: RefCell<VecDeque<(Instant, Lsn)>>,
     /// Destage everything, whatever its age: a checkpoint or close waits.
@@ -130,6 +131,8 @@ pub struct Engine {
     /// Losses of drives not yet in the labels: no write that missed such a drive is acknowledged before they are.
     pub losses: RefCell<BTreeSet<DriveNumber>>,
     pub settling: Mutex,
+    /// How often a drive was lost or given up.
+    pub drives_lost: Cell<u64>,
     /// Set once by whatever makes going on impossible.
     pub stopped: RefCell<Option<ArrayError>>,
     pub closing: Cell<bool>,
@@ -140,10 +143,15 @@ pub struct Engine {
     pub withheld: RefCell<VecDeque<(Lsn, Vec<StripCell>)>>,
     /// Volumes come, go and grow one at a time.
     pub administering: Mutex,
-    /// Said already: no spare cell; no room; no checkpoint; tables on too few drives.
+    /// Since when checkpoints fail, and why the last one did.
+    pub checkpoint_trouble: RefCell<Option<(Instant, ArrayError)>>,
+    /// The oldest record that the last checkpoint kept.
+    pub trimmed: Cell<Lsn>,
+    /// When something was last destaged.
+    pub settled: Cell<Instant>,
+    /// Said already: no spare cell; no room; tables on too few drives.
     pub spare_warned: Cell<bool>,
     pub space_warned: Cell<bool>,
-    pub checkpoint_warned: Cell<bool>,
     pub copies_warned: Cell<bool>,
     /// The last rebuild had to leave something undone.
     pub rebuild_failed: Cell<bool>,
@@ -215,6 +223,7 @@ impl Engine {
             last_host: Cell::new(now),
             losses: RefCell::default(),
             settling: Mutex::default(),
+            drives_lost: Cell::new(0),
             stopped: RefCell::default(),
             closing: Cell::new(false),
             lost_slots: RefCell::default(),
@@ -223,7 +232,9 @@ impl Engine {
             administering: Mutex::default(),
             spare_warned: Cell::new(false),
             space_warned: Cell::new(false),
-            checkpoint_warned: Cell::new(false),
+            checkpoint_trouble: RefCell::default(),
+            trimmed: Cell::new(Lsn(0)),
+            settled: Cell::new(now),
             copies_warned: Cell::new(false),
             rebuild_failed: Cell::new(false),
             promoted: RefCell::default(),
@@ -464,6 +475,7 @@ impl Engine {
             seen.name.clone()
         });
         self.losses.borrow_mut().insert(drive);
+        add(&self.drives_lost, 1);
         self.log.drive_lost(drive);
         self.drives_changed.wake_all();
         self.alarm(

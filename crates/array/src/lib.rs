@@ -9,6 +9,7 @@ pub mod admin;
 pub mod anchor;
 mod apply;
 mod cache;
+mod carry;
 mod checkpoint;
 mod claim;
 mod codec;

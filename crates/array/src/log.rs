@@ -22,6 +22,7 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::{Poll, Waker};
 
+use stele_ground::Instant;
 use stele_media::Shared;
 
 use crate::ArrayError;
@@ -43,7 +44,7 @@ pub mod space;
 use group::{Buffers, Filling};
 pub use linger::Haste;
 pub use recover::Recovery;
-pub use space::{Purpose, Reservation};
+pub use space::{PATIENCE, Purpose, Reservation, is_no_room};
 
 /// Groups on their way at once.
 pub const WINDOW: usize = 4;
@@ -78,7 +79,7 @@ struct Inner {
     labels: Labels,
     state: RefCell<State>,
     /// Somebody waits for ring space, in order, by purpose.
-    turns: [Mutex; 3],
+    turns: [Mutex; 4],
     space: Notify,
     landed: Notify,
     pressure: Notify,
@@ -125,6 +126,7 @@ struct State {
     /// A group that must not be trimmed now, since scrub copies it.
     pinned: Option<u64>,
     trim_to: u64,
+    trimmed_at: Instant,
     stopped: Option<ArrayError>,
     counters: LogCounters,
 }
@@ -285,8 +287,12 @@ impl Log {
     /// True when a destage and checkpoint should run now.
     pub fn wants_checkpoint(&self) -> bool {
         let state = self.state();
-        let thin = state.live.front().is_some_and(|live| live.sequence < state.thin_below);
-        thin || state.live_bytes + state.filling_cost > state.capacity() / 2
+        state.is_thin() || state.live_bytes + state.filling_cost > state.capacity() / 2
+    }
+
+    /// True while groups may lie on fewer members than they should: what they hold is wanted in newer ones.
+    pub fn is_thin(&self) -> bool {
+        self.state().is_thin()
     }
 
     /// Answers the next time `wants_checkpoint` becomes true, at once if it is.
@@ -314,7 +320,11 @@ impl Log {
         let mut state = self.change();
         assert!(position.group <= state.watermark, "the log is trimmed only where it is durable");
         state.trim_to = state.trim_to.max(position.group);
+        let before = state.live_bytes;
         state.drop_trimmed();
+        if state.live_bytes < before {
+            state.trimmed_at = self.0.io.now();
+        }
         drop(state);
         self.0.space.wake_all();
     }
@@ -433,6 +443,7 @@ impl State {
             thin_below: 0,
             pinned: None,
             trim_to: 0,
+            trimmed_at: Instant(0),
             stopped: None,
             counters: LogCounters::default(),
         }
@@ -445,6 +456,10 @@ impl State {
     /// Ring bytes that may be live: the rest is for the gap at the ring's end, where a group did not fit.
     fn capacity(&self) -> u64 {
         self.ring - group::total(self.record_max().max(group::TARGET - group::HEADER))
+    }
+
+    fn is_thin(&self) -> bool {
+        self.live.front().is_some_and(|live| live.sequence < self.thin_below)
     }
 
     fn drop_trimmed(&mut self) {

@@ -83,6 +83,7 @@ impl Engine {
             seen.note = "declared failed; replace it".into();
         });
         self.losses.borrow_mut().remove(&drive);
+        crate::engine::add(&self.drives_lost, 1);
         self.log.drive_lost(drive);
         self.alarm(AlarmKind::DriveFailed, Severity::Warning, Some(drive), format!("{drive} was declared failed"));
         self.drives_changed.wake_all();

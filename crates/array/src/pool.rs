@@ -154,7 +154,14 @@ impl Pool {
     /// Takes in one event. A read that the cache can answer is answered here; nothing else runs before `run`.
     pub fn event(&mut self, event: Event) {
         match event {
-            Event::Completed { drive, completion } => self.io.complete(drive, completion),
+            Event::Completed { drive, completion } => {
+                let gone = matches!(&completion.result, Err(error) if error.fault == MediaFault::Gone);
+                self.io.complete(drive, completion);
+                // Whoever asked: the log and the tables must not count on the drive either.
+                if let Some(serving) = self.serving().filter(|_| gone) {
+                    serving.engine.drive_gone(drive);
+                }
+            }
             Event::Detach { drive } => match self.serving() {
                 Some(serving) => serving.engine.drive_gone(drive),
                 None => self.io.detach(drive),

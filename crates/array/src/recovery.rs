@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use stele_ground::{BLOCK, Bytes, Duration, VolumeId};
+use stele_ground::{BLOCK, Bytes, VolumeId};
 use stele_media::Shared;
 
 use crate::apply::read_row;
@@ -470,14 +470,11 @@ async fn finish_redo(engine: &Rc<Engine>, replay: Replay) -> Result<(), ArrayErr
             continue;
         }
         if let Err(error) = engine.place_redo(&volume, key.stripe).await {
-            tracing::warn!(volume = %key.volume, stripe = key.stripe, "redo put off: {error}");
-            engine.stuck.borrow_mut().insert(key, engine.io.now() + Duration::from_secs(1));
-        } else if !engine.cache.borrow().is_dirty(key)
-            && let Some(covers) = engine.redo.covers(key)
-        {
-            // The strips were flushed by `place_redo`.
-            let done = Record::Destaged { volume: key.volume, stripe: key.stripe, covers };
-            engine.record(done, Purpose::Inside).await?;
+            engine.destage_failed(key, &error);
+        } else if !engine.cache.borrow().is_dirty(key) && engine.redo.covers(key).is_some() {
+            // Besides: a full log has room for the record only when the pool serves.
+            let owner = Rc::clone(engine);
+            engine.io.spawn(async move { owner.record_placed(key).await });
         }
         // Else the stripe is destaged again as a whole: the images may be those of a part of its dirty blocks.
     }

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use stele_codes::Strips;
-use stele_ground::BLOCK;
+use stele_ground::{BLOCK, Duration};
 use stele_media::{Priority, Shared};
 
 use crate::ArrayError;
@@ -77,10 +77,11 @@ impl Redos {
         })
     }
 
-    /// Stripes of which records older than this are pinned.
-    pub fn older_than(&self, lsn: Lsn) -> Vec<StripeKey> {
+    /// Stripes of which records older than this are pinned, with the oldest.
+    pub fn older_than(&self, lsn: Lsn) -> Vec<(Lsn, StripeKey)> {
         let all = self.0.borrow();
-        all.iter().filter(|(_, list)| list.iter().any(|redo| redo.oldest < lsn)).map(|(key, _)| *key).collect()
+        let oldest = all.iter().filter_map(|(key, list)| Some((list.iter().map(|redo| redo.oldest).min()?, *key)));
+        oldest.filter(|(oldest, _)| *oldest < lsn).collect()
     }
 }
 
@@ -124,6 +125,26 @@ impl Engine {
             at += 1;
         }
         Ok(())
+    }
+
+    /// Records that the stripe's images are on its strips, if nothing else of it is dirty: nobody would destage it.
+    pub async fn record_placed(self: Rc<Self>, key: StripeKey) {
+        while self.check_writable().is_ok() {
+            let _guard = self.locks.exclusive(key.volume, key.stripe).await;
+            let Some(covers) = self.redo.covers(key) else { return };
+            if self.redo.owes(key) || self.cache.borrow().is_dirty(key) {
+                return;
+            }
+            // The strips were flushed by `place_redo`.
+            let done = Record::Destaged { volume: key.volume, stripe: key.stripe, covers };
+            match self.log.try_reserve(self.log.cost(&done), Purpose::Inside) {
+                Some(mut funds) => {
+                    self.append(&done, &Pages::default(), &mut funds);
+                    return;
+                }
+                None => self.io.sleep(Duration::from_millis(20)).await,
+            }
+        }
     }
 
     /// Refuses where more than m strips of the stripe are on drives that are absent.
@@ -195,20 +216,18 @@ impl Engine {
         }
     }
 
-    /// Appends the stripe's images anew, complete in themselves, so that the records they came from may go. The stripe's
-    /// lock is held. Nothing happens while the log has no room for it.
-    pub async fn carry_redo(&self, key: StripeKey) -> Result<(), ArrayError> {
+    /// Appends the stripe's images that need records below this one anew, complete in themselves, so that the records they
+    /// came from may go. The stripe's lock is held. False where the log has no room for it.
+    pub async fn carry_redo(&self, key: StripeKey, below: Lsn) -> Result<bool, ArrayError> {
         let records: Vec<(usize, Record)> = {
             let all = self.redo.0.borrow();
-            let lists = all.get(&key).into_iter().flatten().enumerate();
+            let lists = all.get(&key).into_iter().flatten().enumerate().filter(|(_, redo)| redo.oldest < below);
             lists.flat_map(|(at, redo)| carried(key, redo).into_iter().map(move |record| (at, record))).collect()
         };
         let cost = records.iter().map(|(_, record)| self.log.cost(record)).sum();
-        let Some(mut funds) = self.log.try_reserve(cost, Purpose::Inside) else { return Ok(()) };
-        let pages: Pages = match records.first() {
-            Some((_, record)) => self.pages_for(record).await?,
-            None => return Ok(()),
-        };
+        let Some((_, record)) = records.first() else { return Ok(true) };
+        let Some(mut funds) = self.log.try_reserve(cost, Purpose::Carry) else { return Ok(false) };
+        let pages: Pages = self.pages_for(record).await?;
         // One moment: with the last of them in the log, none of the earlier records is needed.
         let mut first: BTreeMap<usize, Lsn> = BTreeMap::new();
         for (at, record) in &records {
@@ -220,7 +239,7 @@ impl Engine {
             self.pin_log(*lsn);
             self.unpin_log(std::mem::replace(&mut redo.oldest, *lsn));
         }
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -65,21 +65,29 @@ impl Bed {
 
     /// A new pool with an identity of its own.
     pub fn of_pool(drives: usize, enclosures: u32, seed: u64, pool: u8) -> Bed {
-        let mut bed = Bed::begin(drives, enclosures, seed, OpenOptions::default(), PoolId([pool; 16]));
+        let mut bed =
+            Bed::begin(drives, enclosures, seed, OpenOptions::default(), |create| create.pool = PoolId([pool; 16]));
         assert_eq!(bed.settle(), Ok(()));
         bed
     }
 
     /// A new pool whose creation has only begun.
     pub fn blank(drives: usize, enclosures: u32, seed: u64, options: OpenOptions) -> Bed {
-        Bed::begin(drives, enclosures, seed, options, PoolId([7; 16]))
+        Bed::begin(drives, enclosures, seed, options, |_| ())
     }
 
-    fn begin(drives: usize, enclosures: u32, seed: u64, options: OpenOptions, pool: PoolId) -> Bed {
+    /// As `blank`, created otherwise than by default.
+    pub fn begin(
+        drives: usize,
+        enclosures: u32,
+        seed: u64,
+        options: OpenOptions,
+        change: impl FnOnce(&mut CreateOptions),
+    ) -> Bed {
         let yard = Yard::new(drives, Bytes(64 << 20), seed);
         let attached = attached(&yard, enclosures);
-        let create = CreateOptions {
-            pool,
+        let mut create = CreateOptions {
+            pool: PoolId([7; 16]),
             name: "bed".into(),
             drives: identities(drives),
             seed,
@@ -87,6 +95,7 @@ impl Bed {
             spare_drives: None,
             created: 1_700_000_000,
         };
+        change(&mut create);
         let pool = Pool::create(create, options.clone(), attached, yard.now());
         Bed {
             yard,
@@ -139,8 +148,9 @@ impl Bed {
         let mut answers = Vec::new();
         let mut left = count;
         self.yard.run_pool(&mut self.pool, &mut answers, |_, _| {
+            let done = left == 0;
             left = left.saturating_sub(1);
-            left == 0
+            done
         });
         self.note(answers);
     }

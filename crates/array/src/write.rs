@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use stele_codes::Strips;
-use stele_ground::{BLOCK, Duration};
+use stele_ground::{BLOCK, Duration, Instant};
 use stele_media::{Buffer, Priority, Shared};
 
 use crate::apply::Pages;
@@ -16,7 +16,7 @@ use crate::cache::StripeKey;
 use crate::claim::Claim;
 use crate::engine::{Engine, add};
 use crate::io::Io;
-use crate::log::{Haste, Purpose, Reservation};
+use crate::log::{self, Haste, Purpose, Reservation};
 use crate::mutation::Mutation;
 use crate::ordered::{Part, parts};
 use crate::place::{Lsn, SlotId};
@@ -184,6 +184,7 @@ impl Engine {
         haste: Haste,
     ) -> Result<Lsn, ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
+        self.check_can_wait(volume, stripe)?;
         self.wait_for_room(blocks * BLOCK).await?;
         let cost = self.log.cost(&record) + self.destage_cost(&volume.shape, blocks);
         let mut funds = match self.log.try_reserve(cost, Purpose::Host) {
@@ -197,23 +198,22 @@ impl Engine {
         Ok(lsn)
     }
 
-    /// Waits for log space, but not where everything dirty belongs to stripes that cannot be changed.
+    /// Waits for log space, but not where nothing can make any.
     pub async fn reserve_for_host(&self, cost: u64) -> Result<Reservation, ArrayError> {
+        let since = self.io.now();
         loop {
             self.check_writable()?;
             let changed = self.room.changed();
             if let Some(funds) = self.log.try_reserve(cost, Purpose::Host) {
                 return Ok(funds);
             }
-            if self.all_stuck() {
-                return Err(ArrayError::Degraded(
-                    "the log is full of writes to stripes that cannot be changed, as too many of their strips are absent; \
-                     bring missing drives back"
-                        .into(),
-                ));
+            if let Some(error) = self.hopeless() {
+                return Err(error);
             }
             self.destage_wanted.wake_all();
-            let reserve = self.log.reserve(cost, Purpose::Host);
+            let waited = self.io.now().since(since.max(self.log.trimmed_at()));
+            let patience = Duration(log::PATIENCE.0.saturating_sub(waited.0));
+            let reserve = self.log.reserve_within(cost, Purpose::Host, patience);
             let sleep = self.io.sleep(Duration::from_millis(100));
             futures_util::pin_mut!(reserve, sleep, changed);
             let other = futures_util::future::select(sleep, changed);
@@ -221,13 +221,6 @@ impl Engine {
                 return funds;
             }
         }
-    }
-
-    /// Every dirty stripe failed to destage just now, and they are too many to be carried forward in the log.
-    fn all_stuck(&self) -> bool {
-        let (cache, stuck) = (self.cache.borrow(), self.stuck.borrow());
-        let carried = cache.dirty_bytes() / BLOCK as u64 * self.log.cost_of(64 + BLOCK) + self.redo.bytes();
-        carried * 4 > self.log.size().0 && cache.by_age().all(|(_, key)| stuck.contains_key(&key))
     }
 
     /// Keeps log space for the stripe's destage, no more than it can need.
@@ -265,33 +258,40 @@ impl Engine {
 
     /// Waits while the dirty blocks are at their limit.
     pub async fn wait_for_room(&self, bytes: usize) -> Result<(), ArrayError> {
+        let since = self.io.now();
         loop {
             self.check_writable()?;
             let changed = self.room.changed();
             if self.has_room(bytes) {
                 return Ok(());
             }
-            if self.is_blocked() {
+            if self.out_of_patience(since) {
                 return Err(ArrayError::Degraded(
-                    "what is dirty belongs to stripes that cannot be changed, as too many of their strips are absent or \
-                     damaged; bring missing drives back, or write those stripes whole"
+                    "nothing was destaged for a while, and the dirty blocks are at their limit; see the alarms, and bring \
+                     missing drives back"
                         .into(),
                 ));
             }
             self.destage_wanted.wake_all();
-            changed.await;
+            let sleep = self.io.sleep(Duration::from_millis(1000));
+            futures_util::pin_mut!(sleep, changed);
+            futures_util::future::select(sleep, changed).await;
         }
     }
 
+    /// What cannot be destaged for now does not count: it has a limit of its own.
     pub fn has_room(&self, bytes: usize) -> bool {
-        let dirty = self.cache.borrow().dirty_bytes();
-        dirty == 0 || dirty + bytes as u64 <= self.options.dirty_limit.0
+        let (dirty, limit) = (self.cache.borrow().dirty_bytes(), self.options.dirty_limit.0);
+        if dirty == 0 || dirty + bytes as u64 <= limit {
+            return true;
+        }
+        let open = dirty - self.stuck_bytes();
+        open == 0 || open + bytes as u64 <= limit
     }
 
-    /// All dirty stripes failed to destage just now: waiting for them may be without end.
-    fn is_blocked(&self) -> bool {
-        let stuck = self.stuck.borrow();
-        self.cache.borrow().by_age().all(|(_, key)| stuck.contains_key(&key))
+    /// Nothing was destaged since then, for longer than anybody waits.
+    pub fn out_of_patience(&self, since: Instant) -> bool {
+        self.io.now().since(since.max(self.settled.get())) >= log::PATIENCE
     }
 
     /// The stripe can take a write: it has a slot, or is promised one, and enough of its drives answer. After the

@@ -1,6 +1,8 @@
 //! Ring space: promised before it is needed, so that what lets the log shrink again never waits for space.
+//!
+//! Nobody waits without end. A wait ends with an error when nothing was trimmed for as long as the waiting task's patience.
 
-use stele_ground::Bytes;
+use stele_ground::{Bytes, Duration, Instant};
 
 use super::{Log, group};
 use crate::ArrayError;
@@ -11,10 +13,24 @@ use crate::records::Record;
 pub enum Purpose {
     /// A host's write: leaves an eighth of the ring alone.
     Host,
-    /// Destage, rebuild and administration: leaves a 32nd, at least 16 KiB, for checkpoints.
+    /// Destage, rebuild and administration: leaves a 32nd, at least 16 KiB, to what follows.
     Inside,
+    /// Appending anew what cannot be destaged: leaves half of that for checkpoints. Whoever waits for room in the log must not
+    /// stand in the way of it.
+    Carry,
     /// What lets the log shrink again: may use all.
     Checkpoint,
+}
+
+/// Waits for room end after so long without a trim. A driver may take half a minute to give up a drive that does not answer,
+/// and several drives may do that one after the other.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+const NO_ROOM: &str = "the log has had no room for a change for a while; see the alarms, and bring missing drives back";
+
+/// The log had no room, whatever else may be wrong or right: trying again may help.
+pub fn is_no_room(error: &ArrayError) -> bool {
+    matches!(error, ArrayError::Degraded(text) if text == NO_ROOM)
 }
 
 /// Space in the ring that is promised. Flows back when dropped.
@@ -43,6 +59,16 @@ impl Log {
     /// Waits for ring space, first come first served within a purpose. `Invalid` when the ring can never hold as much,
     /// the reason when the log has stopped.
     pub async fn reserve(&self, bytes: u64, purpose: Purpose) -> Result<Reservation, ArrayError> {
+        self.reserve_within(bytes, purpose, PATIENCE).await
+    }
+
+    /// As `reserve`, but `is_no_room` when nothing was trimmed for so long.
+    pub async fn reserve_within(
+        &self,
+        bytes: u64,
+        purpose: Purpose,
+        patience: Duration,
+    ) -> Result<Reservation, ArrayError> {
         let limit = self.limit(purpose);
         if bytes > limit {
             return Err(ArrayError::Invalid(format!(
@@ -51,6 +77,8 @@ impl Log {
                 Bytes(limit)
             )));
         }
+        // Counted from before the turn: those who wait in line lose patience together.
+        let since = self.0.io.now();
         let _turn = self.0.turns[purpose as usize].lock().await;
         loop {
             let changed = self.0.space.changed();
@@ -60,9 +88,20 @@ impl Log {
             if let Some(reservation) = self.take(bytes, purpose) {
                 return Ok(reservation);
             }
+            let until = since.max(self.trimmed_at()) + patience;
+            if self.0.io.now() >= until {
+                return Err(ArrayError::Degraded(NO_ROOM.into()));
+            }
             self.0.pressure.wake_all();
-            changed.await;
+            let sleep = self.0.io.sleep_until(until);
+            futures_util::pin_mut!(changed, sleep);
+            futures_util::future::select(changed, sleep).await;
         }
+    }
+
+    /// When the log last became shorter.
+    pub fn trimmed_at(&self) -> Instant {
+        self.state().trimmed_at
     }
 
     fn take(&self, bytes: u64, purpose: Purpose) -> Option<Reservation> {
@@ -80,6 +119,7 @@ impl Log {
         match purpose {
             Purpose::Host => capacity - capacity / 8,
             Purpose::Inside => capacity - (capacity / 32).max(16 << 10),
+            Purpose::Carry => capacity - (capacity / 64).max(8 << 10),
             Purpose::Checkpoint => capacity,
         }
     }

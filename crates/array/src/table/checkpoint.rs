@@ -38,6 +38,8 @@ pub struct Checkpoint {
     log: Log,
     sequence: u64,
     cut: Lsn,
+    /// The newest record at the cut: its own, where it has one.
+    last: Lsn,
     oldest: Lsn,
     root: Vec<u8>,
     pages: Vec<(Rc<Page>, Shared)>,
@@ -60,16 +62,28 @@ pub fn checkpoint_cost(log: &Log) -> u64 {
 }
 
 impl Table {
-    /// The cut. Pays its record from `paid_from` (`checkpoint_cost` bytes of `Purpose::Checkpoint`). Panics while
-    /// another checkpoint is under way.
-    pub fn begin_checkpoint(&self, log: &Log, oldest: Lsn, root: Vec<u8>, paid_from: &mut Reservation) -> Checkpoint {
+    /// The cut. Pays its record from `paid_from` (`checkpoint_cost` bytes of `Purpose::Checkpoint`); without it the cut is
+    /// the next record, whatever that is. Panics while another checkpoint is under way.
+    pub fn begin_checkpoint(
+        &self,
+        log: &Log,
+        oldest: Lsn,
+        root: Vec<u8>,
+        paid_from: Option<&mut Reservation>,
+    ) -> Checkpoint {
         assert!(root.len() <= ROOT_MAX, "{} bytes do not fit the anchor", root.len());
         let inner = &self.0;
         let mut store = inner.store.borrow_mut();
         assert!(!store.checkpointing, "one checkpoint at a time");
         store.checkpointing = true;
         let sequence = store.sequence + 1;
-        let cut = log.append(&Record::Checkpoint { sequence }, paid_from);
+        let (cut, last) = match paid_from {
+            Some(funds) => {
+                let cut = log.append(&Record::Checkpoint { sequence }, funds);
+                (cut, cut)
+            }
+            None => (log.next_lsn(), Lsn(log.next_lsn().0 - 1)),
+        };
         let mut cache = inner.cache.borrow_mut();
         let dirty = std::mem::take(&mut cache.dirty);
         let pages: Vec<(Rc<Page>, Shared)> = dirty
@@ -102,7 +116,8 @@ impl Table {
             log: log.clone(),
             sequence,
             cut,
-            oldest: oldest.min(cut),
+            last,
+            oldest: oldest.min(last),
             root,
             pages,
             chunks,
@@ -264,7 +279,7 @@ impl Checkpoint {
         let _turn = self.table.0.writing.lock().await;
         if self.table.0.io.lacks(Mutation::CutCopy) {
             // Without copies at the cut, a page is stored as it is when its turn comes.
-            self.log.durable(self.cut).await?;
+            self.log.durable(self.last).await?;
         }
         let pool = self.table.0.labels.configuration().pool;
         let short = self.sequence as u32;
@@ -363,9 +378,9 @@ impl Checkpoint {
 
     async fn write_anchor(&mut self, index: &BTreeMap<u32, Entry>) -> Result<(), ArrayError> {
         let inner = Rc::clone(&self.table.0);
-        // The cut's own record included: the log is then never empty from the anchor's position on.
+        // The newest record included: the log is then never empty from the anchor's position on.
         if !inner.io.lacks(Mutation::AnchorOrder) {
-            self.log.durable(self.cut).await?;
+            self.log.durable(self.last).await?;
         }
         let replay = self.log.position(self.oldest);
         let anchor = {

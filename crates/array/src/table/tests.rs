@@ -108,7 +108,7 @@ impl Bench {
             let log = Log::create(&own, &labels).await?;
             let table = Table::create(&own, &labels, &layout, cache);
             let mut paid = log.reserve(checkpoint_cost(&log), Purpose::Checkpoint).await?;
-            table.begin_checkpoint(&log, log.next_lsn(), b"first".to_vec(), &mut paid).write().await?;
+            table.begin_checkpoint(&log, log.next_lsn(), b"first".to_vec(), Some(&mut paid)).write().await?;
             labels.publish().await
         };
         yard.finish(&tasks, &io, made).expect("no cut").expect("created");
@@ -239,7 +239,7 @@ impl Bench {
                 }
                 next = next.saturating_sub(every);
                 let Ok(mut paid) = log.reserve(checkpoint_cost(&log), Purpose::Checkpoint).await else { return };
-                let checkpoint = table.begin_checkpoint(&log, log.next_lsn(), b"later".to_vec(), &mut paid);
+                let checkpoint = table.begin_checkpoint(&log, log.next_lsn(), b"later".to_vec(), Some(&mut paid));
                 own.borrow_mut().0.push(None);
                 assert_eq!(own.borrow().0.len() as u64, checkpoint.lsn().0);
                 let sequence = checkpoint.sequence();
@@ -259,7 +259,7 @@ impl Bench {
         self.twin.push(None);
         let result = self.yard.finish(&running.tasks, &running.io, async move {
             let mut paid = log.reserve(checkpoint_cost(&log), Purpose::Checkpoint).await?;
-            table.begin_checkpoint(&log, log.next_lsn(), b"asked".to_vec(), &mut paid).write().await
+            table.begin_checkpoint(&log, log.next_lsn(), b"asked".to_vec(), Some(&mut paid)).write().await
         });
         let result = result.expect("no cut");
         if result.is_ok() {

@@ -233,7 +233,7 @@ fn an_anchor_waits_for_its_pages_and_its_own_flush() {
                 bench.twin.push(None);
                 let stored = bench.yard.finish(&running.tasks, &running.io, async move {
                     let mut paid = log.reserve(checkpoint_cost(&log), Purpose::Checkpoint).await.expect("space");
-                    let checkpoint = table.begin_checkpoint(&log, log.next_lsn(), Vec::new(), &mut paid);
+                    let checkpoint = table.begin_checkpoint(&log, log.next_lsn(), Vec::new(), Some(&mut paid));
                     let sequence = checkpoint.sequence();
                     checkpoint.write().await.map(|()| sequence)
                 });

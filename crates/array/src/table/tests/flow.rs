@@ -69,7 +69,7 @@ fn the_cut_is_what_it_was_while_changes_go_on() {
         let page = table.page(id).await?;
         page.change(|bytes| bytes[0] = 1);
         let mut paid = log.reserve(checkpoint_cost(&log), Purpose::Checkpoint).await?;
-        let checkpoint = table.begin_checkpoint(&log, log.next_lsn(), Vec::new(), &mut paid);
+        let checkpoint = table.begin_checkpoint(&log, log.next_lsn(), Vec::new(), Some(&mut paid));
         page.change(|bytes| bytes[0] = 2);
         assert_eq!(page.read(|bytes| bytes[0]), 2, "the present is not the cut");
         checkpoint.write().await?;

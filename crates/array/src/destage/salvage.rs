@@ -1,0 +1,74 @@
+//! Destage of a stripe of which something is lost for good: what is left of it moves to a new slot, and what hosts write
+//! beside the lost units is kept. Nothing is invented: a lost unit never verifies again until it is written whole.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use stele_codes::Strips;
+use stele_media::{Buffer, Priority};
+
+use super::{Dirty, encode, overlay};
+use crate::ArrayError;
+use crate::cache::StripeKey;
+use crate::engine::Engine;
+use crate::place::{Lsn, SlotId};
+use crate::stripe::StripWrite;
+use crate::volumes::Volume;
+use crate::volumes::entry::LOST;
+
+impl Engine {
+    /// A stripe of which something is lost for good moves to a new slot with what is left of it: lost units stand as zeros
+    /// in the parity and as lost in the digests, so that no read ever returns them. False while drives that are away may
+    /// still bring them back, or when there is no slot to spare.
+    pub(super) async fn destage_salvage(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        old: SlotId,
+        dirty: &Dirty,
+        covers: Lsn,
+    ) -> Result<bool, ArrayError> {
+        let Some(of) = self.locate(volume, stripe).await? else { return Ok(false) };
+        let shape = Rc::clone(&of.shape);
+        let every = 0..shape.units;
+        let mut columns = self.read_columns(&of, Strips::all(shape.k), every.clone(), Priority::Destage).await;
+        if columns.lost.is_empty() || self.beyond_repair(&of, &columns).is_empty() {
+            return Ok(false);
+        }
+        let Some(claim) = self.claim(volume, false).await? else { return Ok(false) };
+        let mut strips: Vec<Buffer> =
+            columns.strips.drain(..).map(|strip| strip.unwrap_or_else(|| Buffer::zeroed(shape.strip))).collect();
+        for (strip, unit) in &columns.lost {
+            strips[*strip][shape.bytes_of(*unit..*unit + 1)].fill(0);
+        }
+        overlay(&shape, dirty, &every, &mut strips);
+        let written = |strip: usize, unit: usize| {
+            let mut blocks = unit * shape.unit_blocks()..(unit + 1) * shape.unit_blocks();
+            blocks.all(|block| dirty.contains_key(&((strip * shape.strip_blocks() + block) as u32)))
+        };
+        let lost: BTreeSet<(usize, usize)> =
+            columns.lost.iter().copied().filter(|(strip, unit)| !written(*strip, *unit)).collect();
+        for (strip, unit) in &lost {
+            // A unit of which only a part was written again stays lost as a whole.
+            strips[*strip][shape.bytes_of(*unit..*unit + 1)].fill(0);
+        }
+        encode(&shape, &mut strips);
+        let binding = self.binding(claim.slot, claim.generation);
+        let mut digests = Vec::with_capacity(shape.digests());
+        let mut writes = Vec::new();
+        for (strip, buffer) in strips.into_iter().enumerate() {
+            for (unit, data) in buffer.chunks(shape.unit_bytes).enumerate() {
+                let is_lost = lost.contains(&(strip, unit));
+                digests.push(if is_lost { LOST } else { binding.digest(strip, unit, data) });
+            }
+            writes.push(StripWrite { strip, at: 0, data: vec![buffer.freeze()] });
+        }
+        let stored =
+            self.store_slot(volume, stripe, claim, Some(old), covers, digests, writes, Priority::Destage).await;
+        if stored.is_err() {
+            self.abandon(claim);
+        }
+        self.settle_map(StripeKey { volume: volume.id, stripe }, stored?, Some(old)).await?;
+        Ok(true)
+    }
+}

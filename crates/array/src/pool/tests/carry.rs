@@ -1,0 +1,257 @@
+//! Stripes that cannot be destaged while drives are away: what waits for them in the log keeps nobody else from it, no wait
+//! is without end, and when the drives are back everything is finished.
+
+use stele_ground::{Duration, VolumeId};
+use stele_media::{Buffer, MediaFault, Op};
+
+use super::KIB;
+use crate::layout::RowKind;
+use crate::testing::{Bed, Trouble, pattern, spec};
+use crate::{AlarmKind, Command, DigestUnit, DriveHealth, State, VolumeSpec};
+
+const STRIPE: usize = 128 * KIB;
+const CATALOG: usize = 1 << 20;
+
+/// A pool of twelve drives in six enclosures whose log has 8 MiB, and which gives no drive up.
+struct Scene {
+    bed: Bed,
+    data: VolumeId,
+    catalog: VolumeId,
+    /// What the volumes hold.
+    model: Vec<u8>,
+    mirrored: Vec<u8>,
+    round: u64,
+}
+
+fn scene(seed: u64, size: usize, digest: DigestUnit) -> Scene {
+    let mut bed = Bed::new(12, 6, seed);
+    bed.options.rebuild_after = Duration::from_secs(24 * 3600);
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened");
+    let data = bed.create_volume(VolumeSpec { digest, ..spec("data", "8+2", size as u64) }).id;
+    let catalog =
+        bed.create_volume(VolumeSpec { fully_allocated: true, ..spec("catalog", "mirror-4", CATALOG as u64) }).id;
+    let model = pattern(seed, size);
+    bed.write(data, 0, &model).expect("written");
+    bed.write(catalog, 0, &pattern(1, CATALOG)).expect("written");
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened");
+    Scene { bed, data, catalog, model, mirrored: pattern(1, CATALOG), round: 0 }
+}
+
+fn write(at: usize, data: &[u8]) -> Op {
+    Op::Write { at: at as u64, data: vec![Buffer::copy_of(data).freeze()], fua: false }
+}
+
+impl Scene {
+    /// Changes of so many bytes in every stripe, all at once, of which the power or drives may take some.
+    fn burst(&mut self, bytes: usize) {
+        let stripes = self.model.len() / STRIPE;
+        let pieces: Vec<Vec<u8>> = (0..stripes).map(|stripe| pattern(7000 + stripe as u64, bytes)).collect();
+        let ops = pieces.iter().enumerate().map(|(stripe, piece)| write(stripe * STRIPE, piece)).collect();
+        let (_, answers) = self.bed.submit_all(self.data, ops);
+        for (stripe, answer) in answers.into_iter().enumerate() {
+            let (_, result) = answer.unwrap_or_else(|| panic!("the write to stripe {stripe} hangs"));
+            assert_eq!(result, Ok(()), "stripe {stripe}");
+            self.model[stripe * STRIPE..][..bytes].copy_from_slice(&pieces[stripe]);
+        }
+    }
+
+    /// 64 writes to the mirror at once, each of which is answered well.
+    fn mirror_goes_on(&mut self, case: &str) {
+        self.round += 1;
+        let round = self.round;
+        let pieces: Vec<Vec<u8>> = (0..64).map(|number| pattern(round * 64 + number, 12 * KIB)).collect();
+        let ops = pieces.iter().enumerate().map(|(number, piece)| write(number * 16 * KIB, piece)).collect();
+        let (_, answers) = self.bed.submit_all(self.catalog, ops);
+        for (number, answer) in answers.into_iter().enumerate() {
+            let (_, result) = answer.unwrap_or_else(|| panic!("{case}: write {number} of round {round} hangs"));
+            assert_eq!(result, Ok(()), "{case}: write {number} of round {round}");
+            self.mirrored[number * 16 * KIB..][..12 * KIB].copy_from_slice(&pieces[number]);
+        }
+    }
+
+    fn lose(&mut self, drives: &[usize]) {
+        self.bed.pull(drives);
+    }
+
+    fn give_back(&mut self, drives: &[usize], case: &str) {
+        for drive in drives {
+            self.bed.give_back(*drive);
+        }
+        self.bed.idle();
+        self.check_whole(case);
+        self.bed.command(Command::Close).unwrap_or_else(|error| panic!("{case}: {error:?}"));
+        self.bed.open().unwrap_or_else(|error| panic!("{case}: {error:?}"));
+        self.check_whole(case);
+    }
+
+    fn check_whole(&mut self, case: &str) {
+        let read = self.bed.read(self.data, 0, self.model.len()).expect("readable");
+        assert!(read == self.model, "{case}: the data volume is not what was written");
+        assert!(self.bed.read(self.catalog, 0, CATALOG).expect("readable") == self.mirrored, "{case}: the mirror");
+        let status = self.bed.status();
+        assert_eq!((status.dirty.0, status.lost_stripes), (0, 0), "{case}");
+        assert_eq!(self.bed.scrub().0, 0, "{case}");
+    }
+
+    fn counted(&self) -> (u64, u64, u64) {
+        let engine = &self.bed.pool.serving().expect("open").engine;
+        (engine.log.used().0, engine.stuck_bytes(), engine.redo.bytes())
+    }
+}
+
+#[test]
+fn a_mirror_goes_around_the_log_while_a_third_lost_drive_keeps_stripes_from_their_strips() {
+    let mut stuck = 0;
+    for case in 0..4u64 {
+        let digest = if case % 2 == 0 { DigestUnit::Block } else { DigestUnit::Strip };
+        let mut scene = scene(case, 4 << 20, digest);
+        let name = format!("case {case}");
+        scene.burst([4, 16, 36, 48][case as usize] * KIB);
+        let drives = [1, 4, 9];
+        scene.lose(&drives);
+        // 24 MiB through a log of 8.
+        for _ in 0..32 {
+            scene.mirror_goes_on(&name);
+        }
+        stuck += scene.counted().1;
+        if case % 2 == 1 {
+            scene.bed.crash().unwrap_or_else(|error| panic!("{name}: {error:?}"));
+            for _ in 0..16 {
+                scene.mirror_goes_on(&name);
+            }
+        }
+        scene.give_back(&drives, &name);
+    }
+    assert!(stuck > 0, "nothing waited for the drives");
+}
+
+#[test]
+fn a_mirror_goes_around_the_log_while_redo_images_wait_for_drives() {
+    let mut owed = 0;
+    for case in 0..6u64 {
+        let digest = if case % 2 == 0 { DigestUnit::Block } else { DigestUnit::Strip };
+        let mut scene = scene(case, 4 << 20, digest);
+        let name = format!("case {case}");
+        scene.burst(20 * KIB);
+        let drives = [1, 4, 9];
+        scene.bed.yard.lose_at = Some((scene.bed.yard.operations + 20 + case * 80, drives.to_vec()));
+        let checkpoint = scene.bed.command(Command::Checkpoint);
+        let known = matches!(checkpoint, Ok(_) | Err(Trouble::Array(crate::ArrayError::Degraded(_))));
+        assert!(known, "{name}: {checkpoint:?}");
+        scene.lose(&drives);
+        owed += scene.counted().2;
+        for _ in 0..32 {
+            scene.mirror_goes_on(&name);
+        }
+        if case % 3 == 0 {
+            scene.bed.crash().unwrap_or_else(|error| panic!("{name}: {error:?}"));
+            for _ in 0..16 {
+                scene.mirror_goes_on(&name);
+            }
+        }
+        scene.give_back(&drives, &name);
+    }
+    assert!(owed > 0, "no case left images waiting");
+}
+
+/// The scene in a pool without a free cell, with so many drives' worth of spare space.
+fn full_scene(seed: u64, spare: u32) -> Scene {
+    let options = crate::OpenOptions { rebuild_after: Duration::from_secs(24 * 3600), ..crate::OpenOptions::default() };
+    let mut bed = Bed::begin(12, 6, seed, options, |create| create.spare_drives = Some(spare));
+    assert_eq!(bed.settle(), Ok(()));
+    let catalog =
+        bed.create_volume(VolumeSpec { fully_allocated: true, ..spec("catalog", "mirror-4", CATALOG as u64) }).id;
+    bed.write(catalog, 0, &pattern(1, CATALOG)).expect("written");
+    let data = bed.create_volume(spec("data", "8+2", 4 << 20)).id;
+    let model = pattern(seed, 4 << 20);
+    bed.write(data, 0, &model).expect("written");
+    let rest = bed.create_volume(spec("rest", "mirror-2", 1 << 30)).id;
+    let mut at = 0;
+    while bed.write(rest, at, &pattern(at, 1 << 20)).is_ok() {
+        at += 1 << 20;
+        bed.command(Command::Checkpoint).expect("a checkpoint");
+    }
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened");
+    Scene { bed, data, catalog, model, mirrored: pattern(1, CATALOG), round: 0 }
+}
+
+#[test]
+fn a_mirror_of_a_full_pool_goes_around_the_log_without_three_drives() {
+    let mut scene = full_scene(1, 2);
+    scene.burst(16 * KIB);
+    let drives = [1, 4, 9];
+    scene.lose(&drives);
+    for _ in 0..32 {
+        scene.mirror_goes_on("full");
+    }
+    scene.give_back(&drives, "full");
+}
+
+#[test]
+fn drives_that_only_the_tables_miss_are_missed_by_the_pool() {
+    let mut silent = 0;
+    for seed in 0..8 {
+        let mut scene = scene(seed, STRIPE, DigestUnit::Block);
+        let drives: Vec<usize> = {
+            let engine = std::rc::Rc::clone(&scene.bed.pool.serving().expect("open").engine);
+            let layout = engine.space.layout.borrow();
+            let on = |kind: RowKind, drive: usize| {
+                let mut rows = layout.rows().filter(|row| row.class.kind == kind);
+                rows.any(|row| row.members.iter().any(|member| usize::from(member.cell.drive.0) == drive))
+            };
+            let mirrored = |drive: usize| {
+                let rows = layout.rows().filter(|row| row.class.code.is_mirror() && row.class.kind == RowKind::Data);
+                rows.flat_map(|row| &row.members).any(|member| usize::from(member.cell.drive.0) == drive)
+            };
+            (0..12).filter(|drive| on(RowKind::Table, *drive) && !mirrored(*drive)).take(2).collect()
+        };
+        if drives.len() < 2 {
+            continue;
+        }
+        silent += 1;
+        // Nobody says that they have gone.
+        drives.iter().for_each(|drive| scene.bed.yard.drives[*drive].gone = true);
+        for _ in 0..16 {
+            scene.mirror_goes_on(&format!("seed {seed}"));
+        }
+        let status = scene.bed.status();
+        assert!(drives.iter().all(|drive| status.drives[*drive].health == DriveHealth::Missing), "{:?}", status.drives);
+    }
+    assert!(silent > 0, "no seed has such drives");
+}
+
+#[test]
+fn where_no_checkpoint_can_be_written_writes_end_with_the_cause_and_go_on_when_drives_return() {
+    let mut scene = full_scene(2, 0);
+    let drives = [1, 4, 9];
+    scene.lose(&drives);
+    let piece = pattern(5, 12 * KIB);
+    let mut refused = None;
+    for round in 0..2000usize {
+        let at = round % 64 * 16 * KIB;
+        match scene.bed.write(scene.catalog, at as u64, &piece) {
+            Ok(()) => scene.mirrored[at..at + piece.len()].copy_from_slice(&piece),
+            Err(Trouble::Media(error)) => {
+                refused = Some(error);
+                break;
+            }
+            Err(other) => panic!("write {round}: {other:?}"),
+        }
+    }
+    let error = refused.expect("the log fills up, and then writes are refused");
+    assert_eq!(error.fault, MediaFault::Refused, "{error}");
+    assert!(error.message.contains("no checkpoint can be written"), "{error}");
+    assert!(scene.bed.alarms.iter().any(|alarm| alarm.kind == AlarmKind::LogDegraded));
+    // Many more attempts than the log has room for their records.
+    scene.bed.pass(Duration::from_secs(1800));
+    let closed = scene.bed.command(Command::Close);
+    assert!(matches!(closed, Err(Trouble::Array(_))), "{closed:?}");
+    assert!(matches!(scene.bed.pool.state(), State::Ready { .. }), "the pool is still there");
+    scene.give_back(&drives, "no checkpoint");
+    for _ in 0..16 {
+        scene.mirror_goes_on("afterwards");
+    }
+}
