@@ -100,8 +100,7 @@ impl Engine {
                 return;
             }
             self.evacuate_tables(&mut gone).await;
-            let (tasks, wait) = self.tasks();
-            let tasks: Vec<Task> = tasks.into_iter().filter(|task| !done.contains(task)).collect();
+            let (tasks, wait) = self.tasks(&done);
             if tasks.is_empty() {
                 self.finish_rebuild(&mut done).await;
                 match wait {
@@ -119,7 +118,7 @@ impl Engine {
             self.note_work(&tasks);
             // Chosen again after each row: what matters most may have changed.
             if let Some(task) = tasks.first() {
-                match self.carry_out(*task).await {
+                match self.carry_out(*task, &done).await {
                     Ok(true) => {
                         done.insert(*task);
                     }
@@ -175,8 +174,8 @@ impl Engine {
         (self.io.now() >= from, Some(from))
     }
 
-    /// All members that need work, most urgent first; and when more may.
-    fn tasks(&self) -> (Vec<Task>, Option<Instant>) {
+    /// All members that need work and are not `done`, most urgent first; and when more may.
+    fn tasks(&self, done: &BTreeSet<Task>) -> (Vec<Task>, Option<Instant>) {
         let count = self.drives.labels.configuration().drives.len();
         let mut wait: Option<Instant> = None;
         let mut given_up = BTreeSet::new();
@@ -200,13 +199,20 @@ impl Engine {
         let mut tasks = Vec::new();
         let layout = self.space.layout.borrow();
         for row in layout.rows().filter(|row| self.space.row_class(row.id).is_some()) {
-            // A replacement counts as whole here: its strips move back or forth, none is worse off than before.
+            // A member whose strips have all moved to a sound drive is as good as any other.
             let bad = |cell: &Cell| unsound.contains(&cell.drive);
-            let weak = row.members.iter().filter(|member| bad(&member.cell)).count();
+            let moved = |at: usize| {
+                let all = |task: &Task| (task.row, task.member, task.need) == (row.id, at as u8, Need::Spare);
+                row.members[at].replacement.is_some_and(|cell| !bad(&cell)) && done.iter().any(all)
+            };
+            let weak = row.members.iter().enumerate().filter(|(at, member)| bad(&member.cell) && !moved(*at)).count();
             if weak == 0 && row.members.iter().all(|member| member.replacement.is_none()) {
                 continue;
             }
-            let left = (row.class.code.tolerates() as u32).saturating_sub(weak as u32);
+            let tolerates = row.class.code.tolerates() as u32;
+            let left = tolerates.saturating_sub(weak as u32);
+            // Among equals, what lost most: those were the most urgent before.
+            let lost = row.members.iter().filter(|member| bad(&member.cell)).count();
             for (at, member) in row.members.iter().enumerate() {
                 let spare = member.replacement.map(|cell| cell.drive);
                 let need = if given_up.contains(&member.cell.drive) {
@@ -220,11 +226,13 @@ impl Engine {
                 } else {
                     continue;
                 };
-                tasks.push(Task { left, need, row: row.id, member: at as u8 });
+                let task = Task { left, need, row: row.id, member: at as u8 };
+                let is_done = done.contains(&task) || need == Need::Spare && moved(at);
+                tasks.extend((!is_done).then_some((std::cmp::Reverse(lost), task)));
             }
         }
-        tasks.sort_unstable();
-        (tasks, wait)
+        tasks.sort_unstable_by_key(|(lost, task)| (task.left, *lost, *task));
+        (tasks.into_iter().map(|(_, task)| task).collect(), wait)
     }
 
     fn note_work(&self, tasks: &[Task]) {
@@ -279,12 +287,18 @@ impl Engine {
         }
     }
 
-    async fn carry_out(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
+    async fn carry_out(self: &Rc<Self>, task: Task, done: &BTreeSet<Task>) -> Result<bool, ArrayError> {
         self.serve_promoted().await;
         match task.need {
-            Need::Spare => self.move_to_spare(task).await,
-            Need::Fill => self.fill(task).await,
+            Need::Spare => self.move_to_spare(task, done).await,
+            Need::Fill => self.fill(task, done).await,
         }
+    }
+
+    /// Drives were lost since, and something else has less redundancy left than the task's row.
+    fn is_overtaken(&self, task: Task, losses: &mut u64, done: &BTreeSet<Task>) -> bool {
+        std::mem::replace(losses, self.drives_lost.get()) != self.drives_lost.get()
+            && self.tasks(done).0.first().is_some_and(|first| first.left < task.left && first.row != task.row)
     }
 
     fn row(&self, row: RowId) -> Option<Row> {
@@ -292,7 +306,7 @@ impl Engine {
     }
 
     /// Strips of a lost member go to its replacement, which is chosen first where there is none.
-    async fn move_to_spare(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
+    async fn move_to_spare(self: &Rc<Self>, task: Task, done: &BTreeSet<Task>) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);
         let Some(row) = self.row(task.row) else { return Ok(true) };
         let has = row.members[member].replacement.is_some_and(|cell| !self.is_given_up(cell.drive).0);
@@ -300,7 +314,7 @@ impl Engine {
             self.rebuild_failed.set(true);
             return Ok(true);
         }
-        let complete = self.for_each_stripe(task, true, task.left == 0).await?;
+        let complete = self.for_each_stripe(task, true, done).await?;
         Ok(complete)
     }
 
@@ -344,11 +358,11 @@ impl Engine {
     }
 
     /// The member's home drive is here: verifies what should be there, copies back what moved, and releases the spare.
-    async fn fill(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
+    async fn fill(self: &Rc<Self>, task: Task, done: &BTreeSet<Task>) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);
         let Some(row) = self.row(task.row) else { return Ok(true) };
         let home_here = self.drives.index(row.members[member].cell.drive).is_some();
-        let complete = self.for_each_stripe(task, !home_here, task.left == 0).await?;
+        let complete = self.for_each_stripe(task, !home_here, done).await?;
         if !complete || !home_here || row.members[member].replacement.is_none() {
             return Ok(complete);
         }
@@ -383,8 +397,15 @@ impl Engine {
         Ok(true)
     }
 
-    /// Every stripe of the row gets its strip right. False when some could not be at this time: the row stays queued.
-    async fn for_each_stripe(self: &Rc<Self>, task: Task, to_spare: bool, critical: bool) -> Result<bool, ArrayError> {
+    /// Every stripe of the row gets its strip right. False when some could not be at this time, or other rows are more
+    /// urgent now: the row stays queued.
+    async fn for_each_stripe(
+        self: &Rc<Self>,
+        task: Task,
+        to_spare: bool,
+        done: &BTreeSet<Task>,
+    ) -> Result<bool, ArrayError> {
+        let mut losses = self.drives_lost.get();
         let slots = self.space.slots(task.row);
         let mut complete = true;
         let mut batch: Vec<(VolumeId, u64, SlotId)> = Vec::new();
@@ -397,8 +418,11 @@ impl Engine {
             }
             if batch.len() == MOVES || index + 1 == slots {
                 let bytes = batch.len() as u64 * shape.strip as u64;
-                self.throttle(bytes, critical).await;
+                self.throttle(bytes, task.left == 0).await;
                 self.check_writable()?;
+                if self.is_overtaken(task, &mut losses, done) {
+                    return Ok(false);
+                }
                 let work = std::mem::take(&mut batch);
                 let moves = work.into_iter().map(|(volume, stripe, slot)| {
                     self.place_strip(volume, stripe, slot, usize::from(task.member), to_spare)

@@ -7,8 +7,9 @@ use stele_ground::{Duration, Instant};
 use super::{Bucket, Need, Task};
 use crate::engine::Engine;
 use crate::layout::RowKind;
-use crate::place::RowId;
+use crate::place::{RowId, SlotId};
 use crate::testing::{Bed, pattern, spec};
+use crate::volumes::{entry, map};
 use crate::{AlarmKind, DriveHealth, OpenOptions};
 
 fn engine(bed: &Bed) -> Rc<Engine> {
@@ -162,6 +163,116 @@ fn the_stripes_that_may_lose_nothing_more_come_first() {
         assert!(rows.iter().all(|(lacks, _)| *lacks == 2), "a row that lacks one drive came before one that lacks two");
     }
     panic!("the critical rows never got spare cells");
+}
+
+/// Strips of a row's member that have moved to its replacement, and how many there are.
+fn moved_strips(engine: &Engine, row: &crate::layout::Row, member: usize) -> (usize, usize) {
+    let heads = (0..engine.space.slots(row.id)).filter_map(|index| {
+        let slot = SlotId { row: row.id, index };
+        let (page, at) = Engine::slot_page_id(&engine.row_shape(slot)?, slot);
+        Some(engine.table.cached(page)?.read(|bytes| entry::head(bytes, at)))
+    });
+    let used: Vec<bool> = heads.filter(|head| !head.is_free()).map(|head| head.exceptions >> member & 1 == 1).collect();
+    (used.iter().filter(|moved| **moved).count(), used.len())
+}
+
+#[test]
+fn stripes_that_lose_a_second_strip_overtake_a_rebuild_under_way() {
+    let mut bed = Bed::new(10, 10, 4);
+    let volume = bed.create_volume(spec("a", "2+2", 40 << 20)).id;
+    bed.write(volume, 0, &pattern(1, 24 << 20)).expect("written");
+    bed.pull(&[2]);
+    let engine = engine(&bed);
+    // Rows with a member on the drive, and which member that is.
+    let rows: Vec<(crate::layout::Row, usize)> = {
+        let layout = engine.space.layout.borrow();
+        let on = |row: &crate::layout::Row| row.members.iter().position(|member| member.cell.drive.0 == 2);
+        let data = layout.rows().filter(|row| row.class.kind == RowKind::Data);
+        data.filter_map(|row| Some((row.clone(), on(row)?))).filter(|(row, _)| engine.space.used(row.id) > 0).collect()
+    };
+    let counted = |chosen: &dyn Fn(&crate::layout::Row) -> bool| {
+        let chosen = rows.iter().filter(|(row, _)| chosen(row));
+        chosen.map(|(row, member)| moved_strips(&engine, row, *member)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    };
+    // A drive whose rows wait for their turn, while a row without it is half moved.
+    let mut second = None;
+    for _ in 0..100_000 {
+        bed.run_operations(1);
+        let uses =
+            |drive: usize| move |row: &crate::layout::Row| row.members.iter().any(|m| m.cell.drive.0 as usize == drive);
+        let busy = rows.iter().find(|(row, member)| {
+            let (moved, all) = moved_strips(&engine, row, *member);
+            moved > 0 && moved < all / 2
+        });
+        let Some((busy, _)) = busy else { continue };
+        second = (0..10).filter(|drive| *drive != 2 && !uses(*drive)(busy)).find(|drive| {
+            let (moved, all) = counted(&uses(*drive));
+            let spare = engine.space.layout.borrow();
+            let spare = spare
+                .rows()
+                .any(|row| row.members.iter().any(|m| m.replacement.is_some_and(|c| usize::from(c.drive.0) == *drive)));
+            moved < all && !spare
+        });
+        if second.is_some() {
+            break;
+        }
+    }
+    let second = second.expect("a moment in the middle of a row");
+    bed.pull(&[second]);
+    let critical = |row: &crate::layout::Row| row.members.iter().any(|m| usize::from(m.cell.drive.0) == second);
+    let others = |row: &crate::layout::Row| !critical(row);
+    let before = counted(&others).0;
+    for _ in 0..100_000 {
+        let (moved, all) = counted(&critical);
+        if moved == all {
+            let since = counted(&others).0 - before;
+            assert!(since <= super::MOVES, "{since} strips of stripes that lack one came before those that lack two");
+            return;
+        }
+        bed.run_operations(1);
+    }
+    panic!("the stripes that lack two strips were not rebuilt");
+}
+
+#[test]
+fn what_hosts_read_is_rebuilt_before_its_turn() {
+    let mut bed = Bed::new(8, 8, 5);
+    let volume = bed.create_volume(spec("a", "2+1", 24 << 20)).id;
+    bed.write(volume, 0, &pattern(1, 24 << 20)).expect("written");
+    bed.command(crate::Command::Close).expect("closed");
+    bed.open().expect("opened, with nothing cached");
+    bed.pull(&[4]);
+    let engine = engine(&bed);
+    let stripes = (24 << 20) / (32 << 10);
+    // Which strip of a stripe was lost, whether it has moved, and whether the row has its spare cell.
+    let lost = |stripe: u64| {
+        let (page, at) = Engine::map_page_id(volume, stripe);
+        let map::Home::Slot(slot) = engine.table.cached(page)?.read(|bytes| map::get(bytes, at)) else { return None };
+        let (page, at) = Engine::slot_page_id(&engine.row_shape(slot)?, slot);
+        let head = engine.table.cached(page)?.read(|bytes| entry::head(bytes, at));
+        let row = engine.space.layout.borrow().row(slot.row)?.clone();
+        let lost = row.members.iter().position(|member| member.cell.drive.0 == 4)?;
+        Some((lost, head.exceptions >> lost & 1 == 1, row.members[lost].replacement.is_some()))
+    };
+    let waiting = || (0..stripes).filter(|stripe| lost(*stripe).is_some_and(|(_, moved, _)| !moved)).count();
+    for _ in 0..20_000 {
+        bed.run_operations(1);
+        // A stripe whose row has its spare cell already, and whose turn is not soon. Nobody reads parity.
+        let is_next = |stripe: &u64| matches!(lost(*stripe), Some((0 | 1, false, true)));
+        let Some(stripe) = (0..stripes).rev().find(is_next) else { continue };
+        let before = waiting();
+        bed.read(volume, stripe * (32 << 10), 32 << 10).expect("read");
+        let mut steps = 0;
+        while !matches!(lost(stripe), Some((_, true, _))) {
+            bed.run_operations(1);
+            steps += 1;
+            assert!(steps < 100_000, "it never moved");
+        }
+        let overtook = before - waiting();
+        assert!(overtook <= 2 * super::MOVES, "{overtook} strips were moved before the one a host wanted");
+        return;
+    }
+    panic!("no stripe waited for its turn");
 }
 
 #[test]
