@@ -1,4 +1,4 @@
-//! Stripes that cannot be destaged for now, and what the log does about them.
+//! Stripes that cannot be destaged, and what the log does about them.
 //!
 //! More than m of a stripe's strips may be absent, or damaged, or there is no slot to move it to. What was acknowledged
 //! for it stays dirty and in the log, and would keep the log from being trimmed. So it is carried: appended again at the
@@ -62,7 +62,7 @@ impl Engine {
         cache.by_age().take_while(|(oldest, _)| *oldest < lsn).any(|(_, key)| !self.is_stuck(key))
     }
 
-    /// Bytes that are dirty and cannot be destaged for now.
+    /// Bytes that are dirty and cannot be destaged.
     pub fn stuck_bytes(&self) -> u64 {
         let (cache, stuck) = (self.cache.borrow(), self.stuck.borrow());
         let lasting = stuck.iter().filter(|(_, stuck)| stuck.lasting);
