@@ -158,6 +158,10 @@ pub(super) fn fail_drive<S: System>(world: &mut World<S>) -> Result<(), Violatio
     let Some(number) = status.drives.iter().find(|drive| drive.identity == identity).map(|drive| drive.index) else {
         return Ok(());
     };
+    // Another drive may have been hurt while the status was asked for.
+    if !world.atlas.allows(&[bay]) {
+        return Ok(());
+    }
     world.atlas.note_absent(bay);
     command(world, Command::FailDrive { drive: number })
 }
