@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use stele_codes::Strips;
 use stele_ground::{BLOCK, Duration, Instant};
-use stele_media::{Buffer, Priority};
+use stele_media::{Buffer, Priority, Shared};
 
 use crate::apply::Pages;
 use crate::cache::{DirtyBlock, StripeKey};
@@ -295,6 +295,10 @@ impl Engine {
         plan: &mut Plan,
     ) -> Result<(), ArrayError> {
         let shape = &of.shape;
+        if shape.code().is_mirror() && shape.unit == DigestUnit::Block {
+            plan_copies(of, dirty, run, plan);
+            return Ok(());
+        }
         let bytes = shape.bytes_of(run.clone());
         let blocks = bytes.start / BLOCK..bytes.end / BLOCK;
         let (touched, full) = coverage(shape, dirty, &blocks);
@@ -532,6 +536,24 @@ fn coverage(shape: &Shape, dirty: &Dirty, blocks: &Range<usize>) -> (Strips, Str
     }
     let of = |test: &dyn Fn(usize) -> bool| Strips::of((0..shape.k).filter(|&strip| test(counts[strip])));
     (of(&|count| count > 0), of(&|count| count == blocks.len()))
+}
+
+/// A mirror's copies are the dirty blocks themselves: nothing is read, copied or encoded for them. A unit is a block.
+fn plan_copies(of: &Stripe, dirty: &Dirty, run: Range<usize>, plan: &mut Plan) {
+    let pieces: Vec<Shared> =
+        run.clone().filter_map(|block| dirty.get(&(block as u32))).map(|b| b.data.clone()).collect();
+    assert!(pieces.len() == run.len(), "a run of dirty blocks has {} of {}", pieces.len(), run.len());
+    for strip in 0..of.shape.width() {
+        for (unit, data) in run.clone().zip(&pieces) {
+            let digest = of.binding.digest(strip, unit, data);
+            if digest != of.digest(strip, unit) {
+                plan.digests.push(NewDigest { strip: strip as u8, unit: unit as u32, digest });
+            }
+        }
+        let source = Image::Logged { blocks: run.len() as u32 };
+        plan.images.push(RedoImage { strip: strip as u8, block: run.start as u32, source });
+        plan.writes.push(StripWrite { strip, at: run.start * BLOCK, data: pieces.clone() });
+    }
 }
 
 /// What goes to the strips and into the log: the dirty blocks, and the parity of their block columns.

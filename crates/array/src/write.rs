@@ -96,7 +96,13 @@ impl Engine {
         data: Vec<Shared>,
     ) -> Result<(), ArrayError> {
         self.check_writable()?;
-        let writes = parts(volume, at, data).into_iter().map(|part| self.write_part(volume, part));
+        let mut parts = parts(volume, at, data);
+        if parts.len() == 1
+            && let Some(part) = parts.pop()
+        {
+            return self.write_part(volume, part).await;
+        }
+        let writes = parts.into_iter().map(|part| self.write_part(volume, part));
         join_all(writes).await.into_iter().collect()
     }
 

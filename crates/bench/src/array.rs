@@ -4,6 +4,7 @@
 //! copy), coding it, and taking its digests, measured alone in the same run.
 
 mod loops;
+mod small;
 
 use std::time::Instant as WallInstant;
 
@@ -32,6 +33,10 @@ struct Rig {
 
 impl Rig {
     fn new(drives: usize, size: u64, options: OpenOptions) -> Result<Rig, String> {
+        Rig::with_log(drives, size, 64 * MIB, options)
+    }
+
+    fn with_log(drives: usize, size: u64, log: u64, options: OpenOptions) -> Result<Rig, String> {
         let mut all: Vec<MemoryDrive> = (0..drives).map(|_| MemoryDrive::new(Bytes(size))).collect();
         all.iter_mut().for_each(MemoryDrive::preallocate);
         let attached = all.iter().enumerate().map(|(at, drive)| Attached {
@@ -44,7 +49,7 @@ impl Rig {
             name: "bench".into(),
             drives: (0..drives).map(|at| DriveId([at as u8 + 1; 16])).collect(),
             seed: 1,
-            log: Some(Bytes(64 * MIB)),
+            log: Some(Bytes(log)),
             spare_drives: Some(0),
             created: 0,
         };
@@ -92,12 +97,16 @@ impl Rig {
     }
 
     fn volume(&mut self, name: &str, code: &str, size: u64) -> Result<VolumeId, String> {
+        self.volume_of_blocks(name, code, size, 4096)
+    }
+
+    fn volume_of_blocks(&mut self, name: &str, code: &str, size: u64, block: u64) -> Result<VolumeId, String> {
         let spec = VolumeSpec {
             name: name.into(),
             code: code.parse().map_err(|error| format!("{error}"))?,
             size: Bytes(size),
             strip: Bytes(64 << 10),
-            block: Bytes(4096),
+            block: Bytes(block),
             digest: DigestUnit::Block,
             mode: WriteMode::WriteBack,
             fully_allocated: false,
@@ -194,6 +203,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     );
     sequential(bench)?;
     random(bench)?;
+    small::run(bench, &random_bytes(MIB as usize))?;
     loops::run(bench, &random_bytes(16 * MIB as usize))
 }
 
