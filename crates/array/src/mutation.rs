@@ -129,6 +129,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::StripFlush as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::WriteOrder as usize + 1);
     }
 }
