@@ -31,6 +31,12 @@ pub struct OpenOptions {
     pub block_cache: Bytes,
     /// Dirty blocks held before writers wait for destage.
     pub dirty_limit: Bytes,
+    /// Per cent of the dirty limit above which dirty blocks are destaged without waiting for their age, and at which that
+    /// stops.
+    pub flush_high: u8,
+    pub flush_low: u8,
+    /// Dirty blocks are destaged when they are so old, whatever their number.
+    pub flush_age: Duration,
     pub seed: u64,
     /// Bytes a second that rebuild and scrub may each move while hosts are active.
     pub background_rate: Option<Bytes>,
@@ -46,11 +52,42 @@ impl Default for OpenOptions {
             table_cache: Bytes(64 << 20),
             block_cache: Bytes(128 << 20),
             dirty_limit: Bytes(64 << 20),
+            flush_high: 50,
+            flush_low: 40,
+            flush_age: Duration::from_secs(2),
             seed: 0,
             background_rate: None,
             rebuild_after: Duration(0),
         }
     }
+}
+
+impl OpenOptions {
+    pub fn cache_limits(&self) -> CacheLimits {
+        CacheLimits { dirty: self.dirty_limit, high: self.flush_high, low: self.flush_low, age: self.flush_age }
+    }
+}
+
+/// How much may be dirty, and when it is flushed. Of the whole pool; see the fields of the same meaning in [`OpenOptions`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheLimits {
+    pub dirty: Bytes,
+    /// Per cent of `dirty`.
+    pub high: u8,
+    pub low: u8,
+    pub age: Duration,
+}
+
+/// The block cache now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CacheStatus {
+    pub limits: CacheLimits,
+    /// Room for clean blocks, and what of it is filled.
+    pub size: Bytes,
+    pub clean: Bytes,
+    pub dirty: Bytes,
+    /// Between the high mark and the low one.
+    pub flushing: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -92,8 +129,35 @@ pub struct VolumeSpec {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
     CreateVolume(VolumeSpec),
-    /// Refused while the volume is protected.
+    /// Deletes a volume or snapshot. Refused while it is protected, or has snapshots or clones.
     DeleteVolume {
+        name: String,
+    },
+    /// Freezes what the volume shows now under a name of its own. Refused for a volume with an owner.
+    SnapshotVolume {
+        volume: String,
+        name: String,
+        /// Seconds since 1970, for the record.
+        made: u64,
+    },
+    /// A volume that begins as the snapshot and takes writes.
+    CloneSnapshot {
+        snapshot: String,
+        name: String,
+    },
+    /// The volume shows what its snapshot shows; what was written since is gone. Refused for a volume with an owner.
+    RollBackVolume {
+        volume: String,
+        snapshot: String,
+    },
+    /// Changes what is given.
+    SetVolume {
+        name: String,
+        /// Stripes read ahead of a sequential reader; 0: none.
+        read_ahead: Option<u8>,
+    },
+    /// Everything about one volume or snapshot. Reads its map and those it stands on.
+    ShowVolume {
         name: String,
     },
     /// Grows it; shrinking is refused.
@@ -133,6 +197,7 @@ pub enum Reply {
     Done,
     Volume(VolumeStatus),
     Volumes(Vec<VolumeStatus>),
+    Detail(Box<VolumeDetail>),
     Status(Box<PoolStatus>),
 }
 
@@ -141,10 +206,62 @@ pub struct VolumeStatus {
     pub id: VolumeId,
     pub spec: VolumeSpec,
     pub retained: bool,
-    /// Bytes of data in slots it owns.
+    /// It is a snapshot, and takes no writes.
+    pub snapshot: bool,
+    /// The volume it is a snapshot of, or the snapshot it is a clone of, while that has a name.
+    pub origin: Option<String>,
+    /// When the snapshot was taken, in seconds since 1970; 0 of volumes.
+    pub made: u64,
+    /// Stripes read ahead of a sequential reader.
+    pub read_ahead: u8,
+    /// Bytes of data in slots that were written for it since its last snapshot, or, of a snapshot, that no older one has.
     pub allocated: Bytes,
     /// Stripes known to be lost: offset and length in the volume.
     pub lost: Vec<(u64, u64)>,
+}
+
+impl VolumeStatus {
+    /// A volume on nothing, with nothing in it.
+    pub fn empty(id: VolumeId, spec: VolumeSpec) -> VolumeStatus {
+        VolumeStatus {
+            id,
+            spec,
+            retained: false,
+            snapshot: false,
+            origin: None,
+            made: 0,
+            read_ahead: 0,
+            allocated: Bytes(0),
+            lost: Vec::new(),
+        }
+    }
+}
+
+/// A volume or snapshot in full.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeDetail {
+    pub status: VolumeStatus,
+    /// Bytes of data in all slots it shows, whoever else shows them.
+    pub refers: Bytes,
+    /// Bytes of data that only it shows: free when it is deleted.
+    pub alone: Bytes,
+    /// Bytes that wait to be destaged, of those written since its last snapshot.
+    pub dirty: Bytes,
+    /// Reads answered from memory, and the others, since the pool was opened.
+    pub hits: u64,
+    pub misses: u64,
+    pub ahead: AheadCounts,
+    pub cache: CacheStatus,
+}
+
+/// What came of reading ahead, in bytes, since the pool was opened.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct AheadCounts {
+    pub fetched: Bytes,
+    /// Read by a host later.
+    pub useful: Bytes,
+    /// Left the cache, or was overwritten, before anybody read it.
+    pub wasted: Bytes,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -24,7 +24,7 @@ use crate::volumes::{Volume, tables};
 pub struct Pages(Vec<(PageId, PageRef)>);
 
 impl Pages {
-    fn get(&self, id: PageId) -> &PageRef {
+    pub(crate) fn get(&self, id: PageId) -> &PageRef {
         let found = self.0.iter().find(|(have, _)| *have == id);
         &found.unwrap_or_else(|| panic!("{id} was not fetched for the record that changes it")).1
     }
@@ -56,11 +56,23 @@ impl Engine {
                     ids.push(Engine::slot_page_id(&shape, *slot).0);
                 }
             }
+            Record::Adopted { from, to, stripe, slot } => {
+                let to = self.volume(*to)?;
+                ids.push(Engine::map_page_id(*from, *stripe).0);
+                ids.push(Engine::map_page_id(to.id, *stripe).0);
+                ids.extend(slot.map(|slot| Engine::slot_page_id(&to.shape, slot).0));
+            }
+            Record::VolumeDelete { volume } => {
+                ids.push(tables::volume(*volume));
+                ids.extend(self.volumes.standing_on(*volume).iter().map(|volume| tables::volume(volume.id)));
+            }
+            Record::Layer(new) => ids.extend([new.layer, new.former].map(tables::volume)),
             Record::RowCreate { row } => ids.push(tables::row(row.id).0),
             Record::RowFree { row } => ids.push(tables::row(*row).0),
             Record::Replacement { row, .. } | Record::MemberChanged { row, .. } => ids.push(tables::row(*row).0),
             Record::VolumeCreate { volume, .. }
-            | Record::VolumeDelete { volume }
+            | Record::GivenUp { volume }
+            | Record::VolumeReadAhead { volume, .. }
             | Record::VolumeResize { volume, .. }
             | Record::VolumeProtect { volume, .. }
             | Record::VolumeMode { volume, .. } => ids.push(tables::volume(*volume)),
@@ -197,6 +209,17 @@ impl Engine {
             Record::Lost { volume, stripe, strips, .. } => {
                 self.list_lost(StripeKey { volume: *volume, stripe: *stripe }, *strips != 0);
             }
+            Record::Layer(new) => self.apply_layer(new, pages),
+            Record::GivenUp { volume } => self.change_volume(*volume, pages, |volume| self.apply_given_up(volume)),
+            Record::Adopted { from, to, stripe, slot } => {
+                let (Some(from), Some(to)) = (self.volumes.get(*from), self.volumes.get(*to)) else { return };
+                self.apply_adopted(&from, &to, *stripe, *slot, pages);
+            }
+            Record::VolumeReadAhead { volume, stripes } => self.change_volume(*volume, pages, |volume| {
+                if let Some(face) = &*volume.face.borrow() {
+                    face.ahead.stripes.set(*stripes);
+                }
+            }),
             Record::Checkpoint { .. }
             | Record::Seal
             | Record::Write { .. }
@@ -249,7 +272,7 @@ impl Engine {
     }
 
     /// The stripe needs its promised slot no longer.
-    fn break_promise(&self, volume: &Volume, stripe: u64) {
+    pub(crate) fn break_promise(&self, volume: &Volume, stripe: u64) {
         if self.promised.borrow_mut().remove(&StripeKey { volume: volume.id, stripe }) {
             self.space.release(volume.class, 1);
         }
@@ -337,6 +360,7 @@ impl Engine {
         for stripe in std::mem::take(&mut *volume.lost.borrow_mut()) {
             self.list_lost(StripeKey { volume: id, stripe }, false);
         }
+        self.rebase(&volume, pages);
         self.table.forget(tables::map(id));
         // The page stays, empty, so that the number is known to have been used.
         pages.get(tables::volume(id)).change(|bytes| bytes.fill(0));
@@ -404,6 +428,10 @@ impl Engine {
                 let key = StripeKey { volume: *volume, stripe: *stripe };
                 cache.settle(key, *covers);
                 self.stuck.borrow_mut().remove(&key);
+            }
+            // Nobody looks through the old layer any more; what is clean is read again.
+            Record::Adopted { from, stripe, .. } => {
+                cache.drop_stripe(StripeKey { volume: *from, stripe: *stripe }, Lsn(0));
             }
             Record::VolumeDelete { volume } => cache.remove_volume(*volume),
             _ => return,

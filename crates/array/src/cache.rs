@@ -134,10 +134,33 @@ impl Cache {
 
     /// The block's bytes, if held, with the LSN that must be durable before a reader may see them (0: none).
     pub fn get(&mut self, key: BlockKey) -> Option<(&[u8], Lsn)> {
+        self.get_as(key, true)
+    }
+
+    /// As `get`; a read that does not count says nothing of whether the block is worth keeping.
+    pub fn get_as(&mut self, key: BlockKey, counts: bool) -> Option<(&[u8], Lsn)> {
         match *self.places.get(&key)? {
-            Place::Clean(index) => Some((self.clean.touch(index), Lsn(0))),
+            Place::Clean(index) => Some((self.clean.touch(index, counts), Lsn(0))),
             Place::Dirty => self.dirty(key).map(|block| (&block.data[..], block.lsn)),
         }
+    }
+
+    /// The block was read ahead for this volume, and nobody has asked for it. False where somebody has, or it is gone.
+    pub fn mark_ahead(&mut self, key: BlockKey, face: VolumeId) -> bool {
+        match self.places.get(&key) {
+            Some(Place::Clean(index)) => self.clean.mark_ahead(*index, face),
+            _ => false,
+        }
+    }
+
+    /// Of the bytes read ahead for the volume: those read since, and those that left unread.
+    pub fn ahead_of(&self, face: VolumeId) -> (u64, u64) {
+        self.clean.ahead_of(face)
+    }
+
+    /// Whether the block is held, dirty or clean.
+    pub fn holds(&self, key: BlockKey) -> bool {
+        self.places.contains_key(&key)
     }
 
     pub fn dirty(&self, key: BlockKey) -> Option<&DirtyBlock> {
@@ -214,10 +237,10 @@ impl Cache {
         taken
     }
 
-    /// The highest dirty stripe of a volume.
-    pub fn last_dirty(&self, volume: VolumeId) -> Option<u64> {
+    /// The dirty stripes of a volume, in order.
+    pub fn dirty_stripes_of(&self, volume: VolumeId) -> Vec<u64> {
         let all = StripeKey { volume, stripe: 0 }..=StripeKey { volume, stripe: u64::MAX };
-        self.stripes.range(all).next_back().map(|(key, _)| key.stripe)
+        self.stripes.range(all).map(|(key, _)| key.stripe).collect()
     }
 
     /// The stripe's dirty blocks were appended to the log anew: its age is theirs.

@@ -86,7 +86,7 @@ impl Engine {
         if self.stuck.borrow().is_empty() || !self.is_stuck(StripeKey { volume: volume.id, stripe }) {
             return Ok(());
         }
-        let (waiting, limit) = (self.stuck_bytes(), self.log.size().0.min(2 * self.options.dirty_limit.0) / 4);
+        let (waiting, limit) = (self.stuck_bytes(), self.log.size().0.min(2 * self.limits.dirty.0) / 4);
         if waiting < limit {
             return Ok(());
         }

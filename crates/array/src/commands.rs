@@ -4,19 +4,16 @@ use std::rc::Rc;
 
 use stele_ground::{Bytes, VolumeId};
 
+use crate::ahead::STRIPES_MAX;
 use crate::engine::Engine;
 use crate::host::Serving;
 use crate::layout::RowClass;
 use crate::log::Purpose;
 use crate::place::Lsn;
 use crate::records::Record;
-use crate::sync::join_all;
 use crate::volumes::shape::check_spec;
-use crate::volumes::{Volume, map, tables};
+use crate::volumes::{Kind, Volume};
 use crate::{ArrayError, Command, Reply, VolumeSpec, VolumeStatus, WriteMode};
-
-/// Stripes given up at once.
-const UNMAPS: usize = 128;
 
 impl Serving {
     pub async fn obey(self: &Rc<Self>, command: Command) -> Result<Reply, ArrayError> {
@@ -29,8 +26,23 @@ impl Serving {
                 engine.protect(volume, &owner, retained).await.map(|()| Reply::Done)
             }
             Command::ListVolumes => {
-                Ok(Reply::Volumes(engine.volumes.all().iter().map(|volume| volume_status(volume)).collect()))
+                let mut list = Vec::new();
+                for volume in engine.volumes.all_faced() {
+                    list.push(engine.whole_status(&volume).await?);
+                }
+                Ok(Reply::Volumes(list))
             }
+            Command::ShowVolume { name } => engine.detail(&name).await.map(|detail| Reply::Detail(Box::new(detail))),
+            Command::SnapshotVolume { volume, name, made } => {
+                engine.snapshot_volume(&volume, &name, made).await.map(Reply::Volume)
+            }
+            Command::CloneSnapshot { snapshot, name } => {
+                engine.clone_snapshot(&snapshot, &name).await.map(Reply::Volume)
+            }
+            Command::RollBackVolume { volume, snapshot } => {
+                engine.roll_back_volume(&volume, &snapshot).await.map(Reply::Volume)
+            }
+            Command::SetVolume { name, read_ahead } => engine.set_volume(&name, read_ahead).await.map(Reply::Volume),
             Command::Status => Ok(Reply::Status(Box::new(self.status()))),
             Command::ReplaceDrive { old, new, identity } => {
                 self.replace(old, new, identity).await.map(|()| Reply::Done)
@@ -82,20 +94,8 @@ impl Serving {
     }
 }
 
-pub fn volume_status(volume: &Volume) -> VolumeStatus {
-    let lost = volume.lost.borrow();
-    let length = volume.shape.data();
-    VolumeStatus {
-        id: volume.id,
-        spec: volume.spec.borrow().clone(),
-        retained: volume.retained.get(),
-        allocated: volume.allocated(),
-        lost: lost.iter().map(|stripe| (stripe * length, length)).collect(),
-    }
-}
-
 /// Slots promised until a record does it. Dropped, they are anybody's again.
-struct Promise<'a> {
+pub struct Promise<'a> {
     engine: &'a Engine,
     class: RowClass,
     slots: u64,
@@ -139,12 +139,12 @@ impl Engine {
         // Durable in the log on all its members.
         self.log.durable(lsn).await?;
         let volume = self.volume(id)?;
-        Ok(volume_status(&volume))
+        Ok(self.volume_status(&volume))
     }
 
     /// Promises so many slots to a fully allocated volume, or says that they do not fit. Nobody else gets them while the
     /// record of the volume waits for its turn.
-    async fn promise_all(&self, volume: &Volume, slots: u64) -> Result<Promise<'_>, ArrayError> {
+    pub async fn promise_all(&self, volume: &Volume, slots: u64) -> Result<Promise<'_>, ArrayError> {
         while self.space.unpromised(volume.class) < slots {
             if !self.grow(volume.class).await? {
                 return Err(ArrayError::Full(format!(
@@ -160,7 +160,7 @@ impl Engine {
     }
 
     /// Records what makes a promise last.
-    async fn record_promised(&self, record: Record, promise: Promise<'_>) -> Result<Lsn, ArrayError> {
+    pub async fn record_promised(&self, record: Record, promise: Promise<'_>) -> Result<Lsn, ArrayError> {
         let mut funds = self.log.reserve(self.log.cost(&record), Purpose::Inside).await?;
         let pages = self.pages_for(&record).await?;
         // One step: the record promises the slots anew.
@@ -180,47 +180,8 @@ impl Engine {
         self.widen_tables().await
     }
 
-    fn named(&self, name: &str) -> Result<Rc<Volume>, ArrayError> {
+    pub fn named(&self, name: &str) -> Result<Rc<Volume>, ArrayError> {
         self.volumes.named(name).ok_or_else(|| ArrayError::Missing(format!("the pool has no volume named '{name}'")))
-    }
-
-    async fn delete_volume(self: &Rc<Self>, name: &str) -> Result<(), ArrayError> {
-        let _turn = self.administering.lock().await;
-        self.check_writable()?;
-        let volume = self.named(name)?;
-        if volume.retained.get() {
-            let owner = volume.spec.borrow().owner.clone().unwrap_or_default();
-            return Err(ArrayError::Refused(format!(
-                "volume '{name}' holds retained records of its owner '{owner}'; it can be deleted when none are left"
-            )));
-        }
-        volume.leaving.set(true);
-        let deleted = self.empty_and_delete(&volume).await;
-        volume.leaving.set(false);
-        deleted?;
-        self.free_empty_rows().await
-    }
-
-    /// No write begins on the volume any more; those that had begun hold the locks of their stripes.
-    async fn empty_and_delete(self: &Rc<Self>, volume: &Rc<Volume>) -> Result<(), ArrayError> {
-        // Stripes beyond the pages of its map were never written.
-        let written = u64::from(self.table.pages(tables::map(volume.id))) * map::PER_PAGE;
-        let dirty = self.cache.borrow().last_dirty(volume.id).map_or(0, |stripe| stripe + 1);
-        let last = volume.stripes().min(written.max(dirty));
-        let under_way = self.locks.held_of(volume.id).into_iter().filter(|stripe| *stripe >= last);
-        let stripes: Vec<u64> = under_way.collect();
-        for first in (0..last).step_by(UNMAPS) {
-            let stripes = first..last.min(first + UNMAPS as u64);
-            for result in join_all(stripes.map(|stripe| self.unmap(volume, stripe, false))).await {
-                result?;
-            }
-        }
-        for stripe in stripes {
-            self.unmap(volume, stripe, false).await?;
-        }
-        let record = Record::VolumeDelete { volume: volume.id };
-        let lsn = self.record(record, Purpose::Inside).await?;
-        self.log.durable(lsn).await
     }
 
     /// Gives rows without stripes back, so that other classes can use their cells.
@@ -243,6 +204,9 @@ impl Engine {
         let _turn = self.administering.lock().await;
         self.check_writable()?;
         let volume = self.named(name)?;
+        if volume.kind.get() == Kind::Snapshot {
+            return Err(ArrayError::Refused(format!("snapshot '{name}' stays as it is; make a clone and grow that")));
+        }
         if size.0 < volume.size() {
             return Err(ArrayError::Refused(format!(
                 "volume '{name}' has {} and is never shrunk; create a smaller one and copy",
@@ -263,10 +227,26 @@ impl Engine {
         self.log.durable(lsn).await
     }
 
+    async fn set_volume(self: &Rc<Self>, name: &str, read_ahead: Option<u8>) -> Result<VolumeStatus, ArrayError> {
+        let _turn = self.administering.lock().await;
+        self.check_writable()?;
+        let volume = self.named(name)?;
+        if let Some(stripes) = read_ahead {
+            if stripes > STRIPES_MAX {
+                return Err(ArrayError::Invalid(format!("0 to {STRIPES_MAX} stripes are read ahead, not {stripes}")));
+            }
+            let lsn = self.record(Record::VolumeReadAhead { volume: volume.id, stripes }, Purpose::Inside).await?;
+            self.log.durable(lsn).await?;
+        }
+        Ok(self.volume_status(&volume))
+    }
+
     async fn protect(self: &Rc<Self>, id: VolumeId, owner: &str, retained: bool) -> Result<(), ArrayError> {
         let _turn = self.administering.lock().await;
         self.check_writable()?;
-        let volume = self.volume(id)?;
+        let volume = self.volumes.faced(id);
+        let volume = volume.ok_or_else(|| ArrayError::Missing(format!("the pool has no volume {id}")))?;
+        let id = volume.id;
         let owned = volume.spec.borrow().owner.clone();
         if owned.as_deref() != Some(owner) {
             return Err(ArrayError::Refused(format!(

@@ -11,12 +11,13 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use stele_codes::Strips;
-use stele_ground::{BLOCK, Duration, Instant};
+use stele_ground::{BLOCK, Duration};
 use stele_media::{Buffer, Priority, Shared};
 
 use crate::apply::Pages;
 use crate::cache::{DirtyBlock, StripeKey};
 use crate::engine::{Engine, add};
+use crate::flush::AGE_STEP;
 use crate::io::Io;
 use crate::log::{self, Purpose, Reservation};
 use crate::mutation::Mutation;
@@ -34,15 +35,11 @@ mod salvage;
 
 /// Block columns changed in place at a time, so that a redo record stays below its limit.
 const COLUMNS_MAX: usize = 128;
-/// Dirty blocks are destaged after this time without pressure.
-const AGE_MAX: Duration = Duration::from_millis(2000);
 /// A destage waits so long for room in the log; then it lets others go first, and is tried again.
 const DESTAGE_PATIENCE: Duration = Duration::from_millis(1000);
-/// How finely the age of records is known.
-const AGE_STEP: Duration = Duration::from_millis(200);
 
 /// Dirty blocks by number within the stripe.
-type Dirty = BTreeMap<u32, DirtyBlock>;
+pub type Dirty = BTreeMap<u32, DirtyBlock>;
 
 /// What an in-place destage will put where: computed before anything is logged.
 struct Plan {
@@ -106,11 +103,14 @@ impl Engine {
             Home::Unmapped | Home::Zero => false,
         };
         match home {
+            Home::Unmapped if volume.base.get().is_some() => {
+                self.destage_over_base(volume, stripe, &dirty, covers).await
+            }
             Home::Unmapped | Home::Zero => self.destage_fresh(volume, stripe, &dirty, covers).await,
             Home::Slot(old) if shared => match self.destage_whole(volume, stripe, old, &dirty, covers).await? {
                 Move::Done => Ok(()),
                 Move::NoSlot => Err(self.full(volume)),
-                Move::Unreadable(why) => match self.destage_salvage(volume, stripe, old, &dirty, covers).await? {
+                Move::Unreadable(why) => match self.destage_salvage(volume, stripe, &dirty, covers).await? {
                     true => Ok(()),
                     false => Err(ArrayError::Damaged(format!(
                         "others refer to a slot that changes, so its stripe has to move, and cannot: {why}"
@@ -122,9 +122,8 @@ impl Engine {
             {
                 Ok(())
             }
-            Home::Slot(old) => match self.destage_in_place(volume, stripe, &dirty, covers, funds, patience).await {
-                Err(ArrayError::Damaged(why)) => match self.destage_salvage(volume, stripe, old, &dirty, covers).await?
-                {
+            Home::Slot(_) => match self.destage_in_place(volume, stripe, &dirty, covers, funds, patience).await {
+                Err(ArrayError::Damaged(why)) => match self.destage_salvage(volume, stripe, &dirty, covers).await? {
                     true => Ok(()),
                     false => Err(ArrayError::Damaged(why)),
                 },
@@ -134,7 +133,7 @@ impl Engine {
     }
 
     /// A stripe that owns no slot: only the columns that hold something are written, the rest stays unwritten zeros.
-    async fn destage_fresh(
+    pub async fn destage_fresh(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
         stripe: u64,
@@ -176,7 +175,7 @@ impl Engine {
     }
 
     /// Blocks just destaged stay in the cache as clean ones, unless they were written again.
-    fn keep_clean(&self, volume: &Volume, stripe: u64, dirty: &Dirty, covers: Lsn) {
+    pub fn keep_clean(&self, volume: &Volume, stripe: u64, dirty: &Dirty, covers: Lsn) {
         let first = stripe * u64::from(volume.shape.blocks());
         let mut cache = self.cache.borrow_mut();
         for (block, data) in dirty.iter().filter(|(_, block)| block.lsn <= covers) {
@@ -376,65 +375,21 @@ impl Engine {
                 let permit = self.destaging.acquire(1).await;
                 let Some(volume) = self.volumes.get(key.volume) else { continue };
                 let engine = Rc::clone(&self);
+                let bytes = (self.cache.borrow().dirty_count(key) * BLOCK) as u64;
+                add(&self.flush_under_way, bytes);
                 self.io.spawn(async move {
                     let result = engine.destage_within(&volume, key.stripe, DESTAGE_PATIENCE).await;
                     if let Err(error) = result {
                         engine.destage_failed(key, &error);
                     }
                     drop(permit);
+                    engine.flush_under_way.set(engine.flush_under_way.get() - bytes);
                     engine.destage_wanted.wake_all();
                     engine.room.wake_all();
                 });
             }
             self.io.yield_now().await;
         }
-    }
-
-    fn choose_batch(&self, from: &mut StripeKey) -> Vec<StripeKey> {
-        let now = self.io.now();
-        let stuck = self.stuck.borrow();
-        let cache = self.cache.borrow();
-        let crowded = cache.dirty_bytes() * 2 > self.options.dirty_limit.0;
-        let pressed = self.log_presses();
-        let open = |key: &StripeKey| {
-            !self.locks.is_held(key.volume, key.stripe) && stuck.get(key).is_none_or(|stuck| stuck.again <= now)
-        };
-        let batch: Vec<StripeKey> = if pressed && !crowded {
-            // The oldest come first, for only they let the log be trimmed.
-            cache.by_age().map(|(_, key)| key).filter(open).take(DESTAGE_BATCH).collect()
-        } else if crowded || self.drain.get() > 0 {
-            cache.elevator(*from).filter(open).take(DESTAGE_BATCH).collect()
-        } else {
-            let limit = self.aged(now);
-            let old = cache.by_age().take_while(|(lsn, _)| *lsn < limit);
-            old.map(|(_, key)| key).filter(open).take(DESTAGE_BATCH).collect()
-        };
-        if let Some(last) = batch.last() {
-            *from = StripeKey { volume: last.volume, stripe: last.stripe + 1 };
-        }
-        batch
-    }
-
-    /// Half of the log is live or promised to destages.
-    fn log_presses(&self) -> bool {
-        self.log.wants_checkpoint() || self.log.used().0 + self.log.reserved().0 > self.log.size().0 / 2
-    }
-
-    /// Destage has more to do than what grows old.
-    pub fn presses(&self) -> bool {
-        self.drain.get() > 0 || self.log_presses() || self.cache.borrow().dirty_bytes() * 2 > self.options.dirty_limit.0
-    }
-
-    /// Records below this LSN are older than `AGE_MAX`.
-    fn aged(&self, now: Instant) -> Lsn {
-        let mut marks = self.age_marks.borrow_mut();
-        if marks.back().is_none_or(|(at, _)| now.since(*at) >= AGE_STEP) {
-            marks.push_back((now, self.log.next_lsn()));
-        }
-        while marks.get(1).is_some_and(|(at, _)| now.since(*at) >= AGE_MAX) {
-            marks.pop_front();
-        }
-        marks.front().filter(|(at, _)| now.since(*at) >= AGE_MAX).map_or(Lsn(0), |(_, lsn)| *lsn)
     }
 }
 
@@ -471,9 +426,6 @@ fn column_groups(shape: &Shape, dirty: &Dirty, record_max: usize) -> Vec<Dirty> 
     columns.chunks(limit).map(group).collect()
 }
 
-/// Stripes chosen at a time.
-const DESTAGE_BATCH: usize = 128;
-
 /// Neighbouring numbers joined into ranges.
 pub fn runs(numbers: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
@@ -487,7 +439,7 @@ pub fn runs(numbers: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
 }
 
 /// Puts the dirty blocks that lie in the units onto the strips' buffers; answers which strips that touched.
-fn overlay(shape: &Shape, dirty: &Dirty, run: &Range<usize>, strips: &mut [Buffer]) -> Strips {
+pub fn overlay(shape: &Shape, dirty: &Dirty, run: &Range<usize>, strips: &mut [Buffer]) -> Strips {
     let bytes = shape.bytes_of(run.clone());
     let mut touched = Strips::NONE;
     for (block, data) in dirty {
@@ -501,7 +453,7 @@ fn overlay(shape: &Shape, dirty: &Dirty, run: &Range<usize>, strips: &mut [Buffe
 }
 
 /// Parity of the first k buffers into the last m.
-fn encode(shape: &Shape, strips: &mut [Buffer]) {
+pub fn encode(shape: &Shape, strips: &mut [Buffer]) {
     let (data, parity) = strips.split_at_mut(shape.k);
     let data: Vec<&[u8]> = data.iter().map(|buffer| &buffer[..]).collect();
     let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|buffer| &mut buffer[..]).collect();

@@ -27,7 +27,7 @@ use crate::volumes::entry::{self, Binding, Head};
 use crate::volumes::map::{self, Home};
 use crate::volumes::shape::Shape;
 use crate::volumes::{Volume, Volumes, tables};
-use crate::{Alarm, AlarmKind, ArrayError, OpenOptions, Progress, Severity};
+use crate::{Alarm, AlarmKind, ArrayError, CacheLimits, OpenOptions, Progress, Severity};
 
 /// Monotonic counts, for status.
 #[derive(Default)]
@@ -83,6 +83,12 @@ pub struct Engine {
     pub locks: StripeLocks,
     pub count: Counters,
     pub options: OpenOptions,
+    /// What operators set of the cache.
+    pub limits: CacheLimits,
+    /// Dirty blocks go down from the high mark to the low one.
+    pub flushing: Cell<bool>,
+    /// Dirty bytes of the stripes whose destage the flow has begun.
+    pub flush_under_way: Cell<u64>,
     pub read_only: Cell<bool>,
     /// First words of the pool's identity, bound into every digest.
     pub pool: u64,
@@ -143,6 +149,9 @@ pub struct Engine {
     pub withheld: RefCell<VecDeque<(Lsn, Vec<StripCell>)>>,
     /// Volumes come, go and grow one at a time.
     pub administering: Mutex,
+    /// Layers that were given up are worked on by one at a time.
+    pub reclaiming: Mutex,
+    pub reclaim_wanted: Notify,
     /// Since when checkpoints fail, and why the last one did.
     pub checkpoint_trouble: RefCell<Option<(Instant, ArrayError)>>,
     /// The oldest record that the last checkpoint kept.
@@ -194,6 +203,9 @@ impl Engine {
             cache: RefCell::new(Cache::new(options.block_cache)),
             locks: StripeLocks::default(),
             count: Counters::default(),
+            limits: options.cache_limits(),
+            flushing: Cell::new(false),
+            flush_under_way: Cell::new(0),
             options,
             read_only: Cell::new(read_only),
             unsettled: RefCell::default(),
@@ -230,6 +242,8 @@ impl Engine {
             lost_changed: Cell::new(false),
             withheld: RefCell::default(),
             administering: Mutex::default(),
+            reclaiming: Mutex::default(),
+            reclaim_wanted: Notify::default(),
             spare_warned: Cell::new(false),
             space_warned: Cell::new(false),
             checkpoint_trouble: RefCell::default(),
@@ -414,6 +428,7 @@ impl Engine {
         let lsn = self.log.append_with(record, funds, haste);
         self.apply(lsn, record, pages);
         if let Record::Destaged { volume, stripe, .. }
+        | Record::Adopted { from: volume, stripe, .. }
         | Record::Map { volume, stripe, .. }
         | Record::Unmap { volume, stripe, .. } = record
         {

@@ -14,8 +14,9 @@ use crate::pool::Action;
 use crate::records::Record;
 use crate::recovery::{Recovered, Rejected};
 use crate::sync::join_all;
-use crate::volumes::Volume;
+use crate::volumes::face::Face;
 use crate::volumes::map::Home;
+use crate::volumes::{Kind, Volume};
 use crate::{ArrayError, Attached, Command};
 
 /// Stripes of one zeroing or discard worked on at once.
@@ -63,28 +64,32 @@ impl Serving {
             io.spawn(Rc::clone(&engine).repair_flow());
             io.spawn(Rc::clone(&engine).rebuild_flow());
             io.spawn(Rc::clone(&engine).scrub_flow());
+            io.spawn(Rc::clone(&engine).reclaim_flow());
         }
         serving
     }
 
-    /// `ordered`: of a write, it is said when it has its place in the log.
+    /// `volume` is the number of a face. `ordered`: of a write, it is said when it has its place in the log.
     pub fn submit(self: &Rc<Self>, volume: VolumeId, mut request: Request, ordered: bool) {
         let engine = &self.engine;
         engine.last_host.set(engine.io.now());
-        let found = engine.volumes.get(volume);
+        let found = engine.volumes.faced(volume);
         let checked = match &found {
             None => Err(MediaError::new(MediaFault::Gone, format!("the pool has no volume {volume}"))),
-            Some(volume) => check_range(volume, &request.op),
+            Some(volume) => check_request(volume, &request.op),
         };
-        let (Ok(()), Some(volume)) = (&checked, found) else {
+        let face = found.as_ref().and_then(|volume| volume.face.borrow().clone());
+        let (Ok(()), Some(layer), Some(face)) = (&checked, found, face) else {
             return self.finish(volume, request.tag, request.op, checked);
         };
         match &mut request.op {
             Op::Read { at, buffer } => {
                 add(&engine.count.reads, 1);
                 add(&engine.count.read_bytes, buffer.len() as u64);
-                if engine.read_cached(volume.id, *at, buffer) {
-                    return self.finish(volume.id, request.tag, request.op, Ok(()));
+                let stream = engine.note_read(&layer, &face, *at, buffer.len());
+                if engine.read_cached(&layer, *at, buffer, stream) {
+                    add(&face.hits, 1);
+                    return self.finish(volume, request.tag, request.op, Ok(()));
                 }
             }
             Op::Write { data, .. } => {
@@ -95,7 +100,7 @@ impl Serving {
         }
         if engine.hosts_active.get() >= HOSTS_MAX {
             let busy = MediaError::new(MediaFault::Retry, "the pool has its limit of operations under way; ask again");
-            return self.finish(volume.id, request.tag, request.op, Err(busy));
+            return self.finish(volume, request.tag, request.op, Err(busy));
         }
         engine.hosts_active.set(engine.hosts_active.get() + 1);
         let serving = Rc::clone(self);
@@ -103,15 +108,20 @@ impl Serving {
             let Request { tag, op, .. } = request;
             let (op, result) = match op {
                 Op::Write { at, data, fua } if ordered => {
-                    let say = || serving.engine.io.emit(Action::Ordered { volume: volume.id, tag });
-                    let result = serving.engine.write_ordered(&volume, at, data.clone(), say).await;
+                    let say = || serving.engine.io.emit(Action::Ordered { volume, tag });
+                    // As in `carry_out`: the volume gets no other layer meanwhile.
+                    let _permit = face.write().await;
+                    let result = match serving.engine.faced(&face) {
+                        Ok(layer) => serving.engine.write_ordered(&layer, at, data.clone(), say).await,
+                        Err(error) => Err(error),
+                    };
                     (Op::Write { at, data, fua }, result)
                 }
-                op => serving.carry_out(&volume, op).await,
+                op => serving.carry_out(&face, op).await,
             };
             let hosts = &serving.engine.hosts_active;
             hosts.set(hosts.get() - 1);
-            serving.finish(volume.id, tag, op, result.map_err(|error| media_error(&error)));
+            serving.finish(volume, tag, op, result.map_err(|error| media_error(&error)));
         });
     }
 
@@ -119,11 +129,36 @@ impl Serving {
         self.engine.io.emit(Action::Finished { volume, completion: Completion { tag, op, result } });
     }
 
-    async fn carry_out(&self, volume: &Rc<Volume>, op: Op) -> (Op, Result<(), ArrayError>) {
+    async fn carry_out(&self, face: &Face, op: Op) -> (Op, Result<(), ArrayError>) {
+        match op {
+            Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. } => {
+                // From here to the answer the volume gets no other layer.
+                let _permit = face.write().await;
+                match self.engine.faced(face) {
+                    Ok(volume) => self.carry_out_on(&volume, op).await,
+                    Err(error) => (op, Err(error)),
+                }
+            }
+            mut op => loop {
+                let volume = match self.engine.faced(face) {
+                    Ok(volume) => volume,
+                    Err(error) => return (op, Err(error)),
+                };
+                let (back, result) = self.carry_out_on(&volume, op).await;
+                // The volume was rolled back meanwhile: its other layer has the answer.
+                if result.is_ok() || !volume.is_gone() {
+                    return (back, result);
+                }
+                op = back;
+            },
+        }
+    }
+
+    async fn carry_out_on(&self, volume: &Rc<Volume>, op: Op) -> (Op, Result<(), ArrayError>) {
         let engine = &self.engine;
         match op {
             Op::Read { at, mut buffer } => {
-                let result = engine.read_host(volume, at, &mut buffer).await;
+                let result = engine.read_here_or_there(volume, at, &mut buffer).await;
                 (Op::Read { at, buffer }, result)
             }
             Op::Write { at, data, fua } => {
@@ -158,12 +193,22 @@ impl Serving {
     }
 }
 
-fn check_range(volume: &Volume, op: &Op) -> Result<(), MediaError> {
+fn check_request(volume: &Volume, op: &Op) -> Result<(), MediaError> {
     let spec = volume.spec.borrow();
+    if volume.kind.get() == Kind::Snapshot && matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. }) {
+        let text = format!("snapshot '{}' is never written; make a clone of it and write that", spec.name);
+        return Err(MediaError::new(MediaFault::Refused, text));
+    }
     Geometry { size: spec.size, block: spec.block }.admit(op)
 }
 
 impl Engine {
+    /// The layer that a host reaches now.
+    fn faced(&self, face: &Face) -> Result<Rc<Volume>, ArrayError> {
+        let found = self.volumes.faced(face.id);
+        found.ok_or_else(|| ArrayError::Missing(format!("volume {} was deleted", face.id)))
+    }
+
     /// Makes a range read as zeros: whole stripes give up their slots, blocks are written as zeros, and parts of
     /// blocks too when `exact` (a discard may leave them).
     pub async fn zero_host(
@@ -243,7 +288,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Gives up a stripe's slot, if it has one. Answers the record that must become durable.
+    /// Makes a stripe read as zeros; its slot is given up, if it has one. Answers the record that must become durable.
     pub async fn unmap(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
@@ -253,9 +298,30 @@ impl Engine {
         let key = StripeKey { volume: volume.id, stripe };
         let _guard = self.locks.exclusive(volume.id, stripe).await;
         let home = self.home(key).await?;
+        let nothing = match home {
+            Home::Slot(_) => false,
+            Home::Zero => !self.cache.borrow().is_dirty(key),
+            Home::Unmapped => !self.cache.borrow().is_dirty(key) && !self.shows_through(volume, stripe).await?,
+        };
+        if nothing {
+            return Ok(None);
+        }
+        // On a base, only a word of the layer's own hides what is there.
+        let zero = zero || volume.base.get().is_some();
+        self.unmap_locked(volume, stripe, home, zero).await.map(Some)
+    }
+
+    /// As `unmap`, with the stripe's lock held and its home known: the stripe has no slot, and the word says so.
+    pub async fn unmap_locked(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        home: Home,
+        zero: bool,
+    ) -> Result<Lsn, ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
         let slot = match home {
             Home::Slot(slot) => Some(slot),
-            Home::Unmapped | Home::Zero if !self.cache.borrow().is_dirty(key) => return Ok(None),
             Home::Unmapped | Home::Zero => None,
         };
         let generation = match slot {
@@ -278,7 +344,7 @@ impl Engine {
         self.unsettled.borrow_mut().insert(key, lsn);
         self.settle_map(key, lsn, slot).await?;
         self.room.wake_all();
-        Ok(Some(lsn))
+        Ok(lsn)
     }
 
     /// Blocks of a stripe become zeros, through the log like any small write.
@@ -290,7 +356,9 @@ impl Engine {
         length: u64,
     ) -> Result<Option<Lsn>, ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
-        if !matches!(self.home(key).await?, Home::Slot(_)) && !self.cache.borrow().is_dirty(key) {
+        let home = self.home(key).await?;
+        let owns = matches!(home, Home::Slot(_)) || self.cache.borrow().is_dirty(key);
+        if !owns && (home == Home::Zero || !self.shows_through(volume, stripe).await?) {
             return Ok(None);
         }
         let record = Record::Zero { volume: volume.id, at, length, unmap: false };
@@ -307,21 +375,23 @@ impl Engine {
         extents: &mut Vec<Extent>,
     ) -> Result<(), ArrayError> {
         extents.clear();
+        volume.check_stays()?;
         let stripe_bytes = volume.shape.data();
         let (mut here, end) = (at, at + length);
         while here < end {
             let stripe = here / stripe_bytes;
             let to = ((stripe + 1) * stripe_bytes).min(end);
-            let key = StripeKey { volume: volume.id, stripe };
-            let state = match self.home(key).await? {
+            let found = self.found(volume, stripe).await?;
+            let is_dirty = |layer: &Rc<Volume>| self.cache.borrow().is_dirty(StripeKey { volume: layer.id, stripe });
+            let state = match found.home() {
                 Home::Slot(_) => ExtentState::Data,
-                _ if self.cache.borrow().is_dirty(key) => ExtentState::Data,
+                _ if found.layers().any(is_dirty) => ExtentState::Data,
                 Home::Zero => ExtentState::Zero,
                 Home::Unmapped => ExtentState::Hole,
             };
             Extent::append(extents, Extent { length: to - here, state });
             here = to;
         }
-        Ok(())
+        volume.check_stays()
     }
 }

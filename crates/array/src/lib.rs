@@ -6,6 +6,7 @@
 //! on a small deterministic executor; they only choose what happens next, and change state in plain calls.
 
 pub mod admin;
+mod ahead;
 pub mod anchor;
 mod apply;
 mod cache;
@@ -18,10 +19,12 @@ mod destage;
 mod drives;
 mod engine;
 pub mod error;
+mod flush;
 mod host;
 pub mod inspect;
 pub mod io;
 pub mod label;
+mod layers;
 pub mod layout;
 pub mod log;
 mod membership;
@@ -52,8 +55,8 @@ mod write;
 mod yard;
 
 pub use admin::{
-    Alarm, AlarmKind, Command, CreateOptions, DigestUnit, DriveHealth, DriveStatus, OpenOptions, PoolStatus, Progress,
-    Reply, Severity, VolumeSpec, VolumeStatus, WriteMode,
+    AheadCounts, Alarm, AlarmKind, CacheLimits, CacheStatus, Command, CreateOptions, DigestUnit, DriveHealth,
+    DriveStatus, OpenOptions, PoolStatus, Progress, Reply, Severity, VolumeDetail, VolumeSpec, VolumeStatus, WriteMode,
 };
 pub use error::ArrayError;
 pub use pool::{Action, Attached, Event, Pool, State};

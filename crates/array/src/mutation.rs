@@ -51,11 +51,13 @@ pub enum Mutation {
     StripFlush,
     /// A write is said to be ordered before it is in the log.
     WriteOrder,
+    /// A layer is frozen or given up while writes to it are under way.
+    LayerGate,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 23] = [
+    pub const ALL: [Mutation; 24] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -79,6 +81,7 @@ impl Mutation {
         Mutation::RedoDone,
         Mutation::StripFlush,
         Mutation::WriteOrder,
+        Mutation::LayerGate,
     ];
 
     /// The one of that name.
@@ -129,6 +132,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::WriteOrder as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::LayerGate as usize + 1);
     }
 }

@@ -14,9 +14,10 @@ use stele_media::{Buffer, Priority};
 use crate::ArrayError;
 use crate::cache::{BlockKey, StripeKey};
 use crate::engine::{Engine, add};
+use crate::layers::Found;
 use crate::place::Lsn;
 use crate::stripe::Stripe;
-use crate::sync::join_all;
+use crate::sync::{StripeGuard, join_all};
 use crate::volumes::Volume;
 use crate::volumes::entry::LOST;
 use crate::volumes::map::{self, Home};
@@ -30,18 +31,26 @@ struct Run {
 }
 
 impl Engine {
-    /// Answers from the cache alone, if everything is there and durable. Nothing is allocated.
-    pub fn read_cached(&self, volume: VolumeId, at: u64, out: &mut [u8]) -> bool {
+    /// Answers from the cache alone, if everything is there and durable. Nothing is allocated. `stream`: as a part of a
+    /// sequential reader's, which makes no block worth keeping.
+    pub fn read_cached(&self, volume: &Rc<Volume>, at: u64, out: &mut [u8], stream: bool) -> bool {
         // A stripe whose mapping is not durable yet has no clean blocks here, and dirty ones carry their own LSN.
         let durable = self.log.durable_lsn();
-        let mut cache = self.cache.borrow_mut();
+        let layered = volume.base.get().is_some();
         let mut here = at;
         let end = at + out.len() as u64;
         while here < end {
             let block = here / BLOCK as u64;
             let skip = (here % BLOCK as u64) as usize;
             let take = (BLOCK - skip).min((end - here) as usize);
-            match cache.get(BlockKey { volume, block }) {
+            let key = match layered {
+                false => BlockKey { volume: volume.id, block },
+                true => match self.cached_layer(volume, block) {
+                    Some(key) => key,
+                    None => return false,
+                },
+            };
+            match self.cache.borrow_mut().get_as(key, !stream) {
                 Some((data, lsn)) if lsn <= durable => {
                     let place = (here - at) as usize;
                     out[place..place + take].copy_from_slice(&data[skip..skip + take]);
@@ -55,8 +64,23 @@ impl Engine {
         true
     }
 
+    /// As `read_host`, after what was read ahead of it has come.
+    pub async fn read_here_or_there(&self, volume: &Rc<Volume>, at: u64, out: &mut [u8]) -> Result<(), ArrayError> {
+        let face = volume.face.borrow().clone();
+        if let Some(face) = face {
+            let stripe = volume.shape.data();
+            let stripes = at / stripe..(at + out.len() as u64).div_ceil(stripe);
+            if face.ahead.catch_up(stripes).await && self.read_cached(volume, at, out, true) {
+                add(&face.hits, 1);
+                return Ok(());
+            }
+            add(&face.misses, 1);
+        }
+        self.read_host(volume, at, out).await
+    }
+
     /// Fills the buffer from the volume. The range was checked against the volume's size.
-    pub async fn read_host(&self, volume: &Volume, at: u64, out: &mut [u8]) -> Result<(), ArrayError> {
+    pub async fn read_host(&self, volume: &Rc<Volume>, at: u64, out: &mut [u8]) -> Result<(), ArrayError> {
         add(&self.count.cache_misses, 1);
         let block = BLOCK as u64;
         let (first, last) = (at / block, (at + out.len() as u64).div_ceil(block));
@@ -71,7 +95,7 @@ impl Engine {
     }
 
     /// Whole blocks, stripe by stripe at once.
-    async fn read_blocks(&self, volume: &Volume, first: u64, out: &mut [u8]) -> Result<(), ArrayError> {
+    async fn read_blocks(&self, volume: &Rc<Volume>, first: u64, out: &mut [u8]) -> Result<(), ArrayError> {
         let per_stripe = u64::from(volume.shape.blocks());
         let mut pieces = Vec::new();
         let mut rest = out;
@@ -89,13 +113,22 @@ impl Engine {
     }
 
     /// Blocks of one stripe.
-    async fn read_piece(&self, volume: &Volume, stripe: u64, block: u32, out: &mut [u8]) -> Result<(), ArrayError> {
-        let Some((of, runs)) = self.look(volume, stripe, block, out).await? else { return Ok(()) };
+    pub async fn read_piece(
+        &self,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        block: u32,
+        out: &mut [u8],
+    ) -> Result<(), ArrayError> {
+        let looked = self.look(volume, stripe, block, out).await?;
+        // A layer that was given up may have lost stripes to others already.
+        volume.check_stays()?;
+        let Some((of, runs)) = looked else { return Ok(()) };
         let done = join_all(runs.iter().map(|run| self.read_run(&of, run))).await;
         let mut bad = false;
         for (run, data) in runs.iter().zip(&done) {
             match data {
-                Some(data) => self.take_run(volume, &of, run, block, data, out),
+                Some(data) => self.take_run(&of, run, block, data, out),
                 None => bad = true,
             }
         }
@@ -110,34 +143,32 @@ impl Engine {
     /// nothing is left to ask.
     async fn look(
         &self,
-        volume: &Volume,
+        volume: &Rc<Volume>,
         stripe: u64,
         block: u32,
         out: &mut [u8],
     ) -> Result<Option<(Stripe, Vec<Run>)>, ArrayError> {
-        let key = StripeKey { volume: volume.id, stripe };
         loop {
             if volume.gone.get() {
                 return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
             }
-            let (map_page, map_at) = self.map_page(key).await?;
-            let home = map_page.read(|bytes| map::get(bytes, map_at));
-            let slot_page = match home {
-                Home::Slot(slot) => Some((slot, self.slot_page(&volume.shape, slot).await?)),
-                Home::Unmapped | Home::Zero => None,
+            let found = self.find(volume, stripe).await?;
+            let slot_page = match found.slot() {
+                Some(slot) => Some((slot, self.slot_page(&volume.shape, slot).await?)),
+                None => None,
             };
             // From here to the end of the loop nothing waits: this is one moment.
-            let unsettled = self.unsettled.borrow().get(&key).copied();
+            let unsettled = self.unsettled_in(&found, stripe);
             if let Some(lsn) = unsettled.filter(|lsn| *lsn > self.log.durable_lsn()) {
                 self.log.durable(lsn).await?;
                 continue;
             }
-            if map_page.read(|bytes| map::get(bytes, map_at)) != home {
+            if volume.gone.get() || !self.still(&found, stripe) {
                 continue;
             }
             let picture = match &slot_page {
                 None => None,
-                Some((slot, (page, at))) => match self.picture(volume, stripe, *slot, page, *at) {
+                Some((slot, (page, at))) => match self.picture(found.owner(), stripe, *slot, page, *at) {
                     Some(picture) => Some(picture),
                     None => {
                         return Err(ArrayError::Damaged(format!(
@@ -148,7 +179,7 @@ impl Engine {
                     }
                 },
             };
-            let (runs, newest) = self.copy_cached(volume, stripe, block, out, picture.is_some());
+            let (runs, newest) = self.copy_cached(&found, stripe, block, out, picture.is_some());
             if newest > self.log.durable_lsn() {
                 self.log.durable(newest).await?;
                 continue;
@@ -157,22 +188,34 @@ impl Engine {
         }
     }
 
+    /// The newest mapping of the stripe that is not settled, in any of the layers.
+    fn unsettled_in(&self, found: &Found, stripe: u64) -> Option<Lsn> {
+        let unsettled = self.unsettled.borrow();
+        if unsettled.is_empty() {
+            return None;
+        }
+        found.layers().filter_map(|layer| unsettled.get(&StripeKey { volume: layer.id, stripe })).max().copied()
+    }
+
     /// Copies cached blocks; the others are zeros, or asked of the drives when the stripe owns a slot.
-    fn copy_cached(&self, volume: &Volume, stripe: u64, block: u32, out: &mut [u8], mapped: bool) -> (Vec<Run>, Lsn) {
+    fn copy_cached(&self, found: &Found, stripe: u64, block: u32, out: &mut [u8], mapped: bool) -> (Vec<Run>, Lsn) {
+        let shape = &found.owner().shape;
         let mut cache = self.cache.borrow_mut();
         let mut runs: Vec<Run> = Vec::new();
         let mut newest = Lsn(0);
-        let first = stripe * u64::from(volume.shape.blocks());
+        let first = stripe * u64::from(shape.blocks());
         for (place, out) in out.chunks_mut(BLOCK).enumerate() {
             let inside = block + place as u32;
-            match cache.get(BlockKey { volume: volume.id, block: first + u64::from(inside) }) {
+            let key = |layer: &Rc<Volume>| BlockKey { volume: layer.id, block: first + u64::from(inside) };
+            let held = found.layers().map(key).find(|key| cache.holds(*key));
+            match held.and_then(|key| cache.get(key)) {
                 Some((data, lsn)) => {
                     out.copy_from_slice(data);
                     newest = newest.max(lsn);
                 }
                 None if !mapped => out.fill(0),
                 None => {
-                    let (strip, at) = volume.shape.strip_of(inside);
+                    let (strip, at) = shape.strip_of(inside);
                     match runs.last_mut() {
                         Some(run) if run.strip == strip && run.blocks.end == at => run.blocks.end += 1,
                         _ => runs.push(Run { strip, blocks: at..at + 1, place }),
@@ -194,7 +237,7 @@ impl Engine {
     }
 
     /// Copies a verified run into the answer, and offers its blocks to the cache if they are still what the stripe holds.
-    fn take_run(&self, volume: &Volume, of: &Stripe, run: &Run, block: u32, data: &[u8], out: &mut [u8]) {
+    fn take_run(&self, of: &Stripe, run: &Run, block: u32, data: &[u8], out: &mut [u8]) {
         let shape = &of.shape;
         let units = shape.units_of(run.blocks.clone());
         let skip = run.blocks.start * BLOCK - units.start * shape.unit_bytes;
@@ -207,7 +250,7 @@ impl Engine {
         let first = of.stripe * u64::from(shape.blocks()) + u64::from(block) + run.place as u64;
         let mut cache = self.cache.borrow_mut();
         for (number, data) in data[skip..skip + length].chunks(BLOCK).enumerate() {
-            cache.put_clean(BlockKey { volume: volume.id, block: first + number as u64 }, data);
+            cache.put_clean(BlockKey { volume: of.volume, block: first + number as u64 }, data);
         }
     }
 
@@ -230,18 +273,25 @@ impl Engine {
             })
     }
 
-    /// Under the stripe's lock: reconstructs what does not verify, and has it repaired.
-    async fn read_damaged(&self, volume: &Volume, stripe: u64, block: u32, out: &mut [u8]) -> Result<(), ArrayError> {
-        let _guard = self.locks.shared(volume.id, stripe).await;
-        let Some((of, runs)) = self.look(volume, stripe, block, out).await? else { return Ok(()) };
+    /// Under the lock of the stripe in the layer that has it: reconstructs what does not verify, and has it repaired.
+    async fn read_damaged(
+        &self,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        block: u32,
+        out: &mut [u8],
+    ) -> Result<(), ArrayError> {
+        let looked = self.look_locked(volume, stripe, block, out, None).await?;
+        volume.check_stays()?;
+        let Some((_guard, of, runs)) = looked else { return Ok(()) };
         for run in &runs {
             let units = of.shape.units_of(run.blocks.clone());
             let columns = self.read_columns(&of, Strips::of([run.strip]), units.clone(), Priority::Host).await;
             if !columns.repair.is_empty() {
-                self.ask_repair(StripeKey { volume: volume.id, stripe });
+                self.ask_repair(StripeKey { volume: of.volume, stripe });
             }
             if self.rebuild.get().is_some() && self.promoted.borrow().len() < 1024 {
-                self.promoted.borrow_mut().insert(StripeKey { volume: volume.id, stripe });
+                self.promoted.borrow_mut().insert(StripeKey { volume: of.volume, stripe });
             }
             if let Some((strip, unit)) = columns.lost.first() {
                 let offset = stripe * volume.shape.data()
@@ -259,9 +309,31 @@ impl Engine {
             let Some(data) = columns.strips.get(run.strip).and_then(Option::as_ref) else {
                 return Err(ArrayError::Damaged(format!("volume '{}': stripe {stripe} was not read", volume.name())));
             };
-            self.take_run(volume, &of, run, block, data, out);
+            self.take_run(&of, run, block, data, out);
         }
         Ok(())
+    }
+
+    /// As `look`, with a lock on the stripe in the layer whose slot it is in. `held`: the caller has that of this layer
+    /// already. Locks are taken from the newest layer downwards, never the other way.
+    async fn look_locked(
+        &self,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        block: u32,
+        out: &mut [u8],
+        held: Option<VolumeId>,
+    ) -> Result<Option<(Option<StripeGuard>, Stripe, Vec<Run>)>, ArrayError> {
+        let mut locked: Option<(VolumeId, Option<StripeGuard>)> = held.map(|layer| (layer, None));
+        loop {
+            let Some((of, runs)) = self.look(volume, stripe, block, out).await? else { return Ok(None) };
+            match locked {
+                Some((layer, guard)) if layer == of.volume => return Ok(Some((guard, of, runs))),
+                // It has another owner by now: a layer was merged meanwhile.
+                _ => drop(locked.take()),
+            }
+            locked = Some((of.volume, Some(self.locks.shared(of.volume, stripe).await)));
+        }
     }
 
     /// Whole blocks of one stripe with its exclusive lock held by the caller, newest content, as destage and partial
@@ -273,12 +345,13 @@ impl Engine {
         block: u32,
         out: &mut [u8],
     ) -> Result<(), ArrayError> {
-        let Some((of, runs)) = self.look(volume, stripe, block, out).await? else { return Ok(()) };
+        let looked = self.look_locked(volume, stripe, block, out, Some(volume.id)).await?;
+        let Some((_guard, of, runs)) = looked else { return Ok(()) };
         for run in &runs {
             let units = of.shape.units_of(run.blocks.clone());
             let columns = self.read_columns(&of, Strips::of([run.strip]), units, Priority::Host).await;
             match columns.strips.get(run.strip).and_then(Option::as_ref) {
-                Some(data) if columns.lost.is_empty() => self.take_run(volume, &of, run, block, data, out),
+                Some(data) if columns.lost.is_empty() => self.take_run(&of, run, block, data, out),
                 _ => {
                     return Err(ArrayError::Damaged(format!(
                         "volume '{}': stripe {stripe} at offset {} cannot be read or reconstructed; write it whole, or \

@@ -13,7 +13,10 @@ use crate::layout::Row;
 use crate::place::{Cell, DriveNumber, Lsn, RowId, SlotId};
 use crate::{VolumeSpec, WriteMode};
 
+pub mod layer;
 pub mod spec;
+
+pub use layer::{NewLayer, Reason};
 
 /// Bytes before each record's body.
 const FRAME: usize = 8;
@@ -136,6 +139,23 @@ pub enum Record {
         drive: DriveNumber,
         state: DriveState,
     },
+    /// A snapshot, a clone or a rollback.
+    Layer(NewLayer),
+    /// The layer has lost its name: what it alone holds is freed, what others see through it becomes theirs.
+    GivenUp {
+        volume: VolumeId,
+    },
+    /// Where a stripe of layer `from` lives is said by layer `to` from here on. No slot: it reads as zeros.
+    Adopted {
+        from: VolumeId,
+        to: VolumeId,
+        stripe: u64,
+        slot: Option<SlotId>,
+    },
+    VolumeReadAhead {
+        volume: VolumeId,
+        stripes: u8,
+    },
 }
 
 /// The digest a unit of a strip will have.
@@ -189,6 +209,10 @@ impl Record {
             Record::VolumeProtect { .. } | Record::VolumeMode { .. } => 8,
             Record::Lost { .. } => 40,
             Record::DriveState { .. } => 4,
+            Record::Layer(new) => new.encoded(),
+            Record::GivenUp { .. } => 4,
+            Record::Adopted { .. } => 24,
+            Record::VolumeReadAhead { .. } => 8,
         };
         (FRAME + body).next_multiple_of(8)
     }
@@ -215,6 +239,10 @@ impl Record {
             Record::DriveState { .. } => 18,
             Record::MemberChanged { .. } => 19,
             Record::Seal => 20,
+            Record::Layer(_) => 21,
+            Record::GivenUp { .. } => 22,
+            Record::Adopted { .. } => 23,
+            Record::VolumeReadAhead { .. } => 24,
         }
     }
 
@@ -345,6 +373,18 @@ impl Record {
                 w.u16(drive.0);
                 w.u8(state.number());
             }
+            Record::Layer(new) => new.encode(&mut w),
+            Record::GivenUp { volume } => w.u32(volume.0),
+            Record::Adopted { from, to, stripe, slot } => {
+                w.u32(from.0);
+                w.u32(to.0);
+                w.u64(*stripe);
+                slot_or_none(&mut w, *slot);
+            }
+            Record::VolumeReadAhead { volume, stripes } => {
+                w.u32(volume.0);
+                w.u32(u32::from(*stripes));
+            }
         }
         let written = w.at();
         assert!(written <= length && written + 24 > length, "a record's length and its encoding disagree");
@@ -448,6 +488,16 @@ impl Record {
                 Record::MemberChanged { row, member, cell: Cell { drive: DriveNumber(r.u16()?), unit: r.u32()? } }
             }
             20 => Record::Seal,
+            21 => Record::Layer(NewLayer::decode(&mut r)?),
+            22 => Record::GivenUp { volume: VolumeId(r.u32()?) },
+            23 => {
+                let (from, to) = (VolumeId(r.u32()?), VolumeId(r.u32()?));
+                Record::Adopted { from, to, stripe: r.u64()?, slot: some_slot(r.u64()?) }
+            }
+            24 => {
+                let volume = VolumeId(r.u32()?);
+                Record::VolumeReadAhead { volume, stripes: u8::try_from(r.u32()?).ok()? }
+            }
             _ => return None,
         })
     }

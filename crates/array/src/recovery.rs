@@ -80,6 +80,7 @@ pub async fn create(
     open: OpenOptions,
     drives: Vec<Attached>,
 ) -> Result<Recovered, ArrayError> {
+    open.cache_limits().check()?;
     let configuration = first_configuration(&options, &drives)?;
     refuse_labelled(&io, &drives).await?;
     let labels = Labels::new(&io, configuration.clone(), (0..drives.len()).collect());
@@ -170,6 +171,7 @@ fn name_drives(engine: &Engine, drives: &[Attached]) {
 
 /// Opens the pool found on the drives.
 pub async fn open(io: Io, options: OpenOptions, drives: Vec<Attached>) -> Result<Recovered, ArrayError> {
+    options.cache_limits().check()?;
     let discovery = discover(&io, &drives).await?;
     let read_only = options.read_only || discovery.read_only || !(discovery.majority || options.override_quorum);
     let labels = Labels::resume(&io, &discovery, options.override_quorum);

@@ -118,6 +118,15 @@ pub struct PageRef {
     table: Table,
 }
 
+/// What is known of a page without reading.
+pub enum Peek {
+    Here(PageRef),
+    /// On the drives.
+    Elsewhere,
+    /// Never written: reads as zeros.
+    Never,
+}
+
 #[derive(Clone, Copy, Default, Debug)]
 pub struct TableCounters {
     pub page_reads: u64,
@@ -171,6 +180,19 @@ impl Table {
             return None;
         }
         Some(self.admit(&mut cache, id, Data::Own(Buffer::zeroed(PAGE))))
+    }
+
+    /// The page if it is in memory, without asking for it; and whether it was ever written.
+    pub fn peek(&self, id: PageId) -> Peek {
+        let cache = self.0.cache.borrow();
+        if let Some(page) = cache.pages.get(&id) {
+            page.touched.set(true);
+            return Peek::Here(PageRef { page: Rc::clone(page), table: self.clone() });
+        }
+        match self.0.store.borrow().directory.entry(id).place() {
+            None if !cache.loading.contains_key(&id) => Peek::Never,
+            _ => Peek::Elsewhere,
+        }
     }
 
     /// The page; read from any replica that verifies, the others repaired. `Damaged` when none does.

@@ -1,4 +1,7 @@
 //! Volumes: their descriptions, and what is counted of each. Their maps and slots live in tables.
+//!
+//! What is called a volume here is a *layer*: a map of its own, on a base or on none. A volume that was never snapshotted
+//! is one layer. Hosts and operators know a layer by its face; see [`crate::layers`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,16 +16,53 @@ use crate::records::spec;
 use crate::{ArrayError, VolumeSpec, WriteMode};
 
 pub mod entry;
+pub mod face;
 pub mod map;
 pub mod shape;
 pub mod tables;
 
+use face::Face;
 use shape::Shape;
 
-/// A volume as the pool knows it.
+/// What a layer is to hosts and operators.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The newest layer of a volume: takes its writes.
+    Volume,
+    /// Frozen, and readable by a name of its own.
+    Snapshot,
+    /// Nobody's any more; what others still see through it is on its way to them.
+    GivenUp,
+}
+
+impl Kind {
+    fn number(self) -> u8 {
+        match self {
+            Kind::Volume => 0,
+            Kind::Snapshot => 1,
+            Kind::GivenUp => 2,
+        }
+    }
+
+    fn from_number(number: u8) -> Option<Kind> {
+        [Kind::Volume, Kind::Snapshot, Kind::GivenUp].into_iter().find(|kind| kind.number() == number)
+    }
+}
+
+/// A layer as the pool knows it.
 #[derive(Debug)]
 pub struct Volume {
+    /// The layer's number: names its map, its slots, its dirty blocks and its locks.
     pub id: VolumeId,
+    pub kind: Cell<Kind>,
+    /// How hosts reach it; none when it was given up.
+    pub face: RefCell<Option<Rc<Face>>>,
+    /// The layer that shows through where this one has nothing of its own.
+    pub base: Cell<Option<VolumeId>>,
+    /// Of a snapshot: the face of the volume it was taken of; of a clone: the face of its snapshot.
+    pub origin: Cell<Option<VolumeId>>,
+    /// Seconds since 1970 as told by whoever took the snapshot; 0 of others.
+    pub made: Cell<u64>,
     pub spec: RefCell<VolumeSpec>,
     pub shape: Rc<Shape>,
     pub class: RowClass,
@@ -32,8 +72,6 @@ pub struct Volume {
     pub mapped: Cell<u64>,
     /// It was deleted.
     pub gone: Cell<bool>,
-    /// It is being deleted: no write begins any more.
-    pub leaving: Cell<bool>,
     /// Stripes of it listed as lost.
     pub lost: RefCell<BTreeSet<u64>>,
 }
@@ -41,16 +79,21 @@ pub struct Volume {
 impl Volume {
     pub fn new(id: VolumeId, spec: VolumeSpec) -> Volume {
         let shape = Rc::new(Shape::of(&spec));
+        let ahead = if spec.owner.is_some() { 0 } else { crate::ahead::STRIPES };
         let class = RowClass::data(spec.code, spec.strip, spec.digest);
         Volume {
             id,
+            kind: Cell::new(Kind::Volume),
+            face: RefCell::new(Some(Face::new(id, ahead))),
+            base: Cell::new(None),
+            origin: Cell::new(None),
+            made: Cell::new(0),
             spec: RefCell::new(spec),
             shape,
             class,
             retained: Cell::new(false),
             mapped: Cell::new(0),
             gone: Cell::new(false),
-            leaving: Cell::new(false),
             lost: RefCell::default(),
         }
     }
@@ -67,9 +110,22 @@ impl Volume {
         self.size().div_ceil(self.shape.data())
     }
 
+    /// Deleted, or given up on the way there: nobody reads or writes it by itself any more.
+    pub fn is_gone(&self) -> bool {
+        self.gone.get() || self.kind.get() == Kind::GivenUp
+    }
+
+    pub fn face_id(&self) -> Option<VolumeId> {
+        self.face.borrow().as_ref().map(|face| face.id)
+    }
+
+    pub fn is_owned(&self) -> bool {
+        self.spec.borrow().owner.is_some()
+    }
+
     /// Refuses what would give it another stripe or block while it goes.
     pub fn check_stays(&self) -> Result<(), ArrayError> {
-        if self.gone.get() || self.leaving.get() {
+        if self.is_gone() {
             return Err(ArrayError::Missing(format!("volume '{}' was deleted", self.name())));
         }
         Ok(())
@@ -83,13 +139,21 @@ impl Volume {
         Bytes(self.mapped.get() * self.shape.data())
     }
 
-    /// Its record in the volume table: present u32, retained u32, mapped u64, description.
+    /// Its record in the volume table; FORMAT/slots.md has the fields.
     pub fn encode(&self, page: &mut [u8]) {
+        let number = |id: Option<VolumeId>| id.map_or(u32::MAX, |id| id.0);
         page.fill(0);
         let mut w = Writer::new(page);
         w.u32(1);
         w.u32(u32::from(self.retained.get()));
         w.u64(self.mapped.get());
+        w.u8(self.kind.get().number());
+        w.u8(self.face.borrow().as_ref().map_or(0, |face| face.ahead.stripes.get()));
+        w.u16(0);
+        w.u32(number(self.face_id()));
+        w.u32(number(self.base.get()));
+        w.u32(number(self.origin.get()));
+        w.u64(self.made.get());
         spec::encode(&self.spec.borrow(), &mut w);
     }
 
@@ -97,45 +161,98 @@ impl Volume {
     pub fn decode(id: VolumeId, page: &[u8]) -> Result<Option<Volume>, ArrayError> {
         let mut r = Reader::new(Shared::copy_from_slice(page));
         let damaged = || ArrayError::Damaged(format!("the record of volume {id} makes no sense; restore the pool"));
-        if r.u32().ok_or_else(damaged)? == 0 {
-            return Ok(None);
+        match r.u32() {
+            Some(0) => Ok(None),
+            Some(_) => Volume::decode_record(id, &mut r).ok_or_else(damaged).map(Some),
+            None => Err(damaged()),
         }
-        let retained = r.u32().ok_or_else(damaged)? != 0;
-        let mapped = r.u64().ok_or_else(damaged)?;
-        let volume = Volume::new(id, spec::decode(&mut r).ok_or_else(damaged)?);
+    }
+
+    fn decode_record(id: VolumeId, r: &mut Reader) -> Option<Volume> {
+        let some = |number: u32| (number != u32::MAX).then_some(VolumeId(number));
+        let retained = r.u32()? != 0;
+        let mapped = r.u64()?;
+        let (kind, ahead, _) = (Kind::from_number(r.u8()?)?, r.u8()?, r.u16()?);
+        let (face, base, origin) = (some(r.u32()?), some(r.u32()?), some(r.u32()?));
+        let made = r.u64()?;
+        // A layer stands on an older one, so that no walk downwards is without end.
+        if base.is_some_and(|base| base >= id) || face.is_none() != (kind == Kind::GivenUp) {
+            return None;
+        }
+        let volume = Volume::new(id, spec::decode(r)?);
+        *volume.face.borrow_mut() = face.map(|face| Face::new(face, ahead.min(crate::ahead::STRIPES_MAX)));
+        volume.kind.set(kind);
+        volume.base.set(base);
+        volume.origin.set(origin);
+        volume.made.set(made);
         volume.retained.set(retained);
         volume.mapped.set(mapped);
-        Ok(Some(volume))
+        Some(volume)
     }
 }
 
-/// All volumes of the pool.
+/// All layers of the pool, and who of them is what to hosts.
 #[derive(Default)]
 pub struct Volumes {
     by_id: RefCell<BTreeMap<VolumeId, Rc<Volume>>>,
-    /// The number the next volume gets; numbers are never used again.
+    by_face: RefCell<BTreeMap<VolumeId, Rc<Volume>>>,
+    /// The number the next layer gets; numbers are never used again.
     pub next: Cell<u32>,
 }
 
 impl Volumes {
+    /// The layer of this number.
     pub fn get(&self, id: VolumeId) -> Option<Rc<Volume>> {
         self.by_id.borrow().get(&id).cloned()
     }
 
-    pub fn named(&self, name: &str) -> Option<Rc<Volume>> {
-        self.by_id.borrow().values().find(|volume| volume.spec.borrow().name == name).cloned()
+    /// The layer that hosts reach by this number now.
+    pub fn faced(&self, face: VolumeId) -> Option<Rc<Volume>> {
+        self.by_face.borrow().get(&face).cloned()
     }
 
+    pub fn named(&self, name: &str) -> Option<Rc<Volume>> {
+        self.by_face.borrow().values().find(|volume| volume.spec.borrow().name == name).cloned()
+    }
+
+    /// Every layer.
     pub fn all(&self) -> Vec<Rc<Volume>> {
         self.by_id.borrow().values().cloned().collect()
     }
 
+    /// Volumes and snapshots, in the order of their faces.
+    pub fn all_faced(&self) -> Vec<Rc<Volume>> {
+        self.by_face.borrow().values().cloned().collect()
+    }
+
+    /// Layers that stand on this one.
+    pub fn standing_on(&self, id: VolumeId) -> Vec<Rc<Volume>> {
+        self.by_id.borrow().values().filter(|volume| volume.base.get() == Some(id)).cloned().collect()
+    }
+
     pub fn insert(&self, volume: Rc<Volume>) {
         self.next.set(self.next.get().max(volume.id.0 + 1));
+        self.show(&volume);
         self.by_id.borrow_mut().insert(volume.id, volume);
     }
 
+    /// Hosts reach the layer by its face from here on.
+    pub fn show(&self, volume: &Rc<Volume>) {
+        if let Some(face) = volume.face_id() {
+            self.next.set(self.next.get().max(face.0 + 1));
+            self.by_face.borrow_mut().insert(face, Rc::clone(volume));
+        }
+    }
+
+    pub fn hide(&self, face: VolumeId) {
+        self.by_face.borrow_mut().remove(&face);
+    }
+
     pub fn remove(&self, id: VolumeId) -> Option<Rc<Volume>> {
-        self.by_id.borrow_mut().remove(&id)
+        let gone = self.by_id.borrow_mut().remove(&id)?;
+        if let Some(face) = gone.face_id() {
+            self.hide(face);
+        }
+        Some(gone)
     }
 }

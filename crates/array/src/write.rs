@@ -287,7 +287,7 @@ impl Engine {
 
     /// What cannot be destaged for now does not count: it has a limit of its own.
     pub fn has_room(&self, bytes: usize) -> bool {
-        let (dirty, limit) = (self.cache.borrow().dirty_bytes(), self.options.dirty_limit.0);
+        let (dirty, limit) = (self.cache.borrow().dirty_bytes(), self.limits.dirty.0);
         if dirty == 0 || dirty + bytes as u64 <= limit {
             return true;
         }
@@ -314,6 +314,11 @@ impl Engine {
     pub async fn admits(&self, volume: &Rc<Volume>, stripe: u64) -> Result<bool, ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         self.check_writable()?;
+        if volume.base.get().is_some()
+            && let Some(slot) = self.found(volume, stripe).await?.slot()
+        {
+            self.check_answering(volume, stripe, slot)?;
+        }
         let (page, at) = self.map_page(key).await?;
         volume.check_stays()?;
         match page.read(|bytes| map::get(bytes, at)) {

@@ -2,10 +2,10 @@
 //! FIFO of a tenth of the space; those read again before they reach its end move to the main FIFO, the others
 //! leave, remembered as ghosts, and enter the main FIFO if they come back soon.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher;
 
-use stele_ground::BLOCK;
+use stele_ground::{BLOCK, VolumeId};
 
 use super::{BlockKey, FixedState, Place};
 
@@ -19,6 +19,8 @@ struct Slot {
     /// None: dead, its place in a queue still to be passed.
     key: Option<BlockKey>,
     reads: u8,
+    /// Read ahead for this volume, and not asked for yet.
+    ahead: Option<VolumeId>,
 }
 
 #[derive(Default)]
@@ -30,6 +32,8 @@ pub struct Clean {
     main: VecDeque<u32>,
     ghosts: HashSet<u64, FixedState>,
     ghost_order: VecDeque<u64>,
+    /// Of what was read ahead for each volume, bytes read since, and bytes that left unread.
+    ahead: BTreeMap<VolumeId, (u64, u64)>,
 }
 
 type Places = HashMap<BlockKey, Place, FixedState>;
@@ -49,10 +53,15 @@ impl Clean {
         &mut self.chunks[index as usize / PAGES_PER_CHUNK][at..at + BLOCK]
     }
 
-    /// The block's bytes, marked as read.
-    pub fn touch(&mut self, index: u32) -> &[u8] {
+    /// The block's bytes, marked as read if that counts. The first read of a block that was read ahead is what it was fetched
+    /// for, not a second one.
+    pub fn touch(&mut self, index: u32, counts: bool) -> &[u8] {
         let slot = &mut self.slots[index as usize];
-        slot.reads = (slot.reads + 1).min(READS_MAX);
+        match slot.ahead.take() {
+            Some(face) => self.ahead.entry(face).or_default().0 += BLOCK as u64,
+            None if counts => slot.reads = (slot.reads + 1).min(READS_MAX),
+            None => {}
+        }
         let at = index as usize % PAGES_PER_CHUNK * BLOCK;
         &self.chunks[index as usize / PAGES_PER_CHUNK][at..at + BLOCK]
     }
@@ -64,12 +73,33 @@ impl Clean {
     /// The caller has already forgotten its place.
     pub fn remove(&mut self, index: u32) {
         self.slots[index as usize].key = None;
+        self.waste(index);
+    }
+
+    pub fn mark_ahead(&mut self, index: u32, face: VolumeId) -> bool {
+        let slot = &mut self.slots[index as usize];
+        let unread = slot.reads == 0 && slot.ahead.is_none();
+        if unread {
+            slot.ahead = Some(face);
+        }
+        unread
+    }
+
+    pub fn ahead_of(&self, face: VolumeId) -> (u64, u64) {
+        self.ahead.get(&face).copied().unwrap_or_default()
+    }
+
+    /// The block leaves: what was read ahead and never asked for was in vain.
+    fn waste(&mut self, index: u32) {
+        if let Some(face) = self.slots[index as usize].ahead.take() {
+            self.ahead.entry(face).or_default().1 += BLOCK as u64;
+        }
     }
 
     pub fn insert(&mut self, key: BlockKey, data: &[u8], places: &mut Places) {
         let Some(index) = self.take_page(places) else { return };
         let hash = FixedState.hash_one(key);
-        self.slots[index as usize] = Slot { key: Some(key), reads: 0 };
+        self.slots[index as usize] = Slot { key: Some(key), reads: 0, ahead: None };
         self.page(index).copy_from_slice(data);
         if self.ghosts.remove(&hash) {
             self.main.push_back(index)
@@ -80,10 +110,10 @@ impl Clean {
     }
 
     pub fn forget(&mut self, gone: impl Fn(&BlockKey) -> bool, places: &mut Places) {
-        for slot in &mut self.slots {
-            if let Some(key) = slot.key.filter(&gone) {
+        for index in 0..self.slots.len() {
+            if let Some(key) = self.slots[index].key.filter(&gone) {
                 places.remove(&key);
-                slot.key = None;
+                self.remove(index as u32);
             }
         }
     }
@@ -113,6 +143,7 @@ impl Clean {
                 continue;
             }
             slot.key = None;
+            self.waste(index);
             places.remove(&key);
             if from_small {
                 self.remember(FixedState.hash_one(key));

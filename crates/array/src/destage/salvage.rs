@@ -12,7 +12,7 @@ use crate::ArrayError;
 use crate::cache::StripeKey;
 use crate::engine::Engine;
 use crate::place::{Lsn, SlotId};
-use crate::stripe::StripWrite;
+use crate::stripe::{StripWrite, Stripe};
 use crate::volumes::Volume;
 use crate::volumes::entry::LOST;
 
@@ -24,18 +24,31 @@ impl Engine {
         self: &Rc<Self>,
         volume: &Rc<Volume>,
         stripe: u64,
-        old: SlotId,
         dirty: &Dirty,
         covers: Lsn,
     ) -> Result<bool, ArrayError> {
         let Some(of) = self.locate(volume, stripe).await? else { return Ok(false) };
+        let old = Some(of.slot);
+        self.salvage(volume, stripe, &of, old, dirty, covers).await
+    }
+
+    /// As `destage_salvage`, of a stripe that may be a base's: then nothing is given up for it, and a slot was promised.
+    pub async fn salvage(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        of: &Stripe,
+        old: Option<SlotId>,
+        dirty: &Dirty,
+        covers: Lsn,
+    ) -> Result<bool, ArrayError> {
         let shape = Rc::clone(&of.shape);
         let every = 0..shape.units;
-        let mut columns = self.read_columns(&of, Strips::all(shape.k), every.clone(), Priority::Destage).await;
-        if columns.lost.is_empty() || self.beyond_repair(&of, &columns).is_empty() {
+        let mut columns = self.read_columns(of, Strips::all(shape.k), every.clone(), Priority::Destage).await;
+        if columns.lost.is_empty() || self.beyond_repair(of, &columns).is_empty() {
             return Ok(false);
         }
-        let Some(claim) = self.claim(volume, false).await? else { return Ok(false) };
+        let Some(claim) = self.claim(volume, old.is_none()).await? else { return Ok(false) };
         let mut strips: Vec<Buffer> =
             columns.strips.drain(..).map(|strip| strip.unwrap_or_else(|| Buffer::zeroed(shape.strip))).collect();
         for (strip, unit) in &columns.lost {
@@ -63,12 +76,11 @@ impl Engine {
             }
             writes.push(StripWrite { strip, at: 0, data: vec![buffer.freeze()] });
         }
-        let stored =
-            self.store_slot(volume, stripe, claim, Some(old), covers, digests, writes, Priority::Destage).await;
+        let stored = self.store_slot(volume, stripe, claim, old, covers, digests, writes, Priority::Destage).await;
         if stored.is_err() {
             self.abandon(claim);
         }
-        self.settle_map(StripeKey { volume: volume.id, stripe }, stored?, Some(old)).await?;
+        self.settle_map(StripeKey { volume: volume.id, stripe }, stored?, old).await?;
         Ok(true)
     }
 }

@@ -64,7 +64,7 @@ impl Through {
             fully_allocated: false,
             owner: None,
         };
-        VolumeStatus { id: VolumeId(id), spec, retained: false, allocated: Bytes(0), lost: Vec::new() }
+        VolumeStatus::empty(VolumeId(id), spec)
     }
 }
 

@@ -104,10 +104,15 @@ impl Shape {
     }
 }
 
+/// Whether a volume or snapshot may be called so.
+pub fn is_name(name: &str) -> bool {
+    (1..=255).contains(&name.len()) && !name.chars().any(char::is_control)
+}
+
 /// Refuses a volume that cannot be, whatever the pool.
 pub fn check_spec(spec: &VolumeSpec) -> Result<(), ArrayError> {
     let invalid = |text: String| Err(ArrayError::Invalid(format!("volume '{}': {text}", spec.name)));
-    if spec.name.is_empty() || spec.name.len() > 255 || spec.name.chars().any(char::is_control) {
+    if !is_name(&spec.name) {
         return Err(ArrayError::Invalid("a volume's name has 1 to 255 bytes and no control characters".into()));
     }
     if spec.owner.as_ref().is_some_and(|owner| owner.is_empty() || owner.len() > 255) {

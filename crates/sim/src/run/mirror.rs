@@ -354,7 +354,7 @@ impl<F: Flaw> Mirror<F> {
 }
 
 fn volume_status(number: u32, spec: &VolumeSpec) -> VolumeStatus {
-    VolumeStatus { id: VolumeId(number), spec: spec.clone(), retained: false, allocated: Bytes(0), lost: Vec::new() }
+    VolumeStatus::empty(VolumeId(number), spec.clone())
 }
 
 impl<F: Flaw> System for Mirror<F> {

@@ -293,6 +293,10 @@ fn name(record: &Record) -> &'static str {
         Record::VolumeMode { .. } => "volume-mode",
         Record::Lost { .. } => "lost",
         Record::DriveState { .. } => "drive-state",
+        Record::Layer(_) => "layer",
+        Record::GivenUp { .. } => "given-up",
+        Record::Adopted { .. } => "adopted",
+        Record::VolumeReadAhead { .. } => "volume-read-ahead",
     }
 }
 

@@ -1,0 +1,115 @@
+//! What stays in the cache, and when dirty blocks leave it.
+
+use stele_ground::{BLOCK, Bytes, Duration, VolumeId};
+
+use crate::testing::{Bed, pattern, spec};
+use crate::{CacheStatus, Command, OpenOptions, Reply, VolumeDetail, VolumeSpec};
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1 << 20;
+
+fn bed(options: OpenOptions, block: u64) -> (Bed, VolumeId) {
+    let mut bed = Bed::blank(4, 4, 1, options);
+    bed.settle().expect("created");
+    let volume = VolumeSpec { block: Bytes(block), ..spec("a", "2+1", 16 * MIB) };
+    let id = bed.create_volume(volume).id;
+    (bed, id)
+}
+
+fn detail(bed: &mut Bed) -> VolumeDetail {
+    match bed.command(Command::ShowVolume { name: "a".into() }) {
+        Ok(Reply::Detail(detail)) => *detail,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn cache(bed: &mut Bed) -> CacheStatus {
+    detail(bed).cache
+}
+
+fn write_blocks(bed: &mut Bed, volume: VolumeId, blocks: std::ops::Range<u64>) {
+    for block in blocks {
+        bed.write(volume, block * BLOCK as u64, &pattern(block, BLOCK)).expect("written");
+    }
+}
+
+#[test]
+fn a_scan_leaves_what_is_hot_in_the_cache() {
+    // The reads of the scan, each below a block where the volume's block allows it: a block is then met several times.
+    for (name, block, length, in_order, ahead) in [
+        ("whole blocks in order", 4096, 16 * KIB, true, 0),
+        ("parts of blocks in order", 512, KIB, true, 0),
+        ("parts of blocks, read ahead", 512, KIB, true, 4),
+        ("whole blocks out of order", 4096, 4 * KIB, false, 4),
+    ] {
+        let options = OpenOptions { block_cache: Bytes(MIB), ..OpenOptions::default() };
+        let (mut bed, volume) = bed(options, block);
+        for at in (0..16 * MIB).step_by(1 << 20) {
+            bed.write(volume, at, &pattern(at, 1 << 20)).expect("written");
+        }
+        bed.command(Command::SetVolume { name: "a".into(), read_ahead: Some(ahead) }).expect("set");
+        bed.command(Command::Close).expect("closed");
+        bed.open().expect("opened");
+        let hot = |n: u64| n * 37 % 97 * 8 * KIB;
+        for _ in 0..4 {
+            (0..97).for_each(|n| drop(bed.read(volume, hot(n), 4096).expect("read")));
+        }
+        let places = (12 * MIB) / length;
+        for n in 0..places {
+            let n = if in_order { n } else { n * 7919 % places };
+            bed.read(volume, 4 * MIB + n * length, length as usize).expect("read");
+        }
+        let before = detail(&mut bed).hits;
+        (0..97).for_each(|n| drop(bed.read(volume, hot(n), 4096).expect("read")));
+        let hits = detail(&mut bed).hits - before;
+        assert!(hits >= 90, "{name}: {hits} of 97 hot blocks outlived the scan");
+    }
+}
+
+#[test]
+fn flushing_starts_at_the_high_mark_and_stops_at_the_low_one() {
+    for (high, low) in [(50, 25), (80, 80), (75, 0)] {
+        let options = OpenOptions {
+            dirty_limit: Bytes(MIB),
+            flush_high: high,
+            flush_low: low,
+            flush_age: Duration::from_secs(100_000),
+            ..OpenOptions::default()
+        };
+        let (mut bed, volume) = bed(options, 4096);
+        let marks = [high, low].map(|percent| MIB * u64::from(percent) / 100);
+        let blocks = marks[0] / BLOCK as u64;
+        write_blocks(&mut bed, volume, 0..blocks);
+        bed.pass(Duration::from_secs(60));
+        let below = cache(&mut bed);
+        assert_eq!((below.dirty, below.flushing), (Bytes(blocks * BLOCK as u64), false), "{high}/{low}: nothing yet");
+        write_blocks(&mut bed, volume, blocks..blocks + 1);
+        bed.pass(Duration::from_secs(60));
+        let after = cache(&mut bed);
+        // What leaves does so stripe by stripe: 32 KiB of this volume.
+        let least = marks[1].saturating_sub(32 * KIB);
+        assert!((least..=marks[1]).contains(&after.dirty.0), "{high}/{low}: {} are left", after.dirty);
+        assert!(!after.flushing);
+    }
+}
+
+#[test]
+fn what_is_old_enough_is_flushed_whatever_its_number() {
+    let options = OpenOptions { flush_age: Duration::from_secs(10), ..OpenOptions::default() };
+    let (mut bed, volume) = bed(options, 4096);
+    write_blocks(&mut bed, volume, 0..3);
+    bed.pass(Duration::from_secs(9));
+    assert_eq!(cache(&mut bed).dirty, Bytes(3 * BLOCK as u64), "young");
+    bed.pass(Duration::from_secs(2));
+    assert_eq!(cache(&mut bed).dirty, Bytes(0), "old");
+}
+
+#[test]
+fn marks_that_make_no_sense_are_refused() {
+    for (high, low, dirty) in [(40, 50, MIB), (101, 50, MIB), (50, 40, 0)] {
+        let options =
+            OpenOptions { flush_high: high, flush_low: low, dirty_limit: Bytes(dirty), ..OpenOptions::default() };
+        let mut bed = Bed::blank(4, 4, 1, options);
+        assert!(bed.settle().is_err(), "{high} {low} {dirty}");
+    }
+}

@@ -1,0 +1,209 @@
+//! Snapshot, clone, rollback and delete, as operators ask for them.
+//!
+//! Before a volume's layer is frozen or given up, writes under way on it are waited for, and those that come wait; what they
+//! left dirty belongs to the layer. The record is one step, so that a crash leaves the volume on one side of it.
+
+use std::rc::Rc;
+
+use stele_ground::VolumeId;
+
+use super::LAYERS_MAX;
+use crate::engine::Engine;
+use crate::log::Purpose;
+use crate::mutation::Mutation;
+use crate::records::{NewLayer, Reason, Record};
+use crate::sync::Permit;
+use crate::volumes::shape::is_name;
+use crate::volumes::{Kind, Volume};
+use crate::{ArrayError, VolumeStatus};
+
+impl Engine {
+    pub async fn snapshot_volume(
+        self: &Rc<Self>,
+        volume: &str,
+        name: &str,
+        made: u64,
+    ) -> Result<VolumeStatus, ArrayError> {
+        let _turn = self.administering.lock().await;
+        self.check_writable()?;
+        let volume = self.named(volume)?;
+        self.check_new_name(name)?;
+        refuse_owned(&volume, "gets no snapshots: its owner keeps versions of its own")?;
+        if volume.kind.get() == Kind::Snapshot {
+            return Err(ArrayError::Invalid(format!("'{}' is a snapshot already; make a clone of it", volume.name())));
+        }
+        self.check_depth(&volume)?;
+        let reason = Reason::Snapshot;
+        let new =
+            NewLayer { reason, layer: self.next_layer(), base: volume.id, former: volume.id, made, name: name.into() };
+        let face = new.layer;
+        self.put_on(new, &volume).await?;
+        self.status_of_face(face)
+    }
+
+    pub async fn clone_snapshot(self: &Rc<Self>, snapshot: &str, name: &str) -> Result<VolumeStatus, ArrayError> {
+        let _turn = self.administering.lock().await;
+        self.check_writable()?;
+        let snapshot = self.named(snapshot)?;
+        self.check_new_name(name)?;
+        if snapshot.kind.get() != Kind::Snapshot {
+            return Err(ArrayError::Invalid(format!(
+                "'{}' is a volume; take a snapshot of it and clone that",
+                snapshot.name()
+            )));
+        }
+        self.check_depth(&snapshot)?;
+        let (reason, layer, base) = (Reason::Clone, self.next_layer(), snapshot.id);
+        let new = NewLayer { reason, layer, base, former: base, made: 0, name: name.into() };
+        let lsn = self.record(Record::Layer(new), Purpose::Inside).await?;
+        self.log.durable(lsn).await?;
+        self.status_of_face(layer)
+    }
+
+    /// The volume shows what the snapshot shows, and keeps its size; what lies beyond the snapshot's reads as zeros.
+    pub async fn roll_back_volume(self: &Rc<Self>, volume: &str, snapshot: &str) -> Result<VolumeStatus, ArrayError> {
+        let _turn = self.administering.lock().await;
+        self.check_writable()?;
+        let (volume, snapshot) = (self.named(volume)?, self.named(snapshot)?);
+        refuse_owned(&volume, "is never rolled back: what its owner has promised since would be undone")?;
+        if volume.kind.get() == Kind::Snapshot || snapshot.origin.get() != volume.face_id() {
+            return Err(ArrayError::Invalid(format!(
+                "'{}' is no snapshot of volume '{}'; `stele volume list` shows which are",
+                snapshot.name(),
+                volume.name()
+            )));
+        }
+        self.check_depth(&snapshot)?;
+        let face = volume.face_id();
+        let (reason, layer) = (Reason::Rollback, self.next_layer());
+        let new = NewLayer { reason, layer, base: snapshot.id, former: volume.id, made: 0, name: String::new() };
+        self.put_on(new, &volume).await?;
+        self.reclaim_wanted.wake_all();
+        self.status_of_face(face.unwrap_or(layer))
+    }
+
+    /// Deletes a volume or snapshot. Its name is free and its content unreachable when this answers; where other layers
+    /// still see through it, space follows when they let go.
+    pub async fn delete_volume(self: &Rc<Self>, name: &str) -> Result<(), ArrayError> {
+        {
+            let _turn = self.administering.lock().await;
+            self.check_writable()?;
+            let volume = self.named(name)?;
+            if volume.retained.get() {
+                let owner = volume.spec.borrow().owner.clone().unwrap_or_default();
+                return Err(ArrayError::Refused(format!(
+                    "volume '{name}' holds retained records of its owner '{owner}'; it can be deleted when none are left"
+                )));
+            }
+            self.check_nobody_of(&volume)?;
+            let _stopped = self.stop_writes(&volume).await;
+            let record = Record::GivenUp { volume: volume.id };
+            let lsn = self.record(record, Purpose::Inside).await?;
+            self.log.durable(lsn).await?;
+        }
+        // Given up for good: what is left of it is taken apart now, or by the flow when it can be.
+        if let Err(error) = self.reclaim().await {
+            tracing::warn!("'{name}' is deleted, and its space not free yet: {error}");
+            self.reclaim_wanted.wake_all();
+        }
+        self.free_empty_rows().await
+    }
+
+    /// Refuses to delete what snapshots were taken of, or clones were made of.
+    fn check_nobody_of(&self, volume: &Volume) -> Result<(), ArrayError> {
+        let face = volume.face_id();
+        let (what, others) = match volume.kind.get() {
+            Kind::Snapshot => ("clones", Kind::Volume),
+            Kind::Volume | Kind::GivenUp => ("snapshots", Kind::Snapshot),
+        };
+        let of_it: Vec<String> = self
+            .volumes
+            .all_faced()
+            .into_iter()
+            .filter(|other| other.kind.get() == others && face.is_some() && other.origin.get() == face)
+            .map(|other| format!("'{}'", other.name()))
+            .collect();
+        if of_it.is_empty() {
+            return Ok(());
+        }
+        Err(ArrayError::Refused(format!("'{}' has {what}: delete {} first", volume.name(), of_it.join(", "))))
+    }
+
+    fn check_new_name(&self, name: &str) -> Result<(), ArrayError> {
+        if !is_name(name) {
+            return Err(ArrayError::Invalid("a name has 1 to 255 bytes and no control characters".into()));
+        }
+        match self.volumes.named(name) {
+            Some(_) => Err(ArrayError::Invalid(format!("'{name}' exists; choose another name"))),
+            None => Ok(()),
+        }
+    }
+
+    /// A layer may be put on this one.
+    fn check_depth(&self, base: &Rc<Volume>) -> Result<(), ArrayError> {
+        let mut depth = 1;
+        let mut here = Rc::clone(base);
+        while let Some(next) = here.base.get().and_then(|base| self.volumes.get(base)) {
+            depth += 1;
+            here = next;
+        }
+        if depth < LAYERS_MAX {
+            return Ok(());
+        }
+        Err(ArrayError::Refused(format!(
+            "'{}' stands on {} snapshots, and {LAYERS_MAX} layers are the limit; delete old snapshots first",
+            base.name(),
+            depth - 1
+        )))
+    }
+
+    fn next_layer(&self) -> VolumeId {
+        let id = VolumeId(self.volumes.next.get());
+        self.volumes.next.set(id.0 + 1);
+        id
+    }
+
+    /// Puts a new layer in the place of the volume's, once no write is under way on it.
+    async fn put_on(self: &Rc<Self>, new: NewLayer, volume: &Rc<Volume>) -> Result<(), ArrayError> {
+        // Every stripe of a fully allocated volume may be written anew beside what the snapshot keeps.
+        let promise = match volume.spec.borrow().fully_allocated {
+            true => Some(volume.stripes()),
+            false => None,
+        };
+        let promise = match promise {
+            Some(stripes) => Some(self.promise_all(volume, stripes).await?),
+            None => None,
+        };
+        let lsn = {
+            let _stopped = self.stop_writes(volume).await;
+            match promise {
+                Some(promise) => self.record_promised(Record::Layer(new), promise).await?,
+                None => self.record(Record::Layer(new), Purpose::Inside).await?,
+            }
+        };
+        self.log.durable(lsn).await
+    }
+
+    /// Answers when no write is under way on the volume; none begins while the permit lives.
+    async fn stop_writes(&self, volume: &Volume) -> Option<Permit> {
+        let face = volume.face.borrow().clone();
+        match face {
+            Some(face) if !self.io.lacks(Mutation::LayerGate) => Some(face.stop_writes().await),
+            _ => None,
+        }
+    }
+
+    fn status_of_face(&self, face: VolumeId) -> Result<VolumeStatus, ArrayError> {
+        let volume = self.volumes.faced(face);
+        let volume = volume.ok_or_else(|| ArrayError::Missing(format!("volume {face} was deleted meanwhile")))?;
+        Ok(self.volume_status(&volume))
+    }
+}
+
+fn refuse_owned(volume: &Volume, why: &str) -> Result<(), ArrayError> {
+    if volume.is_owned() || volume.retained.get() {
+        let owner = volume.spec.borrow().owner.clone().unwrap_or_default();
+        return Err(ArrayError::Refused(format!("volume '{}' carries the {owner} and {why}", volume.name())));
+    }
+    Ok(())
+}

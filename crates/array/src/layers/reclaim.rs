@@ -1,0 +1,162 @@
+//! Taking apart layers that were given up.
+//!
+//! A layer that nobody stands on frees its slots. One that a single layer stands on hands over the stripes that this one sees
+//! through it, and frees those that it hides; then the other stands on its base. Stripe by stripe, each one record: the
+//! views of all others are the same before and after every one of them, so this may stop anywhere and begin again. One that
+//! several layers stand on waits until one of them is left.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use stele_ground::Duration;
+
+use crate::ArrayError;
+use crate::cache::StripeKey;
+use crate::engine::Engine;
+use crate::log::Purpose;
+use crate::records::Record;
+use crate::sync::join_all;
+use crate::volumes::map::{self, Home};
+use crate::volumes::{Kind, Volume, tables};
+
+/// Stripes worked on at once.
+const STRIPES_AT_ONCE: usize = 128;
+/// What could not be done is tried again after so long.
+const AGAIN: Duration = Duration::from_secs(1);
+
+impl Engine {
+    /// Runs for the pool's life.
+    pub async fn reclaim_flow(self: Rc<Self>) {
+        loop {
+            let wanted = self.reclaim_wanted.changed();
+            if self.closing.get() || self.check_writable().is_err() {
+                return;
+            }
+            let done = match self.reclaim().await {
+                Ok(true) => self.free_empty_rows().await,
+                Ok(false) => Ok(()),
+                Err(error) => Err(error),
+            };
+            match done {
+                Ok(()) => wanted.await,
+                Err(error) => {
+                    tracing::warn!("a deleted volume or snapshot could not be taken apart: {error}");
+                    self.io.sleep(AGAIN).await;
+                }
+            }
+        }
+    }
+
+    /// Takes apart what can be now. Answers whether anything was.
+    pub async fn reclaim(self: &Rc<Self>) -> Result<bool, ArrayError> {
+        let _turn = self.reclaiming.lock().await;
+        let mut any = false;
+        while let Some((layer, heir)) = self.next_given_up() {
+            self.check_writable()?;
+            match &heir {
+                None => self.free_all(&layer).await?,
+                Some(heir) => self.hand_over(&layer, heir).await?,
+            }
+            let lsn = self.record(Record::VolumeDelete { volume: layer.id }, Purpose::Inside).await?;
+            self.log.durable(lsn).await?;
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// A layer that may go now, those that nobody stands on first; and the one that stands on it.
+    fn next_given_up(&self) -> Option<(Rc<Volume>, Option<Rc<Volume>>)> {
+        let given_up: Vec<Rc<Volume>> =
+            self.volumes.all().into_iter().filter(|layer| layer.kind.get() == Kind::GivenUp).collect();
+        let standing = |layer: &Rc<Volume>| self.volumes.standing_on(layer.id);
+        let free = given_up.iter().find(|layer| standing(layer).is_empty());
+        let single = || given_up.iter().find(|layer| standing(layer).len() == 1);
+        let layer = free.or_else(single)?;
+        Some((Rc::clone(layer), standing(layer).pop()))
+    }
+
+    /// Every stripe that the layer has a word for, or dirty blocks.
+    async fn stripes_of(&self, layer: &Volume) -> Result<BTreeSet<u64>, ArrayError> {
+        let mut stripes: BTreeSet<u64> = self.cache.borrow().dirty_stripes_of(layer.id).into_iter().collect();
+        stripes.extend(self.locks.held_of(layer.id));
+        let table = tables::map(layer.id);
+        for index in 0..self.table.pages(table) {
+            let id = crate::place::PageId { table, index };
+            if matches!(self.table.peek(id), crate::table::Peek::Never) {
+                continue;
+            }
+            let page = self.table.page(id).await?;
+            let first = u64::from(index) * map::PER_PAGE;
+            let words = (0..map::PER_PAGE).map(|word| first + word);
+            page.read(|bytes| {
+                stripes.extend(words.filter(|stripe| map::get(bytes, map::locate(*stripe).1) != Home::Unmapped))
+            });
+        }
+        Ok(stripes)
+    }
+
+    /// Nobody sees anything through the layer.
+    async fn free_all(self: &Rc<Self>, layer: &Rc<Volume>) -> Result<(), ArrayError> {
+        let stripes: Vec<u64> = self.stripes_of(layer).await?.into_iter().collect();
+        for batch in stripes.chunks(STRIPES_AT_ONCE) {
+            for result in join_all(batch.iter().map(|stripe| self.free_one(layer, *stripe))).await {
+                result?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn free_one(self: &Rc<Self>, layer: &Rc<Volume>, stripe: u64) -> Result<(), ArrayError> {
+        let key = StripeKey { volume: layer.id, stripe };
+        let _guard = self.locks.exclusive(layer.id, stripe).await;
+        let home = self.home(key).await?;
+        if home != Home::Unmapped || self.cache.borrow().is_dirty(key) {
+            self.unmap_locked(layer, stripe, home, false).await?;
+        }
+        Ok(())
+    }
+
+    async fn hand_over(self: &Rc<Self>, layer: &Rc<Volume>, heir: &Rc<Volume>) -> Result<(), ArrayError> {
+        let stripes: Vec<u64> = self.stripes_of(layer).await?.into_iter().collect();
+        for batch in stripes.chunks(STRIPES_AT_ONCE) {
+            for result in join_all(batch.iter().map(|stripe| self.hand_over_one(layer, heir, *stripe))).await {
+                result?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn hand_over_one(
+        self: &Rc<Self>,
+        layer: &Rc<Volume>,
+        heir: &Rc<Volume>,
+        stripe: u64,
+    ) -> Result<(), ArrayError> {
+        let key = StripeKey { volume: layer.id, stripe };
+        // The layer takes no writes: what is destaged now was the last that was dirty of it.
+        self.destage(layer, stripe).await?;
+        let _above = self.locks.exclusive(heir.id, stripe).await;
+        let _guard = self.locks.exclusive(layer.id, stripe).await;
+        self.place_redo(layer, stripe).await?;
+        if self.cache.borrow().is_dirty(key) {
+            // Nothing writes to the layer: the destage was not carried out, as the pool only reads by now.
+            self.check_writable()?;
+            return Err(ArrayError::Degraded(format!("stripe {stripe} of '{}' is not destaged yet", layer.name())));
+        }
+        let home = self.home(key).await?;
+        if home == Home::Unmapped {
+            return Ok(());
+        }
+        if self.home(StripeKey { volume: heir.id, stripe }).await? != Home::Unmapped {
+            self.unmap_locked(layer, stripe, home, false).await?;
+            return Ok(());
+        }
+        let slot = match home {
+            Home::Slot(slot) => Some(slot),
+            Home::Unmapped | Home::Zero => None,
+        };
+        let record = Record::Adopted { from: layer.id, to: heir.id, stripe, slot };
+        self.record(record, Purpose::Inside).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! What a volume or snapshot shows of itself: what it refers to, and what would be free without it.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use stele_ground::{Bytes, VolumeId};
+
+use crate::cache::StripeKey;
+use crate::engine::Engine;
+use crate::place::PageId;
+use crate::table::Peek;
+use crate::volumes::map::{self, Home};
+use crate::volumes::{Kind, Volume, tables};
+use crate::{ArrayError, VolumeDetail, VolumeStatus};
+
+impl Engine {
+    pub fn volume_status(&self, volume: &Volume) -> VolumeStatus {
+        let name_of = |face: VolumeId| self.volumes.faced(face).map(|volume| volume.name());
+        let face = volume.face.borrow();
+        VolumeStatus {
+            id: face.as_ref().map_or(volume.id, |face| face.id),
+            spec: volume.spec.borrow().clone(),
+            retained: volume.retained.get(),
+            snapshot: volume.kind.get() == Kind::Snapshot,
+            origin: volume.origin.get().and_then(name_of),
+            made: volume.made.get(),
+            read_ahead: face.as_ref().map_or(0, |face| face.ahead.stripes.get()),
+            allocated: volume.allocated(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// As `volume_status`, with the lost stripes that show through from layers below.
+    pub async fn whole_status(&self, volume: &Rc<Volume>) -> Result<VolumeStatus, ArrayError> {
+        let mut lost: Vec<u64> = volume.lost.borrow().iter().copied().collect();
+        let mut below = volume.base.get().and_then(|base| self.volumes.get(base));
+        while let Some(layer) = below {
+            let listed: Vec<u64> = layer.lost.borrow().iter().copied().collect();
+            for stripe in listed {
+                if self.found(volume, stripe).await?.owner().id == layer.id {
+                    lost.push(stripe);
+                }
+            }
+            below = layer.base.get().and_then(|base| self.volumes.get(base));
+        }
+        lost.sort_unstable();
+        let length = volume.shape.data();
+        let lost = lost.into_iter().map(|stripe| (stripe * length, length)).collect();
+        Ok(VolumeStatus { lost, ..self.volume_status(volume) })
+    }
+
+    pub async fn detail(&self, name: &str) -> Result<VolumeDetail, ArrayError> {
+        let volume = self.named(name)?;
+        let (refers, alone) = self.count_stripes(&volume).await?;
+        let stripe = volume.shape.data();
+        let face = volume.face.borrow().clone();
+        let ahead = face.as_ref().map(|face| self.ahead_counts(face)).unwrap_or_default();
+        let (hits, misses) = face.as_ref().map_or((0, 0), |face| (face.hits.get(), face.misses.get()));
+        let of_it = |layer: VolumeId| {
+            let cache = self.cache.borrow();
+            let stripes = cache.dirty_stripes_of(layer);
+            let blocks = stripes.into_iter().map(|stripe| cache.dirty_count(StripeKey { volume: layer, stripe }));
+            blocks.sum::<usize>() as u64 * stele_ground::BLOCK as u64
+        };
+        Ok(VolumeDetail {
+            status: self.whole_status(&volume).await?,
+            refers: Bytes(refers * stripe),
+            alone: Bytes(alone * stripe),
+            dirty: Bytes(of_it(volume.id)),
+            hits,
+            misses,
+            ahead,
+            cache: self.cache_status(),
+        })
+    }
+
+    /// Stripes that the layer shows, in slots of its own or of layers below; and those that only it shows.
+    async fn count_stripes(&self, volume: &Rc<Volume>) -> Result<(u64, u64), ArrayError> {
+        let mut chain = vec![Rc::clone(volume)];
+        while let Some(base) = chain.last().and_then(|layer| self.volumes.get(layer.base.get()?)) {
+            chain.push(base);
+        }
+        let above = self.volumes.standing_on(volume.id);
+        let pages = chain.iter().map(|layer| self.table.pages(tables::map(layer.id))).max().unwrap_or(0);
+        let (mut refers, mut alone) = (0, 0);
+        for index in 0..pages {
+            let mut words: BTreeMap<u64, Home> = BTreeMap::new();
+            let mut own = Vec::new();
+            for (depth, layer) in chain.iter().enumerate() {
+                for (word, home) in self.words(layer, index).await? {
+                    words.entry(word).or_insert(home);
+                    if depth == 0 && matches!(home, Home::Slot(_)) {
+                        own.push(word);
+                    }
+                }
+            }
+            refers += words.values().filter(|home| matches!(home, Home::Slot(_))).count() as u64;
+            let mut hidden: BTreeMap<u64, usize> = BTreeMap::new();
+            for other in &above {
+                for (word, _) in self.words(other, index).await? {
+                    *hidden.entry(word).or_insert(0) += 1;
+                }
+            }
+            alone += own.iter().filter(|word| hidden.get(word).copied().unwrap_or(0) == above.len()).count() as u64;
+        }
+        Ok((refers, alone))
+    }
+
+    /// What one page of the layer's map says, without what it says nothing of.
+    async fn words(&self, layer: &Volume, index: u32) -> Result<Vec<(u64, Home)>, ArrayError> {
+        let id = PageId { table: tables::map(layer.id), index };
+        if matches!(self.table.peek(id), Peek::Never) {
+            return Ok(Vec::new());
+        }
+        let page = self.table.page(id).await?;
+        let home = |bytes: &[u8], word: u64| map::get(bytes, map::locate(word).1);
+        Ok(page.read(|bytes| {
+            let all = (0..map::PER_PAGE).map(|word| (word, home(bytes, word)));
+            all.filter(|(_, home)| *home != Home::Unmapped).collect()
+        }))
+    }
+}

@@ -1,0 +1,52 @@
+//! The face of a volume or snapshot: what stays the same to its hosts while layers come and go behind it.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use stele_ground::VolumeId;
+
+use crate::ahead::Ahead;
+use crate::sync::{Permit, Semaphore};
+
+/// More writes than this under way on one volume wait.
+const WRITES: u64 = 1 << 20;
+
+pub struct Face {
+    /// The number that hosts and commands use.
+    pub id: VolumeId,
+    /// Held by every write from its choice of the layer to its end.
+    gate: Semaphore,
+    pub ahead: Ahead,
+    /// Reads answered from memory alone, and the others; since the pool was opened.
+    pub hits: Cell<u64>,
+    pub misses: Cell<u64>,
+}
+
+impl std::fmt::Debug for Face {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Face({})", self.id)
+    }
+}
+
+impl Face {
+    /// `ahead`: stripes read ahead.
+    pub fn new(id: VolumeId, ahead: u8) -> Rc<Face> {
+        Rc::new(Face {
+            id,
+            gate: Semaphore::new(WRITES),
+            ahead: Ahead::of(ahead),
+            hits: Cell::new(0),
+            misses: Cell::new(0),
+        })
+    }
+
+    /// Held while a write is under way.
+    pub async fn write(&self) -> Permit {
+        self.gate.acquire(1).await
+    }
+
+    /// Answers when no write is under way; those that come wait until the permit is dropped.
+    pub async fn stop_writes(&self) -> Permit {
+        self.gate.acquire(WRITES).await
+    }
+}
