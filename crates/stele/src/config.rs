@@ -114,6 +114,11 @@ pub struct Memory {
     pub table: Size,
     /// Dirty blocks held before writers wait.
     pub dirty: Size,
+    /// Per cent of `dirty` above which dirty blocks are flushed, and at which that stops.
+    pub flush_high: u8,
+    pub flush_low: u8,
+    /// Seconds after which dirty blocks are flushed in any case.
+    pub flush_age: u64,
     /// Cache of the catalog.
     pub catalog: Size,
 }
@@ -124,6 +129,9 @@ impl Default for Memory {
             blocks: Size(Bytes(128 << 20)),
             table: Size(Bytes(64 << 20)),
             dirty: Size(Bytes(64 << 20)),
+            flush_high: 50,
+            flush_low: 40,
+            flush_age: 2,
             catalog: Size(Bytes(64 << 20)),
         }
     }

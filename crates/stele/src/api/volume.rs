@@ -1,7 +1,7 @@
 //! Calls about volumes.
 
 use serde::{Deserialize, Serialize};
-use stele_array::{ArrayError, Command, DigestUnit, Reply, VolumeSpec, VolumeStatus, WriteMode};
+use stele_array::{ArrayError, Command, DigestUnit, Reply, VolumeDetail, VolumeSpec, VolumeStatus, WriteMode};
 use stele_ground::Bytes;
 
 use super::{Actor, Call, Done};
@@ -21,6 +21,15 @@ pub struct View {
     pub digest: String,
     /// `write-back`, `write-through` or `volatile`.
     pub mode: String,
+    /// `volume` or `snapshot`.
+    pub kind: String,
+    /// The volume a snapshot was taken of, or the snapshot a clone was made of.
+    pub origin: Option<String>,
+    /// When a snapshot was taken, in seconds since 1970.
+    pub made: Option<u64>,
+    /// Stripes read ahead of a sequential reader.
+    pub read_ahead: u8,
+    /// In slots of its own: of a volume with snapshots, what was written since the last of them.
     pub allocated: u64,
     pub owner: Option<String>,
     /// True while its owner says that something on it is under retention.
@@ -48,11 +57,80 @@ impl From<VolumeStatus> for View {
                 WriteMode::Volatile => "volatile",
             }
             .to_owned(),
+            kind: if status.snapshot { "snapshot" } else { "volume" }.to_owned(),
+            origin: status.origin,
+            made: status.snapshot.then_some(status.made),
+            read_ahead: status.read_ahead,
             allocated: status.allocated.0,
             owner: status.spec.owner,
             retained: status.retained,
             lost: status.lost,
             name: status.spec.name,
+        }
+    }
+}
+
+/// A volume or snapshot in full. Sizes are bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DetailView {
+    #[serde(flatten)]
+    pub volume: View,
+    /// In all slots it shows, whoever else shows them.
+    pub refers: u64,
+    /// Only in it: free when it is deleted.
+    pub alone: u64,
+    /// Written and not on its drives yet.
+    pub dirty: u64,
+    /// Reads answered from memory, and the others, since the pool was opened.
+    pub cache_hits: u64,
+    pub cache_misses: u64,
+    /// Read ahead; of that, read by somebody since, and gone from the cache before anybody did.
+    pub ahead_fetched: u64,
+    pub ahead_useful: u64,
+    pub ahead_wasted: u64,
+    pub cache: CacheView,
+}
+
+/// The cache, which all volumes of the pool share.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CacheView {
+    /// Room for clean blocks, and what of it is filled.
+    pub size: u64,
+    pub clean: u64,
+    /// Writers wait at this many dirty bytes.
+    pub dirty_limit: u64,
+    pub dirty: u64,
+    /// Flushing starts above this part of the limit, and stops at that. Per cent.
+    pub flush_high: u8,
+    pub flush_low: u8,
+    /// Seconds after which dirty blocks are flushed in any case.
+    pub flush_age: u64,
+    pub flushing: bool,
+}
+
+impl From<VolumeDetail> for DetailView {
+    fn from(detail: VolumeDetail) -> DetailView {
+        let limits = detail.cache.limits;
+        DetailView {
+            volume: detail.status.into(),
+            refers: detail.refers.0,
+            alone: detail.alone.0,
+            dirty: detail.dirty.0,
+            cache_hits: detail.hits,
+            cache_misses: detail.misses,
+            ahead_fetched: detail.ahead.fetched.0,
+            ahead_useful: detail.ahead.useful.0,
+            ahead_wasted: detail.ahead.wasted.0,
+            cache: CacheView {
+                size: detail.cache.size.0,
+                clean: detail.cache.clean.0,
+                dirty_limit: limits.dirty.0,
+                dirty: detail.cache.dirty.0,
+                flush_high: limits.high,
+                flush_low: limits.low,
+                flush_age: limits.age.0 / 1_000_000_000,
+                flushing: detail.cache.flushing,
+            },
         }
     }
 }
@@ -114,9 +192,89 @@ pub struct Show {
 
 impl Call for Show {
     const NAME: &'static str = "volume/show";
+    type Answer = DetailView;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<DetailView> {
+        // Its error names the volumes that there are.
+        find(node, &self.name).await?;
+        match node.pool.command(Command::ShowVolume { name: self.name }).await? {
+            Reply::Detail(detail) => Ok((*detail).into()),
+            _ => Err(Failure::failed("the pool answered with something else; this is a defect of Stele")),
+        }
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Set {
+    pub name: String,
+    pub read_ahead: u8,
+}
+
+impl Call for Set {
+    const NAME: &'static str = "volume/set";
     type Answer = View;
-    async fn perform(self, node: &Node, _: &Actor) -> Outcome<View> {
-        find(node, &self.name).await
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        let command = Command::SetVolume { name: self.name.clone(), read_ahead: Some(self.read_ahead) };
+        change(node, actor, Set::NAME, &self.name, &self.name, command).await
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Snapshot {
+    pub volume: String,
+    pub name: String,
+}
+
+impl Call for Snapshot {
+    const NAME: &'static str = "volume/snapshot";
+    type Answer = View;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        let place = format!("{} of {}", self.name, self.volume);
+        let made = crate::node::wall_clock();
+        let command = Command::SnapshotVolume { volume: self.volume.clone(), name: self.name, made };
+        change(node, actor, Snapshot::NAME, &place, &self.volume, command).await
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CloneSnapshot {
+    pub snapshot: String,
+    pub name: String,
+}
+
+impl Call for CloneSnapshot {
+    const NAME: &'static str = "volume/clone";
+    type Answer = View;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        let place = format!("{} of {}", self.name, self.snapshot);
+        let command = Command::CloneSnapshot { snapshot: self.snapshot.clone(), name: self.name };
+        change(node, actor, CloneSnapshot::NAME, &place, &self.snapshot, command).await
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Rollback {
+    pub volume: String,
+    pub snapshot: String,
+}
+
+impl Call for Rollback {
+    const NAME: &'static str = "volume/rollback";
+    type Answer = View;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        let place = format!("{} to {}", self.volume, self.snapshot);
+        let command = Command::RollBackVolume { volume: self.volume.clone(), snapshot: self.snapshot };
+        change(node, actor, Rollback::NAME, &place, &self.volume, command).await
+    }
+}
+
+/// Changes a volume, which must exist, and puts that into the audit log.
+async fn change(node: &Node, actor: &Actor, call: &str, place: &str, of: &str, command: Command) -> Outcome<View> {
+    find(node, of).await?;
+    let done = node.pool.command(command).await;
+    node.audit(actor, call, place, done.as_ref().err().map(ToString::to_string)).await?;
+    match done? {
+        Reply::Volume(status) => Ok(status.into()),
+        _ => Err(Failure::failed("the pool answered with something else; this is a defect of Stele")),
     }
 }
 

@@ -15,7 +15,25 @@ pub enum Volume {
     /// Show one volume
     #[command(after_help = "Example:\n  stele volume show data")]
     Show { name: String },
-    /// Delete a volume that holds nothing under retention
+    /// Change how a volume is served
+    #[command(after_help = "Example:\n  stele volume set media --read-ahead 8")]
+    Set(Set),
+    /// Keep what a volume holds now under a name of its own, read-only
+    #[command(after_help = "Example:\n  stele volume snapshot vm1 vm1-monday")]
+    Snapshot { volume: String, name: String },
+    /// Make a volume that begins as a snapshot and takes writes
+    #[command(after_help = "Example:\n  stele volume clone vm1-monday vm1-test")]
+    Clone { snapshot: String, name: String },
+    /// Bring a volume back to one of its snapshots; what was written since is gone
+    #[command(after_help = "Example:\n  stele volume rollback vm1 vm1-monday --yes")]
+    Rollback {
+        volume: String,
+        snapshot: String,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Delete a volume or snapshot that holds nothing under retention and has no snapshots or clones
     #[command(after_help = "Example:\n  stele volume delete scratch --yes")]
     Delete {
         name: String,
@@ -53,6 +71,14 @@ pub struct Create {
     /// Take all space now
     #[arg(long)]
     pub allocate: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Set {
+    pub name: String,
+    /// Stripes read ahead of a sequential reader, 0 to 16; 0 reads nothing ahead
+    #[arg(long, value_name = "STRIPES", value_parser = clap::value_parser!(u8).range(0..=16))]
+    pub read_ahead: u8,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

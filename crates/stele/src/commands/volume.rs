@@ -2,17 +2,20 @@
 
 use stele_ground::Bytes;
 
-use crate::api::volume as calls;
+use crate::api::volume::{self as calls, DetailView, View};
 use crate::cli::volume::{Digest, Mode, Volume};
 use crate::commands::{confirm, print_json};
 use crate::config::Site;
 use crate::failure::Outcome;
-use crate::output::{Align, Table};
+use crate::output::{Align, Table, moment};
 use crate::seat::Seat;
 
 pub async fn run(site: &Site, json: bool, command: Volume) -> Outcome<()> {
     if let Volume::Delete { name, yes: false } = &command {
         confirm(&format!("Delete volume '{name}' and everything on it?"), "--yes")?;
+    }
+    if let Volume::Rollback { volume, snapshot, yes: false } = &command {
+        confirm(&format!("Bring volume '{volume}' back to '{snapshot}', and lose what was written since?"), "--yes")?;
     }
     let seat = Seat::find(site).await?;
     let done = on(&seat, json, command).await;
@@ -42,7 +45,21 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
             }
             views
         }
-        Volume::Show { name } => vec![seat.call(calls::Show { name }).await?],
+        Volume::Show { name } => {
+            let detail = seat.call(calls::Show { name }).await?;
+            if json {
+                return print_json(&detail);
+            }
+            print!("{}", table(std::slice::from_ref(&detail.volume)));
+            println!();
+            print!("{}", show(&detail));
+            lost(&detail.volume);
+            return Ok(());
+        }
+        Volume::Set(set) => vec![seat.call(calls::Set { name: set.name, read_ahead: set.read_ahead }).await?],
+        Volume::Snapshot { volume, name } => vec![seat.call(calls::Snapshot { volume, name }).await?],
+        Volume::Clone { snapshot, name } => vec![seat.call(calls::CloneSnapshot { snapshot, name }).await?],
+        Volume::Rollback { volume, snapshot, .. } => vec![seat.call(calls::Rollback { volume, snapshot }).await?],
         Volume::Delete { name, .. } => {
             seat.call(calls::Delete { name: name.clone() }).await?;
             if json {
@@ -55,8 +72,16 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
     if json {
         return views.first().map_or(Ok(()), print_json);
     }
+    print!("{}", table(&views));
+    views.iter().for_each(lost);
+    Ok(())
+}
+
+fn table(views: &[View]) -> String {
     let mut table = Table::new(&[
         ("volume", Align::Left),
+        ("kind", Align::Left),
+        ("of", Align::Left),
         ("code", Align::Left),
         ("size", Align::Right),
         ("allocated", Align::Right),
@@ -67,9 +92,11 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
         ("retained", Align::Left),
         ("lost", Align::Right),
     ]);
-    for view in &views {
+    for view in views {
         table.row(vec![
             view.name.clone(),
+            view.kind.clone(),
+            view.origin.clone().unwrap_or_default(),
             view.code.clone(),
             Bytes(view.size).to_string(),
             Bytes(view.allocated).to_string(),
@@ -81,11 +108,45 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
             Bytes(view.lost.iter().map(|(_, length)| length).sum()).to_string(),
         ]);
     }
-    print!("{}", table.render());
-    for view in &views {
-        for (at, length) in view.lost.iter().take(20) {
-            println!("{}: lost {} at offset {at}", view.name, Bytes(*length));
-        }
+    table.render()
+}
+
+fn lost(view: &View) {
+    for (at, length) in view.lost.iter().take(20) {
+        println!("{}: lost {} at offset {at}", view.name, Bytes(*length));
     }
-    Ok(())
+}
+
+/// What the listing has no room for.
+fn show(detail: &DetailView) -> String {
+    let cache = &detail.cache;
+    let reads = detail.cache_hits + detail.cache_misses;
+    let ratio = (detail.cache_hits * 100).checked_div(reads).map_or("no reads yet".into(), |part| format!("{part} %"));
+    let part = |percent: u8| format!("{percent} % ({})", Bytes(cache.dirty_limit / 100 * u64::from(percent)));
+    let mut lines =
+        vec![("refers to", Bytes(detail.refers).to_string()), ("alone in it", Bytes(detail.alone).to_string())];
+    if let Some(made) = detail.volume.made {
+        lines.push(("taken", moment(made as i64)));
+    }
+    lines.extend([
+        ("read-ahead", format!("{} stripes", detail.volume.read_ahead)),
+        (
+            "read ahead",
+            format!(
+                "{}, of which {} used and {} wasted",
+                Bytes(detail.ahead_fetched),
+                Bytes(detail.ahead_useful),
+                Bytes(detail.ahead_wasted)
+            ),
+        ),
+        ("cache hits", format!("{ratio} ({} of {reads} reads)", detail.cache_hits)),
+        ("dirty", Bytes(detail.dirty).to_string()),
+        ("pool cache", format!("{} of {}", Bytes(cache.clean), Bytes(cache.size))),
+        ("pool dirty", format!("{} of {}", Bytes(cache.dirty), Bytes(cache.dirty_limit))),
+        ("flush starts", part(cache.flush_high)),
+        ("flush stops", part(cache.flush_low)),
+        ("flush age", format!("{} s", cache.flush_age)),
+        ("flushing", if cache.flushing { "yes" } else { "no" }.to_owned()),
+    ]);
+    lines.into_iter().map(|(name, value)| format!("{name:<13} {value}\n")).collect()
 }

@@ -419,6 +419,9 @@ fn options(config: &Config, opening: Opening) -> OpenOptions {
         table_cache: config.memory.table.0,
         block_cache: config.memory.blocks.0,
         dirty_limit: config.memory.dirty.0,
+        flush_high: config.memory.flush_high,
+        flush_low: config.memory.flush_low,
+        flush_age: Duration::from_secs(config.memory.flush_age),
         background_rate: config.pool.background_rate.map(|rate| rate.0),
         rebuild_after: Duration::from_secs(config.pool.rebuild_after),
         ..OpenOptions::default()
