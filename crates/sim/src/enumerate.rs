@@ -3,6 +3,7 @@
 //! on each outcome and compared with the oracle. Outcomes that leave equal drives and equal promises are tried once.
 
 pub mod cases;
+mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -18,6 +19,8 @@ use crate::oracle::{Began, Oracle, Outcome, Violation, paint};
 use crate::system::System;
 use crate::trace::Trace;
 
+use snapshot::Snapshot;
+
 /// Unsettled places of two choices each of which every subset is tried.
 pub const EXHAUSTIVE: u32 = 12;
 
@@ -27,11 +30,24 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// One thing a workload does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Deed {
-    Write { at: u64, length: u64 },
-    Zero { at: u64, length: u64 },
-    Discard { at: u64, length: u64 },
+    Write {
+        at: u64,
+        length: u64,
+    },
+    Zero {
+        at: u64,
+        length: u64,
+    },
+    Discard {
+        at: u64,
+        length: u64,
+    },
     Flush,
     Checkpoint,
+    /// The one snapshot of the volume is taken, rolled back to, deleted.
+    Snapshot,
+    RollBack,
+    DeleteSnapshot,
 }
 
 /// A tiny pool, what is on it before, and what is under way when it crashes.
@@ -82,6 +98,7 @@ struct Drill<'a, S> {
     machine: Machine<S>,
     oracle: Oracle,
     volume: VolumeId,
+    snapshot: Snapshot,
     flying: BTreeMap<u64, (Deed, Began)>,
     waiting: VecDeque<Deed>,
     tags: u64,
@@ -106,6 +123,7 @@ impl<'a, S: System> Drill<'a, S> {
             machine,
             oracle: Oracle::new(case.name.clone(), case.volume.size.0, case.volume.block.0 as usize),
             volume: VolumeId(0),
+            snapshot: Snapshot::default(),
             flying: BTreeMap::new(),
             waiting: VecDeque::new(),
             tags: 0,
@@ -127,6 +145,9 @@ impl<'a, S: System> Drill<'a, S> {
         let step = self.machine.step(limit);
         while let Some(happening) = self.machine.happenings.pop_front() {
             if let Happening::Finished { completion, .. } = happening {
+                if self.snapshot.was_read(&completion)? {
+                    continue;
+                }
                 let Some((deed, began)) = self.flying.remove(&completion.tag) else { continue };
                 completion.result.map_err(|error| Violation(format!("{deed:?} failed: {error}")))?;
                 self.answered.push(completion.tag);
@@ -135,15 +156,26 @@ impl<'a, S: System> Drill<'a, S> {
                         self.oracle.end_write(at, length, began, Outcome::Acknowledged);
                     }
                     (Deed::Flush, Op::Read { at, buffer }) => self.oracle.end_read(at, &buffer, began)?,
-                    (Deed::Flush | Deed::Checkpoint, _) => self.oracle.drop_read(began),
+                    (_, _) => self.oracle.drop_read(began),
                 }
             } else if let Happening::Reply { id, reply } = happening {
-                match (self.flying.remove(&id), reply) {
+                let asked = self.flying.remove(&id);
+                if let Some((deed, _)) = asked
+                    && reply.is_ok()
+                {
+                    self.snapshot.done(deed, &mut self.oracle);
+                    self.answered.push(id);
+                }
+                match (asked, reply) {
+                    (_, Ok(Reply::Volume(status))) if status.snapshot => self.snapshot.id = Some(status.id),
                     (_, Ok(Reply::Volume(status))) => self.volume = status.id,
-                    (_, Ok(Reply::Volumes(all))) => match all.first() {
-                        Some(status) => self.volume = status.id,
-                        None => return Err(Violation("the volume is gone".into())),
-                    },
+                    (_, Ok(Reply::Volumes(all))) => {
+                        self.snapshot.listed(&all)?;
+                        match all.iter().find(|status| !status.snapshot) {
+                            Some(status) => self.volume = status.id,
+                            None => return Err(Violation("the volume is gone".into())),
+                        }
+                    }
                     (_, Ok(_)) => {}
                     (deed, Err(error)) => return Err(Violation(format!("{deed:?} refused: {error}"))),
                 }
@@ -194,6 +226,12 @@ impl<'a, S: System> Drill<'a, S> {
                 let began = self.oracle.begin_read();
                 self.flying.insert(tag, (deed, began));
                 return self.machine.command(tag, Command::Checkpoint);
+            }
+            Deed::Snapshot | Deed::RollBack | Deed::DeleteSnapshot => {
+                let began = self.oracle.begin_read();
+                self.flying.insert(tag, (deed, began));
+                let command = self.snapshot.begin(deed, &self.case.volume.name, &mut self.oracle);
+                return self.machine.command(tag, command);
             }
         };
         self.flying.insert(tag, (deed, began));
@@ -295,7 +333,11 @@ impl<'a, S: System> Drill<'a, S> {
                 self.until("reading", Drill::idle)?;
             }
         }
-        Ok(())
+        let Some(id) = self.snapshot.id else { return Ok(()) };
+        self.tags += 1;
+        let request = self.snapshot.look(self.tags, size);
+        self.machine.submit(id, request);
+        self.until("reading the snapshot", |drill| drill.snapshot.is_read()).map(drop)
     }
 }
 
@@ -303,10 +345,11 @@ impl<'a, S: System> Drill<'a, S> {
 pub fn enumerate<S: System>(case: &Case, effort: Effort, coverage: &mut Coverage) -> Result<Tried, Violation> {
     let mut first = Drill::<S>::new(case, None, 0);
     let images = first.prepare().map_err(|violation| in_case(case, "preparing", &violation))?;
-    let (oracle, values, volume) = (first.oracle, first.values, first.volume);
+    let (oracle, values, volume, snapshot) = (first.oracle, first.values, first.volume, first.snapshot);
     let fresh = |kept| {
         let mut drill = Drill::<S>::new(case, Some(&images), kept);
         (drill.oracle, drill.values, drill.volume) = (oracle.clone(), values, volume);
+        drill.snapshot = snapshot.clone();
         drill
     };
     let total = {
@@ -329,6 +372,7 @@ pub fn enumerate<S: System>(case: &Case, effort: Effort, coverage: &mut Coverage
         }
         tried.points += 1;
         drill.oracle.crash();
+        drill.snapshot.crash(&mut drill.oracle);
         let places: Vec<(usize, Unsettled)> = drill
             .machine
             .bays
@@ -423,6 +467,7 @@ fn recover<S: System>(
         // The recovery itself is cut off, somewhere.
         let mut drill = Drill::<S>::new(case, Some(&images), 0);
         drill.oracle = crashed.oracle.clone();
+        drill.snapshot = crashed.snapshot.clone();
         let sides = 1 << dice.below(9);
         drill.machine.fuse = Some(1 + dice.below(sides));
         if !drill.open()? {
@@ -434,6 +479,7 @@ fn recover<S: System>(
     }
     let mut drill = Drill::<S>::new(case, Some(&images), 0);
     (drill.oracle, drill.values) = (crashed.oracle.clone(), crashed.values + 1_000);
+    drill.snapshot = crashed.snapshot.clone();
     drill.seed = dice.roll();
     drill.open()?;
     drill.look()?;
@@ -443,7 +489,7 @@ fn recover<S: System>(
     }
     let images: Vec<Platter> = drill.machine.bays.iter().map(|bay| bay.drive.inner().platter().clone()).collect();
     let mut again = Drill::<S>::new(case, Some(&images), 0);
-    again.oracle = drill.oracle;
+    (again.oracle, again.snapshot) = (drill.oracle, drill.snapshot);
     again.seed = dice.roll();
     again.oracle.crash();
     again.open()?;

@@ -56,6 +56,8 @@ pub struct Host {
     pub paused: bool,
     /// Operations it may still begin before it waits for the next scene.
     pub allowance: u64,
+    /// It only reads: the volume is a snapshot.
+    pub reads_only: bool,
 }
 
 /// What errors are honest at this moment.
@@ -97,6 +99,7 @@ impl Host {
             flying: BTreeMap::new(),
             paused: false,
             allowance: 0,
+            reads_only: false,
         }
     }
 
@@ -149,7 +152,7 @@ impl Host {
         let unit = self.spec.block.0;
         let (at, length) = self.range();
         let roll = self.dice.below(100);
-        let (op, kind) = if roll < self.habit.reads {
+        let (op, kind) = if roll < self.habit.reads || self.reads_only {
             (Op::Read { at, buffer: Buffer::zeroed(length as usize) }, Kind::Read)
         } else {
             match self.dice.below(32) {

@@ -8,6 +8,8 @@
 //! Every write fills its blocks with its own number and their places, so that one look names the write a block
 //! came from; a block that no write explains was invented.
 
+mod layers;
+
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -59,6 +61,10 @@ pub struct Oracle {
     reads: BTreeSet<u64>,
     /// Damage was said to be beyond what the code tolerates: places where an error is an honest answer.
     forgiven: bool,
+    /// Nothing is written any more: what was read once is all that is ever read.
+    frozen: bool,
+    /// What a snapshot may hold that was asked for and is not known to exist yet.
+    shadow: Option<Box<Oracle>>,
 }
 
 impl Oracle {
@@ -72,6 +78,8 @@ impl Oracle {
             clock: 1,
             reads: BTreeSet::new(),
             forgiven: false,
+            frozen: false,
+            shadow: None,
         }
     }
 
@@ -102,7 +110,11 @@ impl Oracle {
     pub fn begin_write(&mut self, at: u64, length: u64, value: Value) -> Began {
         let began = self.tick();
         for index in self.indexes(at, length) {
-            self.blocks[index].push(Candidate { value, began, ended: FLYING, replaced: NEVER });
+            let candidate = Candidate { value, began, ended: FLYING, replaced: NEVER };
+            self.blocks[index].push(candidate);
+            if let Some(shadow) = &mut self.shadow {
+                shadow.blocks[index].push(candidate);
+            }
         }
         Began(began)
     }
@@ -143,6 +155,7 @@ impl Oracle {
         let now = self.tick();
         self.reads.remove(&began.0);
         let oldest = self.oldest_read();
+        let frozen = self.frozen;
         let indexes = self.indexes(at, bytes.len() as u64);
         for (index, content) in indexes.zip(bytes.chunks(self.unit)) {
             let value = value_of(content, index as u64);
@@ -153,7 +166,9 @@ impl Oracle {
                 return Err(Violation(self.explain(index, value, content, began)));
             };
             for candidate in block.iter_mut().filter(|candidate| Some(candidate.value) != value) {
-                if candidate.ended < began.0 || candidate.ended < first {
+                if frozen {
+                    candidate.replaced = 0;
+                } else if candidate.ended < began.0 || candidate.ended < first {
                     candidate.replaced = candidate.replaced.min(now);
                 }
             }
@@ -198,6 +213,9 @@ impl Oracle {
         self.reads.clear();
         for candidate in self.blocks.iter_mut().flatten().filter(|candidate| candidate.ended == FLYING) {
             candidate.ended = now;
+        }
+        if let Some(shadow) = &mut self.shadow {
+            shadow.crash();
         }
     }
 

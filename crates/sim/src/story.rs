@@ -1,6 +1,7 @@
 //! The story of a seed: what befalls the pool while its hosts work, and the proof at the end that it healed.
 
 mod healing;
+mod layers;
 mod losses;
 
 use stele_array::Command;
@@ -98,6 +99,9 @@ pub fn run<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         let sides = 8 << world.dice.below(6);
         world.allow(sides);
         make(world, chosen)?;
+        if world.setup.snapshots && world.refused.is_none() {
+            layers::befall(world)?;
+        }
         let span = Duration::from_micros(1 + world.dice.below(200_000));
         world.work(span)?;
     }
@@ -139,7 +143,7 @@ fn make<S: System>(world: &mut World<S>, chosen: Move) -> Result<(), Violation> 
         }
         Move::GrowVolume => {
             if let Some(name) = any_volume(world)
-                && let Some(size) = world.hosts.get(&name).map(|host| host.spec.size.0)
+                && let Some(size) = world.hosts.get(&name).filter(|host| !host.reads_only).map(|host| host.spec.size.0)
             {
                 let more = (1 + world.dice.below(64)) * 4096;
                 world.grow_volume(&name, size + more)?;

@@ -3,6 +3,8 @@
 //! Safety is judged at every answer. Whatever the story does (see [`crate::story`]), the world brings the pool back
 //! after each crash and compares what it finds with what it promised.
 
+mod layers;
+
 use std::collections::BTreeMap;
 
 use stele_array::{
@@ -69,6 +71,9 @@ pub struct World<S> {
     /// What befalls the drives between a crash and the next start.
     pub at_next_crash: Vec<FaultKind>,
     pub volumes_made: u64,
+    pub layer_dice: Dice,
+    /// Of each snapshot its volume, of each clone its snapshot.
+    origins: BTreeMap<String, String>,
     /// The open pool refused to serve, honestly.
     pub refused: Option<ArrayError>,
 }
@@ -93,6 +98,8 @@ impl<S: System> World<S> {
             members: Vec::new(),
             at_next_crash: Vec::new(),
             volumes_made: 0,
+            layer_dice: Dice::new(seed ^ 0x1A7E_0000_0000_0000),
+            origins: BTreeMap::new(),
             refused: None,
             dice,
             setup,
@@ -179,13 +186,15 @@ impl<S: System> World<S> {
         };
         *fate = Fate::Exists;
         let known = spec.clone();
-        let host = match self.hosts.entry(name.clone()) {
-            std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
-            std::collections::btree_map::Entry::Vacant(free) => {
-                self.machine.coverage.count("volumes created");
-                free.insert(Host::new(status.id, known, &mut self.dice))
-            }
-        };
+        if !self.hosts.contains_key(&name) {
+            self.machine.coverage.count("volumes created");
+            let host = match self.origins.get(&name).cloned() {
+                Some(origin) => self.layered(&name, &origin, status, known)?,
+                None => Host::new(status.id, known, &mut self.dice),
+            };
+            self.hosts.insert(name.clone(), host);
+        }
+        let Some(host) = self.hosts.get_mut(&name) else { return Ok(()) };
         if let Some(size) = self.grown.remove(&name)
             && status.spec.size.0 == size
         {
@@ -195,33 +204,6 @@ impl<S: System> World<S> {
         let same = VolumeSpec { owner: None, ..status.spec.clone() } == VolumeSpec { owner: None, ..host.spec.clone() };
         if !same || status.id != host.id {
             return Err(Violation(format!("volume {name} is now {:?}, was {:?}", status.spec, host.spec)));
-        }
-        Ok(())
-    }
-
-    /// Deletes a volume, once nothing is in flight on it.
-    pub fn delete_volume(&mut self, name: &str) -> Result<(), Violation> {
-        if let Outcome::Crashed = self.drain_host(name)? {
-            return Ok(());
-        }
-        if let Some((fate, _)) = self.fates.get_mut(name) {
-            *fate = Fate::MayBeGone;
-        }
-        match self.ask(Command::DeleteVolume { name: name.into() })? {
-            Outcome::Reached(Ok(_)) => {
-                self.hosts.remove(name);
-                self.fates.remove(name);
-                self.machine.coverage.count("volumes deleted");
-            }
-            Outcome::Reached(Err(error)) => {
-                if !self.atlas.is_beyond() {
-                    return Err(Violation(format!("volume {name} could not be deleted: {error:?}")));
-                }
-                if let Some(host) = self.hosts.get_mut(name) {
-                    host.paused = false;
-                }
-            }
-            Outcome::Crashed => {}
         }
         Ok(())
     }
@@ -372,7 +354,7 @@ impl<S: System> World<S> {
     }
 
     fn absorb(&mut self) -> Result<(), Violation> {
-        let excuse = Excuse { full: self.atlas.is_hurt(), anything: self.atlas.is_beyond() };
+        let excuse = Excuse { full: self.atlas.is_hurt() || self.setup.snapshots, anything: self.atlas.is_beyond() };
         while let Some(happening) = self.machine.happenings.pop_front() {
             match happening {
                 Happening::Finished { volume, completion } => {
@@ -518,14 +500,15 @@ impl<S: System> World<S> {
                     return Err(Violation(format!("volume {name} is gone")));
                 }
                 _ => {
-                    self.fates.remove(&name);
-                    self.hosts.remove(&name);
+                    self.forget(&name);
                 }
             }
         }
-        for status in volumes {
-            self.adopt(&status)?;
+        // Snapshots before clones: a clone begins as what is known of its snapshot.
+        for status in volumes.iter().filter(|status| status.snapshot).chain(volumes.iter().filter(|s| !s.snapshot)) {
+            self.adopt(status)?;
         }
+        self.hosts.values_mut().for_each(|host| drop(host.oracle.end_snapshot("")));
         Ok(true)
     }
 

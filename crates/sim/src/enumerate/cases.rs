@@ -45,6 +45,9 @@ pub fn cases() -> Vec<Case> {
         cases.extend(workloads(ground.data).into_iter().map(|workload| on(ground, workload)));
     }
     cases.extend(longer(coded.data).into_iter().map(|workload| on(by_strip(coded), workload)));
+    for ground in [mirror, coded, by_strip(coded)] {
+        cases.extend(layered(ground.data).into_iter().map(|workload| on(ground, workload)));
+    }
     let torn = Ground { tear: Bytes(512), ..coded };
     let through = Ground { mode: WriteMode::WriteThrough, ..coded };
     let degraded = Ground { absent: 1, ..coded };
@@ -122,6 +125,29 @@ fn workloads(data: u64) -> Vec<Workload> {
         ),
         ("a write, then a checkpoint", old.clone(), vec![write(4096, 8192), Deed::Checkpoint], false),
         ("a whole stripe and a checkpoint at once", old, vec![write(0, whole), Deed::Checkpoint], true),
+    ]
+}
+
+/// Snapshots, and writes after them.
+fn layered(data: u64) -> Vec<Workload> {
+    let whole = stripe(data);
+    let write = |at, length| Deed::Write { at, length };
+    let shot = vec![write(0, 3 * whole), Deed::Snapshot];
+    let changed = vec![write(0, 3 * whole), Deed::Snapshot, write(4096, 4096), write(whole, whole)];
+    vec![
+        (
+            "a snapshot, then a small write",
+            vec![write(0, 3 * whole)],
+            vec![write(whole + 4096, 8192), Deed::Snapshot, write(4096, 4096)],
+            false,
+        ),
+        ("a small write after a snapshot", shot.clone(), vec![write(4096, 4096)], true),
+        ("a whole stripe after a snapshot", shot.clone(), vec![write(whole, whole)], true),
+        ("a discard after a snapshot", shot, vec![Deed::Discard { at: 0, length: whole }], true),
+        ("a rollback, then a write", changed.clone(), vec![Deed::RollBack, write(8192, 4096)], false),
+        ("a write, then a rollback", changed.clone(), vec![write(0, 4096), Deed::RollBack], false),
+        ("a snapshot deleted", changed.clone(), vec![Deed::DeleteSnapshot], false),
+        ("a write, and its snapshot deleted", changed, vec![write(2 * whole, 8192), Deed::DeleteSnapshot], false),
     ]
 }
 

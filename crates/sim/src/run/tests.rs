@@ -28,6 +28,7 @@ fn setup(seed: u64, tear: u64) -> Setup {
     setup.drive_size = Bytes(32 << 20);
     setup.volumes.truncate(1);
     setup.steps = 10;
+    setup.snapshots = false;
     for volume in &mut setup.volumes {
         volume.block = Bytes(4096);
         volume.size = Bytes(volume.size.0.min(1 << 20));

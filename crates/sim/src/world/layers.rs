@@ -1,0 +1,168 @@
+//! Snapshots, clones and rollbacks in the world, and what is known of them when a command was cut off.
+
+use stele_array::{ArrayError, Command, Reply, VolumeSpec, VolumeStatus};
+
+use super::{Fate, Outcome, World};
+use crate::host::Host;
+use crate::oracle::Violation;
+use crate::system::System;
+
+impl<S: System> World<S> {
+    /// Takes a snapshot while the volume's host goes on.
+    pub fn snapshot(&mut self, volume: &str) -> Result<(), Violation> {
+        let Some(spec) = self.hosts.get(volume).map(|host| host.spec.clone()) else { return Ok(()) };
+        self.volumes_made += 1;
+        let name = format!("snapshot-{}", self.volumes_made);
+        self.expect(&name, volume, VolumeSpec { name: name.clone(), ..spec });
+        if let Some(host) = self.hosts.get_mut(volume) {
+            host.oracle.begin_snapshot();
+        }
+        let command = Command::SnapshotVolume { volume: volume.into(), name: name.clone(), made: 1 };
+        self.made(&name, "snapshots taken", command)?;
+        if let Some(host) = self.hosts.get_mut(volume) {
+            host.oracle.end_snapshot("");
+        }
+        Ok(())
+    }
+
+    pub fn clone_snapshot(&mut self, snapshot: &str) -> Result<(), Violation> {
+        let Some(spec) = self.hosts.get(snapshot).map(|host| host.spec.clone()) else { return Ok(()) };
+        self.volumes_made += 1;
+        let name = format!("clone-{}", self.volumes_made);
+        self.expect(&name, snapshot, VolumeSpec { name: name.clone(), fully_allocated: false, ..spec });
+        let command = Command::CloneSnapshot { snapshot: snapshot.into(), name: name.clone() };
+        self.made(&name, "clones made", command)
+    }
+
+    fn expect(&mut self, name: &str, origin: &str, spec: VolumeSpec) {
+        self.fates.insert(name.into(), (Fate::MayExist, spec));
+        self.origins.insert(name.into(), origin.into());
+    }
+
+    fn made(&mut self, name: &str, what: &str, command: Command) -> Result<(), Violation> {
+        match self.ask(command)? {
+            Outcome::Reached(Ok(Reply::Volume(status))) => {
+                self.machine.coverage.count(what);
+                self.adopt(&status)
+            }
+            Outcome::Reached(Ok(reply)) => Err(Violation(format!("{name}: {what}: answered with {reply:?}"))),
+            Outcome::Reached(Err(error)) => {
+                self.forget(name);
+                self.machine.coverage.count(format!("{what}: refused"));
+                match error {
+                    ArrayError::Full(_) => Ok(()),
+                    _ if self.atlas.is_beyond() => Ok(()),
+                    error => Err(Violation(format!("{name} could not be made: {error:?}"))),
+                }
+            }
+            Outcome::Crashed => Ok(()),
+        }
+    }
+
+    /// The host of a snapshot or clone that exists now.
+    pub(super) fn layered(
+        &mut self,
+        name: &str,
+        origin: &str,
+        status: &VolumeStatus,
+        spec: VolumeSpec,
+    ) -> Result<Host, Violation> {
+        let Some(of) = self.hosts.get_mut(origin) else {
+            return Err(Violation(format!("{name} is there, and {origin}, which it was made of, is not")));
+        };
+        let oracle = match status.snapshot {
+            true => of.oracle.end_snapshot(name),
+            false => Some(of.oracle.clone_of(name)),
+        };
+        let mut host = Host::new(status.id, spec, &mut self.layer_dice);
+        host.oracle = oracle.ok_or_else(|| Violation(format!("{name} came back from the dead")))?;
+        host.reads_only = status.snapshot;
+        Ok(host)
+    }
+
+    /// Deletes a volume, once nothing is in flight on it.
+    pub fn delete_volume(&mut self, name: &str) -> Result<(), Violation> {
+        if let Outcome::Crashed = self.drain_host(name)? {
+            return Ok(());
+        }
+        if self.has_layers(name) {
+            return self.refuse_delete(name);
+        }
+        if let Some((fate, _)) = self.fates.get_mut(name) {
+            *fate = Fate::MayBeGone;
+        }
+        match self.ask(Command::DeleteVolume { name: name.into() })? {
+            Outcome::Reached(Ok(_)) => {
+                self.forget(name);
+                self.machine.coverage.count("volumes deleted");
+            }
+            Outcome::Reached(Err(error)) => {
+                if !self.atlas.is_beyond() {
+                    return Err(Violation(format!("volume {name} could not be deleted: {error:?}")));
+                }
+                if let Some(host) = self.hosts.get_mut(name) {
+                    host.paused = false;
+                }
+            }
+            Outcome::Crashed => {}
+        }
+        Ok(())
+    }
+
+    /// Brings the snapshot's volume back to it, once nothing is in flight on the volume.
+    pub fn roll_back(&mut self, snapshot: &str) -> Result<(), Violation> {
+        let Some(volume) = self.origins.get(snapshot).cloned().filter(|name| self.hosts.contains_key(name)) else {
+            return Ok(());
+        };
+        if self.drain(&volume)? {
+            return Ok(());
+        }
+        let Some(to) = self.hosts.get(snapshot).map(|host| host.oracle.clone()) else { return Ok(()) };
+        let reply = self.ask(Command::RollBackVolume { volume: volume.clone(), snapshot: snapshot.into() })?;
+        let Some(host) = self.hosts.get_mut(&volume) else { return Ok(()) };
+        host.paused = false;
+        match reply {
+            Outcome::Reached(Ok(_)) => {
+                host.oracle.roll_back(&to, true);
+                self.machine.coverage.count("rollbacks");
+            }
+            Outcome::Crashed => {
+                host.oracle.roll_back(&to, false);
+                self.machine.coverage.count("rollbacks cut off");
+            }
+            Outcome::Reached(Err(ArrayError::Full(_))) => self.machine.coverage.count("rollbacks refused"),
+            Outcome::Reached(Err(_)) if self.atlas.is_beyond() => {}
+            Outcome::Reached(Err(error)) => {
+                return Err(Violation(format!("{volume} could not be rolled back to {snapshot}: {error:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether snapshots of the volume, or clones of the snapshot, exist.
+    pub(super) fn has_layers(&self, name: &str) -> bool {
+        self.origins.iter().any(|(layer, origin)| origin == name && self.hosts.contains_key(layer))
+    }
+
+    /// What others were made of is not deleted.
+    pub(super) fn refuse_delete(&mut self, name: &str) -> Result<(), Violation> {
+        let reply = self.ask(Command::DeleteVolume { name: name.into() })?;
+        if let Some(host) = self.hosts.get_mut(name) {
+            host.paused = false;
+        }
+        match reply {
+            Outcome::Reached(Ok(_)) => Err(Violation(format!("{name} was deleted from under others"))),
+            Outcome::Reached(Err(_)) => {
+                self.machine.coverage.count("deletes refused for layers");
+                Ok(())
+            }
+            Outcome::Crashed => Ok(()),
+        }
+    }
+
+    pub(super) fn forget(&mut self, name: &str) {
+        self.hosts.remove(name);
+        self.fates.remove(name);
+        self.origins.remove(name);
+    }
+}
