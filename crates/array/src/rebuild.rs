@@ -55,6 +55,12 @@ struct Task {
     member: u8,
 }
 
+/// What was known of drives when the flow began to look at all of them.
+struct Round {
+    changes: u64,
+    present: Vec<DriveNumber>,
+}
+
 /// Bytes that background work may move.
 pub struct Bucket {
     filled: std::cell::Cell<Instant>,
@@ -93,6 +99,7 @@ impl Engine {
         let mut done: BTreeSet<Task> = BTreeSet::new();
         let mut gone: BTreeSet<DriveNumber> = BTreeSet::new();
         // Since the round began: what failed early in it may succeed with a drive that returned before its end.
+        let mut round = self.begin_round();
         let changed = self.drives_changed.changed();
         futures_util::pin_mut!(changed);
         loop {
@@ -102,7 +109,7 @@ impl Engine {
             self.evacuate_tables(&mut gone).await;
             let (tasks, wait) = self.tasks(&done);
             if tasks.is_empty() {
-                self.finish_rebuild(&mut done).await;
+                self.finish_rebuild(&mut done, &round).await;
                 match wait {
                     Some(at) => {
                         let sleep = self.io.sleep_until(at);
@@ -111,6 +118,7 @@ impl Engine {
                     }
                     None => changed.as_mut().await,
                 }
+                round = self.begin_round();
                 changed.set(self.drives_changed.changed());
                 done.clear();
                 continue;
@@ -255,8 +263,15 @@ impl Engine {
         }
     }
 
+    fn begin_round(&self) -> Round {
+        let count = self.drives.labels.configuration().drives.len();
+        let drives = (0..count).map(|at| DriveNumber(at as u16));
+        let present = drives.filter(|drive| self.drives.index(*drive).is_some()).collect();
+        Round { changes: self.drives_changed.round(), present }
+    }
+
     /// Nothing is left to do: says so, and makes filled drives full members again.
-    async fn finish_rebuild(self: &Rc<Self>, done: &mut BTreeSet<Task>) {
+    async fn finish_rebuild(self: &Rc<Self>, done: &mut BTreeSet<Task>, round: &Round) {
         let failed = self.rebuild_failed.replace(false);
         if let Some(work) = self.rebuild.take()
             && !failed
@@ -272,12 +287,18 @@ impl Engine {
             return;
         }
         self.copy_back.take();
-        let count = self.drives.labels.configuration().drives.len();
-        for at in 0..count {
-            let drive = DriveNumber(at as u16);
+        let mut filled = 0;
+        for drive in round.present.iter().copied() {
             if self.drives.index(drive).is_some() && !self.drives.is_sound(drive) && self.drive_state(drive).votes() {
                 let mut go_on = |_: u64, _: u64| true;
-                if self.table.scrub(&mut go_on).await.is_ok() && self.filled(drive).await.is_ok() {
+                let whole = self.table.scrub(&mut go_on).await.is_ok();
+                // What has come since the round began was not looked at in it.
+                if self.drives_changed.round() != round.changes + filled {
+                    return;
+                }
+                if whole && self.filled(drive).await.is_ok() {
+                    // It says so itself.
+                    filled += 1;
                     done.clear();
                 }
             }

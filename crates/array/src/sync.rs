@@ -26,6 +26,11 @@ impl Notify {
         }
     }
 
+    /// How often `wake_all` was called.
+    pub fn round(&self) -> u64 {
+        self.round.get()
+    }
+
     /// Answers after the first `wake_all` that follows this call (not its first poll).
     pub fn changed(&self) -> impl Future<Output = ()> + '_ {
         let since = self.round.get();

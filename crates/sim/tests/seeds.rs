@@ -15,6 +15,10 @@ const REGRESSIONS: &[(u64, &str)] = &[
     ),
     (27, "a log drive that failed a write while the pool opened kept it from opening"),
     (34, "a write that missed a drive was never answered once the pool could only read"),
+    (
+        39,
+        "a drive that returned while another was called whole was called whole with it, its strips still in spare cells",
+    ),
     (44, "an in-place destage gave digests to never written units beside it: reused cells then read as damaged"),
     (48, "the same, without any fault but crashes"),
     (77, "a drive that died under redo images kept the pool from opening: nobody told the labels yet"),
