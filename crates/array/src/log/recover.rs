@@ -7,14 +7,14 @@
 //! cut off from ever being continued. A crash anywhere in here is recovered by doing it again: what is written before
 //! the epoch commit is only bytes that were accepted anyway.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use stele_ground::BLOCK;
 use stele_media::{MediaFault, Priority, Shared};
 
 use super::group::{self, Header};
 use super::ring::{Expected, RingReader};
-use super::{Live, Log, LogPosition, State, membership};
+use super::{Live, Log, LogPosition, State, WINDOW, membership};
 use crate::ArrayError;
 use crate::io::Io;
 use crate::label::{LOG_AT, Labels, LogEpoch};
@@ -46,6 +46,9 @@ struct Walk {
     live: Vec<Live>,
     /// By live group: which members have it.
     holders: Vec<BTreeSet<DriveNumber>>,
+    /// The newest groups as they were read, at most [`WINDOW`]: what was on its way when the power went may lie on one
+    /// drive only, and that drive may not give it a second time.
+    newest: VecDeque<Shared>,
     next_lsn: Option<Lsn>,
     found: Recovery,
 }
@@ -144,6 +147,7 @@ impl Walk {
             offset: from.offset,
             live: Vec::new(),
             holders: Vec::new(),
+            newest: VecDeque::new(),
             next_lsn: (from.group > 0).then_some(from.lsn),
             found: Recovery::default(),
         })
@@ -195,6 +199,10 @@ impl Walk {
             previous: header.previous,
         });
         self.holders.push(holders);
+        self.newest.push_back(bytes.clone());
+        if self.newest.len() > WINDOW {
+            self.newest.pop_front();
+        }
         self.offset = offset + total;
         self.expected.sequence += 1;
         self.expected.previous = header.crc;
@@ -261,23 +269,25 @@ impl Walk {
     /// Puts every live group onto every member that lacks it, and flushes all members. Answers a member that failed.
     async fn replicate(&mut self, labels: &Labels, members: &[DriveNumber]) -> Result<Option<DriveNumber>, ArrayError> {
         let readers: BTreeMap<DriveNumber, usize> = self.members.iter().copied().zip(0..).collect();
-        for (live, holders) in self.live.iter().zip(&self.holders) {
+        let older = self.live.len() - self.newest.len();
+        for (number, (live, holders)) in self.live.iter().zip(&self.holders).enumerate() {
             let lacking: Vec<DriveNumber> =
                 members.iter().copied().filter(|member| !holders.contains(member)).collect();
             if lacking.is_empty() {
                 continue;
             }
-            let mut copy = None;
+            let mut copy = number.checked_sub(older).and_then(|at| self.newest.get(at)).cloned();
             for holder in holders {
-                let Some(reader) = readers.get(holder).and_then(|at| self.readers.get_mut(*at)) else { continue };
-                let expected =
-                    Expected { sequence: live.sequence, previous: live.previous, check_epoch: false, ..self.expected };
-                copy = reader.group(live.offset, &expected).await.filter(|(header, _)| header.crc == live.crc);
                 if copy.is_some() {
                     break;
                 }
+                let Some(reader) = readers.get(holder).and_then(|at| self.readers.get_mut(*at)) else { continue };
+                let expected =
+                    Expected { sequence: live.sequence, previous: live.previous, check_epoch: false, ..self.expected };
+                let group = reader.group(live.offset, &expected).await.filter(|(header, _)| header.crc == live.crc);
+                copy = group.map(|(_, bytes)| bytes);
             }
-            let (_, bytes) = copy.ok_or_else(|| {
+            let bytes = copy.ok_or_else(|| {
                 ArrayError::Damaged(format!("group {} of the log was whole and is not any more; scrub", live.sequence))
             })?;
             let write = |member: DriveNumber| {
