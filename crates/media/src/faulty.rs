@@ -291,7 +291,9 @@ impl<D: Drive> Faulty<D> {
             Some(Trick::HoldForever) => return self.stuck.push(completion),
             None => {}
         }
-        if wait.0 == 0 {
+        // Nobody waits for a drive that is gone, however slow it was.
+        let gone = matches!(&completion.result, Err(error) if error.fault == MediaFault::Gone);
+        if wait.0 == 0 || gone {
             self.ready.push(completion);
         } else {
             self.order += 1;

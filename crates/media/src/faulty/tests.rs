@@ -219,6 +219,18 @@ fn a_stuck_operation_waits_for_release_and_a_slow_one_for_its_time() {
 }
 
 #[test]
+fn a_slow_drive_that_leaves_answers_what_was_under_way_at_once() {
+    let mut drive = Faulty::new(simulated(1), &FaultPlan::new(1), 0);
+    drive.limp(stele_ground::Duration::from_millis(5));
+    drive.submit(Request { tag: 1, op: write(0, 1, 4096), priority: Priority::Host, deadline: None });
+    drive.unplug();
+    let mut finished = Vec::new();
+    drive.reap(Instant(0), &mut finished);
+    let faults: Vec<_> = finished.iter().map(|done| done.result.as_ref().map_err(|error| error.fault)).collect();
+    assert_eq!(faults, [Err(MediaFault::Gone)]);
+}
+
+#[test]
 fn the_permit_has_the_last_word_and_sees_every_proposal() {
     let seen = Arc::new(Mutex::new(Vec::new()));
     let noted = Arc::clone(&seen);
