@@ -9,6 +9,8 @@
 //! Time is a value: the owner calls [`SimulatedDrive::advance`] (or `reap`) with the time before it submits.
 
 mod cache;
+pub mod flash;
+pub mod hard;
 mod model;
 mod platter;
 
@@ -17,6 +19,8 @@ use std::collections::{BTreeMap, VecDeque};
 use stele_ground::{BLOCK, Bytes, Dice, Instant};
 
 pub use cache::{Cut, Unsettled};
+pub use flash::{Flash, FlashSpec};
+pub use hard::{HardDrive, HardDriveSpec};
 pub use model::{Model, Plain, Work};
 pub use platter::{Page, Platter, SECTOR};
 
@@ -91,7 +95,8 @@ impl SimulatedDrive {
             let chosen = if self.waiting.len() == 1 {
                 0
             } else {
-                let works: Vec<Work> = self.waiting.iter().map(|waiting| work_of(&waiting.request.op)).collect();
+                let seen = self.waiting.iter().take(self.model.window());
+                let works: Vec<Work> = seen.map(|waiting| work_of(&waiting.request.op)).collect();
                 self.model.choose(self.clock, &works)
             };
             let Some(next) = self.waiting.remove(chosen) else { return };

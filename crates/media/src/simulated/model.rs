@@ -24,7 +24,12 @@ pub trait Model: Send {
     /// Commands served at once.
     fn channels(&self) -> usize;
 
-    /// Which of the waiting commands is served next; `waiting` is in order of arrival and not empty.
+    /// Waiting commands that the drive itself holds and may choose among; the rest waits in the host, in order.
+    fn window(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Which of the waiting commands is served next; `waiting` is in order of arrival, not empty, and within the window.
     fn choose(&mut self, _now: Instant, _waiting: &[Work]) -> usize {
         0
     }
