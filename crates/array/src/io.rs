@@ -316,6 +316,12 @@ impl Io {
         DriveCounters { out: state.out, waiting: state.waiting.len(), ..state.counters }
     }
 
+    /// Requests out on the drive, and waiting to go out.
+    pub fn load(&self, drive: usize) -> usize {
+        let drives = self.0.drives.borrow();
+        drives.get(drive).map_or(usize::MAX, |state| state.out + state.waiting.len())
+    }
+
     /// Queues an answer to a host or operator in order with what goes to the drives.
     pub fn emit(&self, action: Action) {
         self.0.actions.borrow_mut().push(action);

@@ -229,11 +229,24 @@ impl Engine {
     /// The units that hold a run, if every one verifies.
     async fn read_run(&self, of: &Stripe, run: &Run) -> Option<Buffer> {
         let units = of.shape.units_of(run.blocks.clone());
-        if units.clone().any(|unit| of.digest(run.strip, unit) == LOST) {
+        let strip = self.idlest_copy(of, run.strip, &units);
+        if units.clone().any(|unit| of.digest(strip, unit) == LOST) {
             return None;
         }
-        let read = self.read_units(of, run.strip, units, Priority::Host).await;
+        let read = self.read_units(of, strip, units, Priority::Host).await;
         read.good.iter().all(|good| *good).then_some(read.buffer)
+    }
+
+    /// Of a mirror the copy whose drive has the least to do; else the strip itself.
+    fn idlest_copy(&self, of: &Stripe, strip: usize, units: &Range<usize>) -> usize {
+        if !of.shape.code().is_mirror() {
+            return strip;
+        }
+        // A blank copy says nothing that the others do not; a lost one nothing at all.
+        let whole = |copy: &usize| units.clone().all(|unit| of.digest(*copy, unit) != LOST);
+        let load = |copy: &usize| self.drives.index(of.places[*copy].cell.drive).map(|index| self.io.load(index));
+        let copies = (0..of.shape.width()).filter(whole).filter_map(|copy| Some((load(&copy)?, copy)));
+        copies.min().map_or(strip, |(_, copy)| copy)
     }
 
     /// Copies a verified run into the answer, and offers its blocks to the cache if they are still what the stripe holds.
@@ -286,14 +299,19 @@ impl Engine {
         let Some((_guard, of, runs)) = looked else { return Ok(()) };
         for run in &runs {
             let units = of.shape.units_of(run.blocks.clone());
-            let columns = self.read_columns(&of, Strips::of([run.strip]), units.clone(), Priority::Host).await;
+            // Any copy of a mirror may be what did not verify.
+            let wanted = match of.shape.code().is_mirror() {
+                true => Strips::all(of.shape.width()),
+                false => Strips::of([run.strip]),
+            };
+            let columns = self.read_columns(&of, wanted, units.clone(), Priority::Host).await;
             if !columns.repair.is_empty() {
                 self.ask_repair(StripeKey { volume: of.volume, stripe });
             }
             if self.rebuild.get().is_some() && self.promoted.borrow().len() < 1024 {
                 self.promoted.borrow_mut().insert(StripeKey { volume: of.volume, stripe });
             }
-            if let Some((strip, unit)) = columns.lost.first() {
+            if let Some((strip, unit)) = columns.lost.iter().find(|(strip, _)| *strip == run.strip) {
                 let offset = stripe * volume.shape.data()
                     + (strip * volume.shape.strip) as u64
                     + (unit * volume.shape.unit_bytes) as u64;

@@ -11,6 +11,7 @@ use crate::{AlarmKind, Command, DriveHealth, State, VolumeSpec, WriteMode};
 
 mod absent;
 mod carry;
+mod copies;
 mod protections;
 mod ragged;
 mod redo;
