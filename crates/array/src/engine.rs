@@ -170,8 +170,10 @@ pub struct Engine {
     pub weak: Weak<Engine>,
 }
 
-/// Destages under way at once.
+/// Destages under way at once, at least and for each drive: each has about two commands out at a time, and a hard drive
+/// orders some ten of them.
 pub const DESTAGES: u64 = 96;
+const DESTAGES_PER_DRIVE: u64 = 5;
 
 /// The part of a pool's identity that goes into digests.
 pub fn digest_pool(pool: PoolId) -> u64 {
@@ -192,6 +194,7 @@ impl Engine {
     ) -> Rc<Engine> {
         let pool = digest_pool(drives.labels.configuration().pool);
         let now = io.now();
+        let destages = DESTAGES.max(DESTAGES_PER_DRIVE * drives.labels.configuration().drives.len() as u64);
         Rc::new_cyclic(|weak| Engine {
             pool,
             io,
@@ -216,7 +219,7 @@ impl Engine {
             room: Notify::default(),
             destage_wanted: Notify::default(),
             drives_changed: Notify::default(),
-            destaging: Semaphore::new(DESTAGES),
+            destaging: Semaphore::new(destages),
             stuck: RefCell::default(),
             age_marks: RefCell::default(),
             drain: Cell::new(0),

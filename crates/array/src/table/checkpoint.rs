@@ -27,6 +27,8 @@ use crate::sync::{Semaphore, join_all};
 
 /// Pages written to a drive in one go.
 const RUN: usize = 32;
+/// Free units of each drive above which rows are made for the sake of long runs.
+const PLENTY: u32 = 256;
 /// Runs on their way at once.
 const RUNS: u64 = 16;
 /// Copies of a page at most: the widest mirror there is. In a pool that survives four losses these are m + 1.
@@ -153,11 +155,16 @@ impl Table {
         let mut rows: BTreeSet<RowId> = BTreeSet::new();
         loop {
             rows.extend(store.space.rows().filter(|row| whole(*row) && width(*row) >= copies));
-            if store.space.free(&|row| rows.contains(&row)) >= wanted as u64 {
+            let free = store.space.free(&|row| rows.contains(&row));
+            let enough = free >= wanted as u64;
+            // Twice as many where there is plenty: free places then lie together.
+            if enough && (free >= 2 * wanted as u64 || !self.has_plenty()) {
                 break;
             }
             if let Some((row, places)) = self.make_row(copies)? {
                 store.space.add_row(row, places);
+            } else if enough {
+                break;
             } else if copies > least {
                 copies -= 1;
             } else {
@@ -167,15 +174,19 @@ impl Table {
                 )));
             }
         }
-        let mut taken = Vec::with_capacity(wanted);
-        while taken.len() < wanted {
-            match store.space.take(&|row| rows.contains(&row)) {
-                Some(place) => taken.push(place),
-                None => unreachable!("free places were counted"),
-            }
+        match store.space.take(wanted, &|row| rows.contains(&row)) {
+            Some(taken) => Ok(taken),
+            None => unreachable!("free places were counted"),
         }
-        taken.sort_unstable();
-        Ok(taken)
+    }
+
+    /// Every drive that answers has so many units free that a few for the tables' convenience are not missed.
+    fn has_plenty(&self) -> bool {
+        let layout = self.0.layout.borrow();
+        self.0.labels.usable().into_iter().all(|drive| {
+            let units = layout.units(drive);
+            units.total.saturating_sub(units.used + units.reserved) >= PLENTY
+        })
     }
 
     /// A new row of so many copies, and its places; none where too few drives have room for it.

@@ -1,7 +1,8 @@
 //! Places for pages: the table's own rows, cut into pages.
 //!
-//! A place is given out once and comes back when no anchor that could be opened refers to it any more. Places are given in
-//! order within a row, so that a checkpoint writes long runs.
+//! A place is given out once and comes back when no anchor that could be opened refers to it any more. Places are given
+//! from the longest free runs, so that a checkpoint writes few runs, and short gaps are left until they have grown together:
+//! with the lowest places first, checkpoints of random writes soon consist of single pages, four drive writes each.
 
 use std::collections::BTreeMap;
 
@@ -53,12 +54,34 @@ impl Space {
         self.rows.iter().filter(|(row, _)| fit(**row)).map(|(_, units)| u64::from(units.free())).sum()
     }
 
-    /// The next free place in rows that `fit`, the lowest row first.
-    pub fn take(&mut self, fit: &dyn Fn(RowId) -> bool) -> Option<Place> {
-        let (row, units) = self.rows.iter_mut().find(|(row, units)| units.free() > 0 && fit(**row))?;
-        let index = units.first_free()?;
-        units.take(index);
-        Some(Place { row: *row, index })
+    /// So many free places in rows that `fit`, from the longest runs, in order; none when there are not as many.
+    pub fn take(&mut self, wanted: usize, fit: &dyn Fn(RowId) -> bool) -> Option<Vec<Place>> {
+        let mut runs: Vec<(u32, Place)> = Vec::new();
+        for (row, units) in self.rows.iter().filter(|(row, units)| units.free() > 0 && fit(**row)) {
+            let mut index = 0;
+            while index < units.total() {
+                let length = (index..units.total()).take_while(|at| !units.is_taken(*at)).count() as u32;
+                if length > 0 {
+                    runs.push((length, Place { row: *row, index }));
+                }
+                index += length + 1;
+            }
+        }
+        runs.sort_unstable_by_key(|(length, first)| (std::cmp::Reverse(*length), *first));
+        let places = runs.into_iter().flat_map(|(length, first)| {
+            (first.index..first.index + length).map(move |index| Place { row: first.row, index })
+        });
+        let mut taken: Vec<Place> = places.take(wanted).collect();
+        if taken.len() < wanted {
+            return None;
+        }
+        for place in &taken {
+            if let Some(units) = self.rows.get_mut(&place.row) {
+                units.take(place.index);
+            }
+        }
+        taken.sort_unstable();
+        Some(taken)
     }
 
     /// Marks a place as taken; false when it does not exist or has an owner already.
@@ -80,3 +103,6 @@ impl Space {
         self.rows.values().map(|units| u64::from(units.used())).sum()
     }
 }
+
+#[cfg(test)]
+mod tests;
