@@ -1,0 +1,180 @@
+//! A closed loop: so many accesses are outstanding at all times, each answer begets the next access of its target.
+
+use std::collections::HashMap;
+
+use stele_ground::{Duration, Instant};
+
+use crate::histogram::Histogram;
+use crate::workload::{Access, Generator};
+
+/// Storage that carries out accesses in virtual time.
+pub trait Target {
+    /// Bytes of each logical drive.
+    fn sizes(&self) -> Vec<u64>;
+
+    /// Takes an access; the tag comes back when it is answered. Time never goes backwards between calls.
+    fn submit(&mut self, now: Instant, tag: u64, access: Access) -> Result<(), String>;
+
+    /// When `advance` will have something to do; none while nothing is under way.
+    fn next_event(&self) -> Option<Instant>;
+
+    /// Lets everything happen that is due by `now`; the tags answered at this time go to `finished`.
+    fn advance(&mut self, now: Instant, finished: &mut Vec<u64>) -> Result<(), String>;
+}
+
+/// How long a probe warms up and measures, in accesses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Length {
+    pub warm_up: u64,
+    /// Rounds until the answer is steady look at windows of [`ROUNDS`] of so many accesses.
+    pub round: u64,
+    /// Rounds at most; then the last window counts, and is called unsteady.
+    pub rounds_max: u64,
+}
+
+/// Rounds of a window.
+pub const ROUNDS: usize = 5;
+
+/// What one probe found.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    pub outstanding: u64,
+    /// Accesses a second.
+    pub rate: f64,
+    pub response: Histogram,
+    /// The rounds of the window: range at most 20 % of the mean, slope over it at most 10 %.
+    pub steady: bool,
+}
+
+impl Probe {
+    pub fn mean_millis(&self) -> f64 {
+        self.response.mean().0 as f64 / 1e6
+    }
+}
+
+/// A loop over a target. Kept between probes, so that caches stay as warm as the last probe left them.
+pub struct Loop<T> {
+    target: T,
+    generator: Generator,
+    now: Instant,
+    sizes: Vec<u64>,
+    flying: HashMap<u64, (usize, Instant)>,
+    by_target: Vec<u64>,
+    next_tag: u64,
+}
+
+struct Round {
+    response: Histogram,
+    span: Duration,
+}
+
+impl Round {
+    fn rate(&self) -> f64 {
+        self.response.count() as f64 / self.span.as_secs_f64().max(1e-12)
+    }
+}
+
+impl<T: Target> Loop<T> {
+    pub fn new(target: T, generator: Generator, now: Instant) -> Loop<T> {
+        let sizes = target.sizes();
+        let by_target = vec![0; sizes.len()];
+        Loop { target, generator, now, sizes, flying: HashMap::new(), by_target, next_tag: 0 }
+    }
+
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    pub fn target(&self) -> &T {
+        &self.target
+    }
+
+    pub fn target_mut(&mut self) -> &mut T {
+        &mut self.target
+    }
+
+    /// Keeps `outstanding` accesses under way, evenly over the targets, and measures when it is steady.
+    pub fn probe(&mut self, outstanding: u64, length: Length) -> Result<Probe, String> {
+        self.fill(outstanding)?;
+        self.run(outstanding, length.warm_up)?;
+        let mut rounds: Vec<Round> = Vec::new();
+        loop {
+            rounds.push(self.run(outstanding, length.round)?);
+            let window = &rounds[rounds.len().saturating_sub(ROUNDS)..];
+            let steady = window.len() == ROUNDS && is_steady(window);
+            if steady || (rounds.len() >= ROUNDS && rounds.len() as u64 >= length.rounds_max) {
+                let mut response = Histogram::default();
+                window.iter().for_each(|round| response.merge(&round.response));
+                let span: f64 = window.iter().map(|round| round.span.as_secs_f64()).sum();
+                return Ok(Probe { outstanding, rate: response.count() as f64 / span.max(1e-12), response, steady });
+            }
+        }
+    }
+
+    fn share(&self, target: usize, outstanding: u64) -> u64 {
+        let targets = self.sizes.len() as u64;
+        outstanding / targets + u64::from((target as u64) < outstanding % targets)
+    }
+
+    fn fill(&mut self, outstanding: u64) -> Result<(), String> {
+        for target in 0..self.sizes.len() {
+            while self.by_target[target] < self.share(target, outstanding) {
+                self.issue(target)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn issue(&mut self, target: usize) -> Result<(), String> {
+        let access = self.generator.draw(target, self.sizes[target]);
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        self.flying.insert(tag, (target, self.now));
+        self.by_target[target] += 1;
+        self.target.submit(self.now, tag, access)
+    }
+
+    /// Until so many accesses are answered.
+    fn run(&mut self, outstanding: u64, accesses: u64) -> Result<Round, String> {
+        let since = self.now;
+        let mut response = Histogram::default();
+        let mut finished = Vec::new();
+        while response.count() < accesses {
+            let Some(next) = self.target.next_event() else {
+                return Err(format!("{} accesses are under way and nothing will happen any more", self.flying.len()));
+            };
+            self.now = self.now.max(next);
+            self.target.advance(self.now, &mut finished)?;
+            for tag in finished.drain(..) {
+                let Some((target, begun)) = self.flying.remove(&tag) else {
+                    return Err(format!("access {tag} was answered twice or never asked"));
+                };
+                response.record(self.now.since(begun));
+                self.by_target[target] -= 1;
+                if self.by_target[target] < self.share(target, outstanding) {
+                    self.issue(target)?;
+                }
+            }
+        }
+        Ok(Round { response, span: self.now.since(since) })
+    }
+}
+
+fn is_steady(rounds: &[Round]) -> bool {
+    let rates: Vec<f64> = rounds.iter().map(Round::rate).collect();
+    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
+    let (least, most) =
+        rates.iter().fold((f64::MAX, 0.0f64), |(least, most), rate| (least.min(*rate), most.max(*rate)));
+    // Least squares over the numbers of the rounds.
+    let middle = (rates.len() as f64 - 1.0) / 2.0;
+    let (mut over, mut under) = (0.0, 0.0);
+    for (at, rate) in rates.iter().enumerate() {
+        over += (at as f64 - middle) * (rate - mean);
+        under += (at as f64 - middle) * (at as f64 - middle);
+    }
+    let rise = (over / under).abs() * (rates.len() as f64 - 1.0);
+    most - least <= mean * 0.2 && rise <= mean * 0.1
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+use std::collections::BTreeMap;
+
+use stele_ground::Dice;
+
+use super::*;
+use crate::workload::{Alignment, named};
+
+/// Answers each access after a fixed time, any number at once.
+struct Fixed(u64, BTreeMap<(Instant, u64), ()>);
+
+impl Target for Fixed {
+    fn sizes(&self) -> Vec<u64> {
+        vec![1 << 30; 3]
+    }
+    fn submit(&mut self, now: Instant, tag: u64, _: Access) -> Result<(), String> {
+        self.1.insert((now + Duration(self.0), tag), ());
+        Ok(())
+    }
+    fn next_event(&self) -> Option<Instant> {
+        self.1.first_key_value().map(|((at, _), ())| *at)
+    }
+    fn advance(&mut self, now: Instant, finished: &mut Vec<u64>) -> Result<(), String> {
+        while self.next_event().is_some_and(|at| at <= now) {
+            finished.extend(self.1.pop_first().map(|((_, tag), ())| tag));
+        }
+        Ok(())
+    }
+}
+
+fn fixed(nanos: u64) -> Loop<Fixed> {
+    let generator = Generator::new(named("oltp_4k").unwrap(), Alignment::Sector, Dice::new(1));
+    Loop::new(Fixed(nanos, BTreeMap::new()), generator, Instant(0))
+}
+
+const LENGTH: Length = Length { warm_up: 50, round: 100, rounds_max: 9 };
+
+#[test]
+fn rate_and_response_obey_littles_law_at_every_load_in_turn() {
+    let mut running = fixed(1_000_000);
+    for outstanding in [1, 7, 30, 4] {
+        let probe = running.probe(outstanding, LENGTH).unwrap();
+        assert_eq!(probe.mean_millis(), 1.0);
+        assert!((probe.rate / (outstanding as f64 * 1000.0) - 1.0).abs() < 0.05, "{outstanding}: {}", probe.rate);
+        assert!(probe.steady);
+    }
+}
+
+#[test]
+fn rounds_that_drift_are_not_steady() {
+    let round = |millis: u64| {
+        let mut response = Histogram::default();
+        (0..100).for_each(|_| response.record(Duration(1)));
+        Round { response, span: Duration::from_millis(millis) }
+    };
+    assert!(is_steady(&[100, 102, 99, 101, 100].map(round)));
+    assert!(!is_steady(&[100, 103, 106, 109, 113].map(round)));
+    assert!(!is_steady(&[100, 90, 115, 100, 100].map(round)));
+}

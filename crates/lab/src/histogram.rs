@@ -1,0 +1,87 @@
+//! Response times without clipping: the exact mean, and percentiles to within 1.6 %.
+
+use stele_ground::Duration;
+
+/// Each power of two is cut into so many buckets.
+const CUTS: u64 = 64;
+
+/// Counts by logarithmic bucket, each cut linearly (the HDR scheme). Any 64-bit span has a bucket.
+#[derive(Clone, Default, Debug)]
+pub struct Histogram {
+    buckets: Vec<u64>,
+    count: u64,
+    sum: u128,
+    longest: Duration,
+}
+
+fn bucket_of(span: u64) -> usize {
+    if span < CUTS {
+        return span as usize;
+    }
+    let power = u64::from(span.ilog2() - CUTS.ilog2());
+    ((power + 1) * CUTS + ((span >> power) - CUTS)) as usize
+}
+
+/// The largest span of the bucket.
+fn upper_of(bucket: usize) -> u64 {
+    let bucket = bucket as u64;
+    if bucket < CUTS {
+        return bucket;
+    }
+    let (power, place) = (bucket / CUTS - 1, bucket % CUTS);
+    (((CUTS + place + 1) as u128) << power).saturating_sub(1).min(u128::from(u64::MAX)) as u64
+}
+
+impl Histogram {
+    pub fn record(&mut self, span: Duration) {
+        let bucket = bucket_of(span.0);
+        if self.buckets.len() <= bucket {
+            self.buckets.resize(bucket + 1, 0);
+        }
+        self.buckets[bucket] += 1;
+        self.count += 1;
+        self.sum += u128::from(span.0);
+        self.longest = self.longest.max(span);
+    }
+
+    pub fn merge(&mut self, other: &Histogram) {
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        for (mine, theirs) in self.buckets.iter_mut().zip(&other.buckets) {
+            *mine += theirs;
+        }
+        self.count += other.count;
+        self.sum += other.sum;
+        self.longest = self.longest.max(other.longest);
+    }
+
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Zero when nothing was recorded.
+    pub fn mean(&self) -> Duration {
+        Duration((self.sum / u128::from(self.count.max(1))) as u64)
+    }
+
+    pub fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// The span that `share` (0 to 1) of all do not exceed, rounded up to its bucket's end.
+    pub fn percentile(&self, share: f64) -> Duration {
+        let wanted = ((self.count as f64 * share).ceil() as u64).max(1);
+        let mut seen = 0;
+        for (bucket, count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if seen >= wanted {
+                return Duration(upper_of(bucket)).min(self.longest);
+            }
+        }
+        self.longest
+    }
+}
+
+#[cfg(test)]
+mod tests;

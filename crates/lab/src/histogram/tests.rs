@@ -1,0 +1,46 @@
+use stele_ground::Dice;
+
+use super::*;
+
+#[test]
+fn percentiles_are_within_a_bucket_of_the_sorted_truth() {
+    let mut dice = Dice::new(1);
+    let mut spans: Vec<u64> = (0..5_000).map(|_| dice.roll() >> dice.below(64)).collect();
+    let mut histogram = Histogram::default();
+    spans.iter().for_each(|span| histogram.record(Duration(*span)));
+    spans.sort_unstable();
+    let sum: u128 = spans.iter().map(|span| u128::from(*span)).sum();
+    assert_eq!(u128::from(histogram.mean().0), sum / 5_000);
+    for share in [0.001, 0.5, 0.9, 0.99, 0.999, 1.0] {
+        let truth = spans[((spans.len() as f64 * share).ceil() as usize).max(1) - 1];
+        let ours = histogram.percentile(share).0;
+        assert!(ours >= truth && (ours - truth) as f64 <= truth as f64 / 60.0, "{share}: {ours} against {truth}");
+    }
+    assert_eq!(histogram.longest().0, spans[spans.len() - 1]);
+}
+
+#[test]
+fn buckets_follow_each_other_without_a_gap() {
+    let mut last = None;
+    for power in 0..64 {
+        for span in [(1u64 << power) - 1, 1 << power, (1 << power) + (1 << power) / 3] {
+            let bucket = bucket_of(span);
+            assert!(upper_of(bucket) >= span && last.is_none_or(|last| bucket >= last), "{span}");
+            assert!(bucket == 0 || upper_of(bucket - 1) < span, "{span}");
+            last = Some(bucket);
+        }
+    }
+    assert_eq!(upper_of(bucket_of(u64::MAX)), u64::MAX);
+}
+
+#[test]
+fn a_merged_histogram_is_that_of_all() {
+    let (mut left, mut right, mut all) = (Histogram::default(), Histogram::default(), Histogram::default());
+    for span in 1..100u64 {
+        let part = if span % 3 == 0 { &mut left } else { &mut right };
+        part.record(Duration(span * span * 1000));
+        all.record(Duration(span * span * 1000));
+    }
+    left.merge(&right);
+    assert_eq!((left.count(), left.mean(), left.percentile(0.9)), (all.count(), all.mean(), all.percentile(0.9)));
+}

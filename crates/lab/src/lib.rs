@@ -1,0 +1,19 @@
+//! Floor 5: the laboratory. Workloads as data, targets that carry them out in virtual time, the search for the highest
+//! load at a response time, and the published figures to set beside the answers.
+//!
+//! Everything here repeats to the last digit: targets are state machines over modelled drives, time is a value, and
+//! chance comes from seeds. Threads only divide cases among themselves; no case sees another's state.
+
+pub mod cases;
+pub mod closed;
+pub mod ds4500;
+pub mod histogram;
+pub mod medium;
+pub mod pool;
+pub mod published;
+pub mod raid;
+pub mod report;
+pub mod search;
+pub mod set;
+pub mod spindle;
+pub mod workload;

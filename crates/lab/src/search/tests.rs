@@ -1,0 +1,46 @@
+use super::*;
+use crate::histogram::Histogram;
+
+/// A queue with a known law: the response to a load.
+fn probe(load: u64, response_millis: impl Fn(f64) -> f64) -> Probe {
+    let millis = response_millis(load as f64);
+    let mut response = Histogram::default();
+    response.record(Duration((millis * 1e6) as u64));
+    Probe { outstanding: load, rate: load as f64 / millis * 1000.0, response, steady: true }
+}
+
+fn goal(start: u64) -> Goal {
+    Goal { response: Duration::from_millis(20), start, load_max: 10_000, probes_max: 12 }
+}
+
+#[test]
+fn the_highest_load_is_found_from_anywhere() {
+    // 1 ms when idle, 500 a second at most: 20 ms are reached where the load is 500 * 0.019.
+    let law = |load: f64| 1.0 + load * 2.0;
+    for start in [1, 9, 10, 300, 10_000] {
+        let found = highest(goal(start), |load| Ok(probe(load, law))).unwrap();
+        assert!((found.load - 9.5).abs() < 0.1, "from {start}: {found:?}");
+        assert!((found.rate - 475.0).abs() < 1.5, "from {start}: {}", found.rate);
+        assert!(found.probes <= 9, "{} probes from {start}", found.probes);
+    }
+}
+
+#[test]
+fn a_knee_is_found_between_the_probes_around_it() {
+    let law = |load: f64| if load < 800.0 { 5.0 } else { 5.0 + (load - 800.0) * 0.3 };
+    let found = highest(goal(100), |load| Ok(probe(load, law))).unwrap();
+    assert!((found.load - 850.0).abs() < 5.0, "{found:?}");
+}
+
+#[test]
+fn storage_that_is_always_too_slow_or_always_fast_enough_ends_the_search() {
+    let slow = highest(goal(100), |load| Ok(probe(load, |_| 50.0))).unwrap();
+    assert!(slow.within.is_none() && slow.load == 1.0, "{slow:?}");
+    let fast = highest(goal(100), |load| Ok(probe(load, |_| 1.0))).unwrap();
+    assert!(fast.beyond.is_none() && fast.load == 10_000.0, "{fast:?}");
+}
+
+#[test]
+fn a_probe_that_fails_ends_the_search_with_its_reason() {
+    assert_eq!(highest(goal(1), |_| Err("the target is gone".into())).unwrap_err(), "the target is gone");
+}

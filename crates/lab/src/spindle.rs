@@ -1,0 +1,45 @@
+//! A drive as far as time is concerned: commands wait in the host, the model serves.
+
+use std::collections::VecDeque;
+
+use stele_ground::Instant;
+use stele_media::simulated::{Model, Work};
+
+/// One modelled drive with its queue. `K` names a command to whoever submitted it.
+pub struct Spindle<K> {
+    model: Box<dyn Model>,
+    waiting: VecDeque<(Work, K)>,
+    serving: usize,
+}
+
+impl<K> Spindle<K> {
+    pub fn new(model: Box<dyn Model>) -> Spindle<K> {
+        Spindle { model, waiting: VecDeque::new(), serving: 0 }
+    }
+
+    pub fn push(&mut self, work: Work, key: K) {
+        self.waiting.push_back((work, key));
+    }
+
+    /// Begins the next command, if one waits and may begin: its name, and when it will be done.
+    pub fn begin(&mut self, now: Instant) -> Option<(K, Instant)> {
+        if self.serving >= self.model.channels() || self.waiting.is_empty() {
+            return None;
+        }
+        let chosen = match self.waiting.len() {
+            1 => 0,
+            _ => {
+                let seen: Vec<Work> = self.waiting.iter().take(self.model.window()).map(|(work, _)| *work).collect();
+                self.model.choose(now, &seen)
+            }
+        };
+        let (work, key) = self.waiting.remove(chosen)?;
+        self.serving += 1;
+        Some((key, now + self.model.service(now, work)))
+    }
+
+    /// A command that `begin` handed out is done.
+    pub fn done(&mut self) {
+        self.serving -= 1;
+    }
+}

@@ -1,0 +1,116 @@
+//! Access specifications as data, with Iometer's semantics.
+//!
+//! The size of each access is drawn by the shares of the specification; read or write and random or sequential are drawn
+//! for each access too; a sequential access continues where the last one on that target ended.
+
+use stele_ground::Dice;
+
+/// What an access specification asks for. Percentages are whole numbers; the shares of the sizes sum to 100.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AccessSpec {
+    pub name: String,
+    /// Percent of accesses at a random place; none where the source does not say.
+    pub random: Option<u8>,
+    /// Percent of accesses that read.
+    pub read: Option<u8>,
+    /// Bytes, and percent of accesses of that size.
+    pub sizes: Vec<(u64, u8)>,
+}
+
+/// Where random accesses begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Alignment {
+    /// At any multiple of 512 bytes.
+    Sector,
+    /// At multiples of the access's own size.
+    Request,
+}
+
+/// One access of a host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Access {
+    pub target: usize,
+    pub at: u64,
+    pub length: u64,
+    pub write: bool,
+}
+
+/// The specifications that are shipped, from `data/workloads.csv`.
+pub fn shipped() -> Vec<AccessSpec> {
+    let mut specs: Vec<AccessSpec> = Vec::new();
+    for row in crate::published::rows(include_str!("../data/workloads.csv")) {
+        let [name, random, read, size, share] = row.as_slice() else { continue };
+        let size = (size.parse().unwrap_or(0), share.parse().unwrap_or(0));
+        match specs.last_mut() {
+            Some(last) if last.name == *name => last.sizes.push(size),
+            _ => specs.push(AccessSpec {
+                name: (*name).to_owned(),
+                random: random.parse().ok(),
+                read: read.parse().ok(),
+                sizes: vec![size],
+            }),
+        }
+    }
+    specs
+}
+
+/// The shipped specification of that name.
+pub fn named(name: &str) -> Option<AccessSpec> {
+    shipped().into_iter().find(|spec| spec.name == name)
+}
+
+/// Draws accesses. Each target has its own end for sequential ones.
+#[derive(Clone, Debug)]
+pub struct Generator {
+    spec: AccessSpec,
+    alignment: Alignment,
+    dice: Dice,
+    ends: Vec<u64>,
+}
+
+impl Generator {
+    pub fn new(spec: AccessSpec, alignment: Alignment, dice: Dice) -> Generator {
+        Generator { spec, alignment, dice, ends: Vec::new() }
+    }
+
+    /// The next access of a target of so many bytes.
+    pub fn draw(&mut self, target: usize, bytes: u64) -> Access {
+        let length = self.size().min(bytes);
+        let write = self.dice.below(100) >= u64::from(self.spec.read.unwrap_or(100));
+        let random = self.dice.below(100) < u64::from(self.spec.random.unwrap_or(100));
+        if self.ends.len() <= target {
+            self.ends.resize(target + 1, 0);
+        }
+        let at = if random {
+            let step = match self.alignment {
+                Alignment::Sector => 512,
+                Alignment::Request => length,
+            };
+            self.dice.below((bytes - length) / step + 1) * step
+        } else if self.ends[target] + length <= bytes {
+            self.ends[target]
+        } else {
+            0
+        };
+        self.ends[target] = at + length;
+        Access { target, at, length, write }
+    }
+
+    fn size(&mut self) -> u64 {
+        if let [(only, _)] = self.spec.sizes.as_slice() {
+            return *only;
+        }
+        let mut drawn = self.dice.below(100);
+        for (size, share) in &self.spec.sizes {
+            let share = u64::from(*share);
+            if drawn < share {
+                return *size;
+            }
+            drawn -= share;
+        }
+        self.spec.sizes.last().map_or(512, |(size, _)| *size)
+    }
+}
+
+#[cfg(test)]
+mod tests;
