@@ -53,6 +53,9 @@ pub struct Filled {
     size: u64,
 }
 
+/// When, in which order among equals, on which drive, under which key, and whether the drive's mechanics served it.
+type Due = (Instant, u64, usize, usize, bool);
+
 /// A pool at work.
 pub struct PoolTarget {
     pool: Pool,
@@ -65,7 +68,7 @@ pub struct PoolTarget {
     told: bool,
     /// Drives answer at once: while the volume is filled and tables are fetched.
     at_once: bool,
-    due: BinaryHeap<Reverse<(Instant, u64, usize, usize, bool)>>,
+    due: BinaryHeap<Reverse<Due>>,
     sequence: u64,
     actions: Vec<Action>,
     answers: Vec<(u64, Result<(), String>)>,
