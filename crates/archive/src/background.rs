@@ -484,8 +484,10 @@ impl Store {
     async fn reclaim_step(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
         report.freed += self.free_retired().await? as u64;
         let short = self.segments.free() < SHORT;
-        let unmovable = locked(&self.work.unmovable).clone();
-        let Some(segment) = self.segments.poorest(if short { POOR_WHEN_SHORT } else { POOR }, &unmovable) else {
+        let mut except = locked(&self.work.unmovable).clone();
+        // What is still being written there would not be seen.
+        except.extend(self.appender.writing());
+        let Some(segment) = self.segments.poorest(if short { POOR_WHEN_SHORT } else { POOR }, &except) else {
             return Ok(());
         };
         let reclaimed = match self.reclaim(segment).await {

@@ -69,7 +69,8 @@ impl Archive {
                 return Ok(());
             };
             cursor.segment = number;
-            if row.usage != SegmentUse::Sealed {
+            // What is still on its way to a segment that is full already shows in part: the next pass verifies it.
+            if row.usage != SegmentUse::Sealed || store.appender.writing().contains(&number) {
                 continue;
             }
             let _reading = store.segments.reading();

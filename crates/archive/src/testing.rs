@@ -65,6 +65,8 @@ struct BenchState {
     written: std::collections::BTreeSet<u64>,
     /// Nothing here can be read or written.
     lost: std::ops::Range<u64>,
+    /// Writes of several blocks that only show their first one yet, as on a volume of many stripes.
+    late: Option<Vec<(Op, Done)>>,
     pub writes: u64,
     pub reads: u64,
 }
@@ -79,6 +81,7 @@ impl Bench {
             no_new: false,
             written: Default::default(),
             lost: 0..0,
+            late: None,
             writes: 0,
             reads: 0,
         };
@@ -116,6 +119,16 @@ impl Bench {
 
     pub fn set_no_new(&self, no_new: bool) {
         self.state().no_new = no_new;
+    }
+
+    /// From here on writes of several blocks show their first one, and end when `finish_late` is called.
+    pub fn be_late(&self) {
+        self.state().late = Some(Vec::new());
+    }
+
+    pub fn finish_late(&self) {
+        let late = self.state().late.take();
+        late.into_iter().flatten().for_each(|(op, done)| self.answer(op, done));
     }
 
     /// A region that can be neither read nor written, as where a code has lost more than it has parity.
@@ -167,6 +180,19 @@ impl Port for Bench {
 
     fn submit(&self, op: Op, _priority: Priority, done: Done) {
         let bench = self.clone();
+        let mut state = self.state();
+        if state.late.is_some()
+            && let Op::Write { at, data, .. } = &op
+            && BenchState::blocks(&op).count() > 1
+        {
+            let first = vec![data[0].slice(..4096)];
+            assert_eq!(state.run(Op::Write { at: *at, data: first, fua: false }).1, Ok(()));
+            if let Some(late) = &mut state.late {
+                late.push((op, done));
+            }
+            return;
+        }
+        drop(state);
         self.gate.pass(move || bench.answer(op, done));
     }
 }

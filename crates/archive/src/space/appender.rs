@@ -10,7 +10,7 @@
 //! Failure model: a group that fails fails all its records. Where its place cannot be written the segment takes nothing
 //! more and the next records go to another; otherwise it leaves a gap, and later groups begin behind it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::lock::Mutex as AsyncMutex;
@@ -68,6 +68,8 @@ struct State {
     spare: Option<Open>,
     waiting: VecDeque<Group>,
     on_their_way: usize,
+    /// How many groups of each segment are on their way.
+    writing: BTreeMap<u32, usize>,
     /// Segments that were filled; their rows and footers are still to be written.
     filled: Vec<(u32, u64, u32)>,
     /// The next segment, whose preparation has begun. Whoever began it may have gone away: the next goes on with it.
@@ -172,6 +174,13 @@ impl Appender {
         state.open.as_ref().map(|open| (open.number, open.tail))
     }
 
+    /// Segments with groups that wait or are on their way. A sealed one may be among them: it is sealed as soon as it is full.
+    pub fn writing(&self) -> BTreeSet<u32> {
+        let state = self.state();
+        let waiting = state.waiting.iter().map(|group| group.segment);
+        waiting.chain(state.writing.keys().copied()).collect()
+    }
+
     /// Queues the record. `reserve`: deletes, holds and reclamation may use the last segments.
     pub async fn append(self: &Arc<Self>, mut record: Record, reserve: bool) -> Result<Appended> {
         record.header.payload = record.buffer.len() as u32 - RECORD_HEADER;
@@ -270,7 +279,11 @@ impl Appender {
                     return;
                 }
                 state.on_their_way += 1;
-                state.waiting.pop_front()
+                let group = state.waiting.pop_front();
+                if let Some(group) = &group {
+                    *state.writing.entry(group.segment).or_insert(0) += 1;
+                }
+                group
             };
             let Some(group) = group else { return };
             self.start_group(group);
@@ -358,6 +371,12 @@ impl Appender {
         waiters: Vec<(Place, oneshot::Sender<Result<Place>>)>,
         result: Result<(), MediaError>,
     ) {
+        let mut state = self.state();
+        if let Some(count) = state.writing.get_mut(&segment) {
+            *count -= 1;
+        }
+        state.writing.retain(|_, count| *count > 0);
+        drop(state);
         if let Err(error) = &result {
             let mut state = self.state();
             state.on_their_way -= usize::from(unordered);

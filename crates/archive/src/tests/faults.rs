@@ -470,3 +470,56 @@ async fn a_body_that_gives_way_keeps_no_more_than_a_frame_and_is_stored_whole() 
         assert!(get(&archive, "slow", &key).await.unwrap() == data, "{key}");
     }
 }
+
+#[tokio::test]
+async fn a_segment_just_filled_is_not_called_damaged_while_its_last_writes_are_under_way() {
+    let world = World::sized(1, 16 * MIB, 256 << 10);
+    let archive = Arc::new(world.create().await);
+    archive.create_bucket(&admin(), "busy", NewBucket::default()).await.unwrap();
+    put(&archive, "busy", "first", &content(9, 100_000)).await.unwrap();
+    let sealed = |archive: &Archive| {
+        archive
+            .store
+            .segments
+            .rows()
+            .values()
+            .filter(|row| row.usage == crate::record::segment::SegmentUse::Sealed)
+            .count()
+    };
+    world.bench.be_late();
+    let before = sealed(&archive);
+    let puts: Vec<_> = (0..8u64)
+        .map(|n| {
+            let archive = Arc::clone(&archive);
+            tokio::spawn(async move { put(&archive, "busy", &format!("{n}"), &content(n, 100_000)).await })
+        })
+        .collect();
+    for _ in 0..10_000_000 {
+        if sealed(&archive) > before {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    assert!(sealed(&archive) > before, "no segment was filled while its writes were under way");
+    let mut findings = Vec::new();
+    let mut cursor = ScrubCursor::default();
+    let mut pass = async |records: &mut u64| {
+        loop {
+            let report = archive.scrub_step(&mut cursor, u64::MAX).await.unwrap();
+            findings.extend(report.findings);
+            *records += report.records;
+            if report.finished {
+                break;
+            }
+        }
+    };
+    let (mut during, mut after) = (0, 0);
+    pass(&mut during).await;
+    world.bench.finish_late();
+    for put in puts {
+        put.await.unwrap().unwrap();
+    }
+    pass(&mut after).await;
+    assert!(findings.is_empty(), "{findings:?}");
+    assert!(after > during, "what was left out is verified by the next pass");
+}
