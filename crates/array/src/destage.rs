@@ -358,6 +358,10 @@ impl Engine {
     pub async fn destage_flow(self: Rc<Self>) {
         let mut from = StripeKey { volume: stele_ground::VolumeId(0), stripe: 0 };
         loop {
+            if self.read_only.get() {
+                // For good: what is dirty stays in the log for whoever opens the pool next.
+                return;
+            }
             let wanted = self.destage_wanted.changed();
             let batch = self.choose_batch(&mut from);
             if batch.is_empty() {
