@@ -8,6 +8,7 @@
 mod journal;
 mod worker;
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command as Process, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -38,6 +39,9 @@ const VOLUMES: [(&str, &str, u64, WriteMode); 3] = [
 const TOLERATED: u64 = 2;
 /// Silence of a process that should work, or a wait for redundancy, is a fault after so long.
 const PATIENCE: Wall = Wall::from_secs(60);
+
+/// The signal of `kill -9`.
+const KILLED: i32 = 9;
 
 /// What was done, and what came of it.
 #[derive(Clone, Copy, Default, Debug)]
@@ -180,15 +184,20 @@ impl Campaign<'_> {
             Some(moment) => std::thread::sleep(moment),
             None => while_it_works(&entries, wanted, &mut taken)?,
         }
-        // It may have ended by itself: its last record says why.
+        // It may have ended by itself, and then there is nothing to kill.
         let _ = child.kill();
-        child.wait().map_err(|error| Violation(format!("waiting for the process: {error}")))?;
+        let ended = child.wait().map_err(|error| Violation(format!("waiting for the process: {error}")))?;
         taken.extend(entries);
         self.tally.kills += 1;
         if taken.is_empty() {
             self.tally.while_opening += 1;
         }
-        self.take_in(taken)
+        // Its last record says why, where it could still say so.
+        self.take_in(taken)?;
+        match ended.signal() {
+            Some(KILLED) => Ok(()),
+            _ => Err(Violation(format!("the process ended by itself: {ended}"))),
+        }
     }
 
     fn take_in(&mut self, entries: Vec<Entry>) -> Result<(), Violation> {

@@ -1,8 +1,9 @@
 //! Group commit: groups depart in order, land in any order, and are acknowledged in order.
 //!
 //! A group departs when none is on its way, after every task that was ready has had its turn to append; behind others only
-//! when it is large; one whose records all linger waits for one that does not. Small groups that overtake each other would share the drives' flushes among fewer records: eight
-//! writers of 4 KiB then wait for 13,000 flushes a second instead of 5,000.
+//! when it is large; one whose records all linger waits for one that does not. Small groups that overtake each other would
+//! share the drives' flushes among fewer records: eight writers of 4 KiB then wait for 13,000 flushes a second instead of
+//! 5,000.
 
 use stele_media::{MediaError, MediaFault, Priority, Shared};
 
