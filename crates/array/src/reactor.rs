@@ -21,7 +21,7 @@ use futures_channel::oneshot;
 use stele_ground::{Bytes, DriveId, Duration};
 use stele_media::mailbox::Mailbox;
 use stele_media::system::{EventFd, now};
-use stele_media::{Access, DriveFile, Engine, Handle, Space};
+use stele_media::{Access, DriveFile, Engine, Guest, Handle, Space};
 
 use crate::{Alarm, ArrayError, Attached, Command, CreateOptions, OpenOptions, Pool, Reply, VolumeStatus};
 
@@ -204,6 +204,12 @@ impl PoolServer {
     /// Takes a drive away, as if its cable had been pulled. Its operations under way are still finished.
     pub fn detach(&self, index: u32) {
         self.order(Order::Detach { drive: index as usize });
+    }
+
+    /// Lets a session of a face live on the pool's thread, where its operations wake nobody. It is dropped when the
+    /// server stops.
+    pub fn lodge(&self, guest: Box<dyn Guest>) {
+        self.order(Order::Lodge { guest });
     }
 
     /// Whether the thread has ended: closed, or died of a broken belief.

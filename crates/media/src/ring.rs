@@ -11,6 +11,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::sync::{Arc, Once};
 
@@ -64,6 +65,9 @@ struct Core {
     collected: Vec<Finished>,
     finished: Vec<(usize, Completion)>,
     buffers: BufferPool,
+    /// Descriptors of guests that threads watch for, since there is no ring: token, descriptor, whether for writing.
+    watches: Vec<(u64, RawFd, bool)>,
+    ready: Vec<u64>,
 }
 
 /// A file on a ring, as a drive.
@@ -93,6 +97,8 @@ impl Ring {
             collected: Vec::new(),
             finished: Vec::new(),
             buffers: BufferPool::new(BOUNCE_KEPT_MAX),
+            watches: Vec::new(),
+            ready: Vec::new(),
         })))
     }
 
@@ -128,6 +134,37 @@ impl Ring {
     /// Sleeps until an operation is finished, the bell rings, or the time is over (none: without end).
     pub fn wait(&self, timeout: Option<Duration>) {
         self.0.borrow_mut().wait(timeout);
+    }
+
+    /// Tells once, by `token`, when the descriptor can be read, or written. It must stay open until then or until `unwatch`.
+    pub(crate) fn watch(&self, token: u64, descriptor: RawFd, writing: bool) {
+        let mut core = self.0.borrow_mut();
+        match &mut core.uring {
+            Some(uring) => uring.watch(token, descriptor, writing),
+            None => core.watches.push((token, descriptor, writing)),
+        }
+    }
+
+    /// Ends a watch early; its token is told all the same, once.
+    pub(crate) fn unwatch(&self, token: u64) {
+        let mut core = self.0.borrow_mut();
+        match &mut core.uring {
+            Some(uring) => uring.unwatch(token),
+            None => {
+                core.watches.retain(|(watched, ..)| *watched != token);
+                core.ready.push(token);
+            }
+        }
+    }
+
+    /// Moves the tokens of watched descriptors that are ready. It collects completions too, which stay to be reaped.
+    pub(crate) fn reap_ready(&self, ready: &mut Vec<u64>) {
+        let mut core = self.0.borrow_mut();
+        core.collect();
+        if !core.watches.is_empty() {
+            core.look();
+        }
+        ready.append(&mut core.ready);
     }
 
     /// Operations accepted and not yet reaped.
@@ -215,7 +252,7 @@ impl Core {
             self.with_workers -= self.collected.len() - inline;
         }
         if let Some(uring) = &mut self.uring {
-            uring.collect(&mut self.collected);
+            uring.collect(&mut self.collected, &mut self.ready);
         }
         for (work, result) in self.collected.drain(..) {
             self.outstanding[work.slot] -= 1;
@@ -236,13 +273,19 @@ impl Core {
     }
 
     fn wait(&mut self, timeout: Option<Duration>) {
-        if !self.finished.is_empty() || !self.collected.is_empty() {
+        if !self.finished.is_empty() || !self.collected.is_empty() || !self.ready.is_empty() {
             return;
         }
         match &mut self.uring {
             Some(uring) => uring.wait(timeout),
-            None => self.bell.wait(timeout),
+            None if self.watches.is_empty() => self.bell.wait(timeout),
+            None => self.bell.wait_beside(timeout, &mut self.watches, &mut self.ready),
         }
+    }
+
+    /// Of watches without a ring: which are ready now.
+    fn look(&mut self) {
+        self.bell.wait_beside(Some(Duration(0)), &mut self.watches, &mut self.ready);
     }
 }
 

@@ -68,6 +68,33 @@ impl EventFd {
             self.clear();
         }
     }
+
+    /// As `wait`, and for descriptors beside it, given with a token and whether for writing: those that are ready (or broken)
+    /// are taken out of `watches`, and their tokens put into `ready`.
+    pub fn wait_beside(&self, timeout: Option<Duration>, watches: &mut Vec<(u64, RawFd, bool)>, ready: &mut Vec<u64>) {
+        let poll = |fd, events| libc::pollfd { fd, events, revents: 0 };
+        let mut polls = vec![poll(self.as_raw_fd(), libc::POLLIN)];
+        polls.extend(
+            watches.iter().map(|(_, fd, writing)| poll(*fd, if *writing { libc::POLLOUT } else { libc::POLLIN })),
+        );
+        let time = timeout.map(timespec);
+        let time = time.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // SAFETY: as many pollfds as are said, alive during the call; `time` is as in `wait`.
+        if unsafe { libc::ppoll(polls.as_mut_ptr(), polls.len() as libc::nfds_t, time, std::ptr::null()) } <= 0 {
+            return;
+        }
+        if polls.first().is_some_and(|bell| bell.revents != 0) {
+            self.clear();
+        }
+        let mut seen = polls.iter().skip(1);
+        watches.retain(|(token, ..)| {
+            let is_ready = seen.next().is_some_and(|poll| poll.revents != 0);
+            if is_ready {
+                ready.push(*token);
+            }
+            !is_ready
+        });
+    }
 }
 
 impl AsRawFd for EventFd {

@@ -11,11 +11,18 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("catalog", &["ground", "media"]),
     ("archive", &["ground", "catalog", "media", "digests"]),
     ("object", &["ground", "archive"]),
+    ("block", &["ground", "media"]),
     ("lab", &["ground", "codes", "media", "array"]),
-    ("sim", &["ground", "codes", "media", "array", "catalog", "archive", "object"]),
-    ("stele", &["ground", "codes", "media", "array", "catalog", "archive", "object"]),
+    ("sim", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block"]),
+    ("stele", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block"]),
     // What is not part of the product may use all of it.
-    ("bench", &["ground", "codes", "digests", "media", "array", "catalog", "archive", "object", "lab", "sim", "isal"]),
+    (
+        "bench",
+        &[
+            "ground", "codes", "digests", "media", "array", "catalog", "archive", "object", "block", "lab", "sim",
+            "isal",
+        ],
+    ),
     ("demo", &["ground", "codes", "media", "array", "catalog", "archive", "object"]),
 ];
 

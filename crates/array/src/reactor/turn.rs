@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use stele_ground::{Duration, Instant, VolumeId};
 use stele_media::mailbox::Mailbox;
 use stele_media::system::now;
-use stele_media::{Completion, Done, MediaError, MediaFault, Op, Ordered, Priority, Request};
+use stele_media::{Completion, Done, Guest, Lodge, MediaError, MediaFault, Op, Ordered, Priority, Request};
 
 use super::ServerOptions;
 use super::drives::{Drives, Source};
@@ -67,9 +67,21 @@ type Answer<T> = Box<dyn FnOnce(T) + Send>;
 
 /// Everything else: rare, and never held up by host operations.
 pub enum Order {
-    Command { command: Command, answer: Answer<Result<Reply, ArrayError>> },
-    Attach { source: Source, answer: Answer<u32> },
-    Detach { drive: usize },
+    Command {
+        command: Command,
+        answer: Answer<Result<Reply, ArrayError>>,
+    },
+    Attach {
+        source: Source,
+        answer: Answer<u32>,
+    },
+    Detach {
+        drive: usize,
+    },
+    /// Somebody who wants to live on this thread: a session of a face.
+    Lodge {
+        guest: Box<dyn Guest>,
+    },
     Stop,
 }
 
@@ -160,6 +172,7 @@ pub struct Reactor<M: Machine> {
     words: LastWords,
     machine: M,
     drives: Drives,
+    lodge: Lodge,
     options: ServerOptions,
     next_command: u64,
     stop: bool,
@@ -178,6 +191,7 @@ impl<M: Machine> Reactor<M> {
         begin: impl FnOnce(Vec<Attached>) -> M,
     ) -> Reactor<M> {
         let mut drives = Drives::new(shared.mail.bell(), options.engine);
+        let lodge = Lodge::new(shared.mail.bell());
         let attached = sources.into_iter().map(|source| drives.attach(source)).collect();
         let words = LastWords {
             shared,
@@ -190,6 +204,7 @@ impl<M: Machine> Reactor<M> {
             words,
             machine: begin(attached),
             drives,
+            lodge,
             options,
             next_command: 0,
             stop: false,
@@ -235,11 +250,13 @@ impl<M: Machine> Reactor<M> {
 
     /// Turns mail, orders and completions into events. False if there was nothing.
     fn take_in(&mut self, time: Instant) -> bool {
+        // First: what guests ask for is then in this turn's mail.
+        let lively = self.lodge.run(time, self.drives.ring());
         let shared = &self.words.shared;
         shared.mail.take(BATCH_MAX.min(HOST_MAX - self.in_pool()), &mut self.mail);
         shared.orders.take(BATCH_MAX, &mut self.orders);
         self.drives.reap(time, &mut self.completions);
-        let busy = !(self.mail.is_empty() && self.orders.is_empty() && self.completions.is_empty());
+        let busy = lively || !(self.mail.is_empty() && self.orders.is_empty() && self.completions.is_empty());
         for (drive, completion) in self.completions.drain(..) {
             self.machine.event(Event::Completed { drive, completion });
         }
@@ -281,6 +298,7 @@ impl<M: Machine> Reactor<M> {
                     self.machine.event(Event::Detach { drive });
                 }
             }
+            Order::Lodge { guest } => self.lodge.arrive(guest),
             Order::Stop => self.stop = true,
         }
     }
@@ -370,9 +388,11 @@ impl<M: Machine> Reactor<M> {
     fn sleep(&mut self, time: Instant) {
         let shared = &self.words.shared;
         let listening = self.in_pool() < HOST_MAX;
-        let asleep = shared.orders.fall_asleep() && (!listening || shared.mail.fall_asleep());
+        let asleep =
+            shared.orders.fall_asleep() && (!listening || shared.mail.fall_asleep()) && self.lodge.fall_asleep();
         if asleep {
-            let until = [self.machine.next_wake(), self.drives.next_event()].into_iter().flatten().min();
+            let events = [self.machine.next_wake(), self.drives.next_event(), self.lodge.next_event()];
+            let until = events.into_iter().flatten().min();
             // A wake that is due, or all but due, is not worth a sleep.
             let span = until.map(|at| at.since(time));
             if span.is_none_or(|span| span > Duration::from_micros(1)) {
@@ -381,5 +401,6 @@ impl<M: Machine> Reactor<M> {
         }
         shared.mail.woken();
         shared.orders.woken();
+        self.lodge.woken();
     }
 }

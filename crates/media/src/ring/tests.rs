@@ -110,7 +110,7 @@ fn a_durable_write_that_the_system_refuses_answers_once() {
         let mut finished = Vec::new();
         while uring.in_flight() > 0 {
             uring.wait(None);
-            uring.collect(&mut finished);
+            uring.collect(&mut finished, &mut Vec::new());
         }
         assert!(matches!(&finished[..], [(_, Err(_))]), "one answer to {tag}");
     }

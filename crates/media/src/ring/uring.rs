@@ -26,6 +26,10 @@ pub const IN_FLIGHT_MAX: usize = 1023;
 /// Files that can be registered, so that the kernel need not look up and count the descriptor for each operation.
 const FILES_MAX: u32 = 1024;
 const BELL: u64 = u64::MAX;
+/// The answer to the end of a watch; the watch itself answers too.
+const UNWATCHED: u64 = u64::MAX - 1;
+/// Marks the completion of a watch; the rest is its token.
+const WATCH: u64 = 1 << 62;
 /// Marks the completion of a write whose flush is linked behind it: it comes only when the write fails or falls short,
 /// and then instead of the flush's.
 const LINKED: u64 = 1 << 63;
@@ -139,8 +143,28 @@ impl Uring {
         }
     }
 
-    /// Takes what the kernel has finished. Work with further steps is queued again.
-    pub fn collect(&mut self, into: &mut Vec<Finished>) {
+    /// Asks once when the descriptor can be read, or written.
+    pub fn watch(&mut self, token: u64, descriptor: RawFd, writing: bool) {
+        let events = if writing { libc::POLLOUT } else { libc::POLLIN };
+        self.push_plain(&opcode::PollAdd::new(Fd(descriptor), events as u32).build().user_data(WATCH | token));
+    }
+
+    /// Ends a watch; a token whose watch has answered already is ignored.
+    pub fn unwatch(&mut self, token: u64) {
+        self.push_plain(&opcode::PollRemove::new(WATCH | token).build().user_data(UNWATCHED));
+    }
+
+    fn push_plain(&mut self, entry: &squeue::Entry) {
+        while {
+            // SAFETY: the entry points to no memory. A descriptor closed meanwhile is an error of its completion.
+            unsafe { self.ring.submission().push(entry) }.is_err()
+        } {
+            self.kick();
+        }
+    }
+
+    /// Takes what the kernel has finished, and the tokens of watches. Work with further steps is queued again.
+    pub fn collect(&mut self, into: &mut Vec<Finished>, ready: &mut Vec<u64>) {
         let submission = self.ring.submission();
         let attention = !submission.is_empty() || submission.taskrun() || submission.cq_overflow();
         drop(submission);
@@ -152,6 +176,13 @@ impl Uring {
             if entry.user_data() == BELL {
                 self.bell_armed = false;
                 self.bell.clear();
+                continue;
+            }
+            if entry.user_data() == UNWATCHED {
+                continue;
+            }
+            if entry.user_data() & (LINKED | WATCH) == WATCH {
+                ready.push(entry.user_data() & !WATCH);
                 continue;
             }
             let index = (entry.user_data() & !LINKED) as usize;
@@ -213,7 +244,7 @@ impl Drop for Uring {
         while self.in_flight() > 0 {
             // Further steps are carried out too: an operation once accepted is not cut in the middle.
             let _ = self.ring.submit_and_wait(1);
-            self.collect(&mut finished);
+            self.collect(&mut finished, &mut Vec::new());
             finished.clear();
         }
     }

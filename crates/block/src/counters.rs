@@ -1,0 +1,136 @@
+//! What connections do, for operators: totals since each was made; whoever shows rates subtracts two looks.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use stele_media::{MediaError, Op};
+
+/// Counts of one connection, added to on the reactor and read anywhere.
+#[derive(Default)]
+pub struct Counters {
+    pub reads: AtomicU64,
+    pub read_bytes: AtomicU64,
+    pub writes: AtomicU64,
+    pub written_bytes: AtomicU64,
+    pub flushes: AtomicU64,
+    /// Trims, zeroings, cache and status requests.
+    pub others: AtomicU64,
+    pub errors: AtomicU64,
+    /// Requests under way.
+    pub queue: AtomicU64,
+}
+
+impl Counters {
+    pub fn count(&self, op: &Op, result: &Result<(), MediaError>) {
+        let length = op.range().map_or(0, |(_, length)| length);
+        match op {
+            Op::Read { .. } => {
+                self.reads.fetch_add(1, Relaxed);
+                self.read_bytes.fetch_add(length, Relaxed);
+            }
+            Op::Write { .. } => {
+                self.writes.fetch_add(1, Relaxed);
+                self.written_bytes.fetch_add(length, Relaxed);
+            }
+            Op::Flush => {
+                self.flushes.fetch_add(1, Relaxed);
+            }
+            _ => {
+                self.others.fetch_add(1, Relaxed);
+            }
+        }
+        if result.is_err() {
+            self.errors.fetch_add(1, Relaxed);
+        }
+    }
+}
+
+/// A connection as an operator sees it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ConnectionView {
+    pub id: u64,
+    pub export: String,
+    pub protocol: super::Protocol,
+    /// Address, or user of the unix socket.
+    pub peer: String,
+    pub tls: bool,
+    pub read_only: bool,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub written_bytes: u64,
+    pub flushes: u64,
+    pub others: u64,
+    pub errors: u64,
+    pub queue: u64,
+}
+
+/// The connections of one export.
+#[derive(Default)]
+pub struct Connections(Mutex<BTreeMap<u64, Listed>>);
+
+struct Listed {
+    peer: super::Peer,
+    counters: Arc<Counters>,
+    waker: Option<stele_media::Waker>,
+}
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+impl Connections {
+    /// Lists a connection and returns its number; none where there are so many already.
+    pub fn enter(&self, peer: &super::Peer, counters: &Arc<Counters>, most: u32) -> Option<u64> {
+        let mut listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if listed.len() >= most as usize {
+            return None;
+        }
+        let id = NEXT.fetch_add(1, Relaxed);
+        listed.insert(id, Listed { peer: peer.clone(), counters: Arc::clone(counters), waker: None });
+        Some(id)
+    }
+
+    /// Says how to wake it, now that it lives somewhere.
+    pub fn settle(&self, id: u64, waker: stele_media::Waker) {
+        if let Some(listed) = self.0.lock().unwrap_or_else(PoisonError::into_inner).get_mut(&id) {
+            listed.waker = Some(waker);
+        }
+    }
+
+    pub fn leave(&self, id: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
+    pub fn wake_all(&self) {
+        let listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        listed.values().filter_map(|listed| listed.waker.as_ref()).for_each(stele_media::Waker::wake);
+    }
+
+    pub fn count(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub fn list(&self, export: &super::Export) -> Vec<ConnectionView> {
+        let listed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        listed
+            .iter()
+            .map(|(id, Listed { peer, counters, .. })| ConnectionView {
+                id: *id,
+                export: export.name.clone(),
+                protocol: export.protocol,
+                peer: peer.name.clone(),
+                tls: peer.tls,
+                read_only: export.read_only,
+                reads: counters.reads.load(Relaxed),
+                read_bytes: counters.read_bytes.load(Relaxed),
+                writes: counters.writes.load(Relaxed),
+                written_bytes: counters.written_bytes.load(Relaxed),
+                flushes: counters.flushes.load(Relaxed),
+                others: counters.others.load(Relaxed),
+                errors: counters.errors.load(Relaxed),
+                queue: counters.queue.load(Relaxed),
+            })
+            .collect()
+    }
+}

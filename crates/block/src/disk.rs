@@ -1,0 +1,178 @@
+//! The command path of every protocol: one connection's way to its volume.
+//!
+//! An operation travels with its buffers to whoever drives the volume, and comes back with them into the connection's own
+//! queue, which wakes it. On the volume's reactor that is two short uncontended locks; nothing is copied.
+//!
+//! Limits: those of [`crate::Limits`], which the session asks [`Disk::has_room`] about before it reads a request's data. When
+//! the volume itself says `Retry` (its mailbox is full), the operation is kept and submitted again after
+//! [`RETRY_AFTER`]; the client never sees it.
+
+use std::mem;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stele_ground::{Duration, Instant};
+use stele_media::{Completion, Geometry, MediaError, MediaFault, Op, Priority, Waker};
+
+use crate::share::Share;
+use crate::{Counters, Peer, Target};
+
+/// How long an operation waits that found the volume's queue full.
+pub const RETRY_AFTER: Duration = Duration::from_millis(1);
+
+/// After so many tries the client is told: about half a minute.
+const TRIES_MAX: u32 = 30_000;
+/// What a request weighs that moves no data.
+const LEAST_WEIGHT: u64 = 512;
+
+/// What comes back beside the completion; a volume that dies answers with another operation than it was asked.
+#[derive(Clone, Copy)]
+struct Ticket {
+    weight: u64,
+    tries: u32,
+}
+
+/// Where completions arrive, from the volume's thread.
+#[derive(Default)]
+struct Inbox(Mutex<Vec<(Ticket, Completion)>>);
+
+/// One connection's way to its volume.
+pub struct Disk {
+    target: Arc<Target>,
+    share: Share,
+    counters: Arc<Counters>,
+    connection: u64,
+    waker: Waker,
+    inbox: Arc<Inbox>,
+    /// Told to come again.
+    held: Vec<(u64, Op, Ticket)>,
+    held_until: Option<Instant>,
+    arrived: Vec<(Ticket, Completion)>,
+}
+
+/// Why a connection is not served.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Denied {
+    /// By the export's access rules; the text is for the server's log.
+    Access(String),
+    /// There are as many connections as the export may have.
+    Crowded,
+}
+
+impl Disk {
+    /// Checks the access rules and takes a place among the export's connections.
+    pub fn open(target: &Arc<Target>, peer: &Peer) -> Result<Disk, Denied> {
+        target.export.access.admit(peer).map_err(Denied::Access)?;
+        let counters = Arc::new(Counters::default());
+        let entered = target.connections.enter(peer, &counters, target.limits.connections);
+        let connection = entered.ok_or(Denied::Crowded)?;
+        Ok(Disk {
+            share: Share::join(&target.pot, &peer.initiator(), target.limits),
+            target: Arc::clone(target),
+            counters,
+            connection,
+            waker: Waker::idle(),
+            inbox: Arc::default(),
+            held: Vec::new(),
+            held_until: None,
+            arrived: Vec::new(),
+        })
+    }
+
+    /// From now on completions wake this guest.
+    pub fn settle(&mut self, waker: Waker) {
+        self.target.connections.settle(self.connection, waker.clone());
+        self.waker = waker;
+    }
+
+    pub fn target(&self) -> &Arc<Target> {
+        &self.target
+    }
+
+    /// Of now: a volume may grow.
+    pub fn geometry(&self) -> Geometry {
+        self.target.handle.geometry()
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        self.target.export.read_only
+    }
+
+    /// Whether a request that moves so many bytes may begin.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        self.share.has_room(bytes)
+    }
+
+    /// Requests under way.
+    pub fn under_way(&self) -> u32 {
+        self.share.requests()
+    }
+
+    /// This connection's part of a turn's work.
+    pub fn part_of(&self, quantum: u64) -> u64 {
+        self.share.part_of(quantum)
+    }
+
+    /// Begins an operation. Writes to a read-only export are refused here, whatever the protocol thought.
+    pub fn submit(&mut self, tag: u64, op: Op) {
+        let ticket = Ticket { weight: weight(&op), tries: 0 };
+        self.share.take(ticket.weight);
+        if self.is_read_only() && matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. }) {
+            let error = MediaError::new(MediaFault::Refused, "the export is read-only");
+            self.arrived.push((ticket, Completion { tag, op, result: Err(error) }));
+            self.waker.wake();
+            return;
+        }
+        self.hand_over(tag, op, ticket);
+    }
+
+    /// Moves what has finished. `now` is for operations that wait for room in the volume's queue.
+    pub fn reap(&mut self, now: Instant, into: &mut Vec<Completion>) {
+        if self.held_until.is_some_and(|at| at <= now) {
+            self.held_until = None;
+            for (tag, op, ticket) in mem::take(&mut self.held) {
+                self.hand_over(tag, op, Ticket { tries: ticket.tries + 1, ..ticket });
+            }
+        }
+        self.arrived.append(&mut self.inbox.0.lock().unwrap_or_else(PoisonError::into_inner));
+        for (ticket, Completion { tag, op, result }) in self.arrived.drain(..) {
+            if ticket.tries < TRIES_MAX && result.as_ref().is_err_and(|error| error.fault == MediaFault::Retry) {
+                self.held.push((tag, op, ticket));
+                self.held_until.get_or_insert(now + RETRY_AFTER);
+                continue;
+            }
+            self.share.give_back(ticket.weight);
+            self.counters.count(&op, &result);
+            into.push(Completion { tag, op, result });
+        }
+        self.counters.queue.store(u64::from(self.share.requests()), Relaxed);
+    }
+
+    /// When operations that wait for room want to be tried again.
+    pub fn next_event(&self) -> Option<Instant> {
+        self.held_until
+    }
+
+    fn hand_over(&self, tag: u64, op: Op, ticket: Ticket) {
+        let priority = if matches!(op, Op::Flush) { Priority::Urgent } else { Priority::Host };
+        let (inbox, waker) = (Arc::clone(&self.inbox), self.waker.clone());
+        let done = move |op, result| {
+            inbox.0.lock().unwrap_or_else(PoisonError::into_inner).push((ticket, Completion { tag, op, result }));
+            waker.wake();
+        };
+        self.target.handle.submit(op, priority, Box::new(done));
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.target.connections.leave(self.connection);
+    }
+}
+
+fn weight(op: &Op) -> u64 {
+    match op {
+        Op::Read { .. } | Op::Write { .. } => op.range().map_or(0, |(_, length)| length).max(LEAST_WEIGHT),
+        _ => LEAST_WEIGHT,
+    }
+}

@@ -1,0 +1,199 @@
+//! What is exported, under which name, and to whom: the record an operator makes and a server keeps.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest name of an export: what NBD allows, with room for the rest of a request.
+pub const NAME_MAX: usize = 255;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    Nbd,
+    Iscsi,
+}
+
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protocol::Nbd => "nbd",
+            Protocol::Iscsi => "iscsi",
+        })
+    }
+}
+
+/// A volume that hosts may reach. One volume may have several.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Export {
+    /// What clients ask for; unique within its protocol.
+    pub name: String,
+    pub volume: String,
+    pub protocol: Protocol,
+    #[serde(default)]
+    pub read_only: bool,
+    #[serde(default)]
+    pub access: Access,
+}
+
+/// Who may connect. Everything that is given must hold.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Access {
+    /// Networks of TCP clients; empty: every address that reaches the listener. Clients of the unix socket are let in by
+    /// the socket's own mode.
+    pub networks: Vec<Network>,
+    /// Only over TLS.
+    pub tls: bool,
+    /// SHA-256 of client certificates, of which one must be shown; empty: none is asked for.
+    pub certificates: Vec<Fingerprint>,
+}
+
+/// Who is at the other end, as far as the transport knows.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Peer {
+    /// None: a unix socket.
+    pub address: Option<IpAddr>,
+    /// As shown to operators: `10.0.0.7:51234`, `uid 1000`.
+    pub name: String,
+    pub tls: bool,
+    /// Of the certificate the client proved to own.
+    pub certificate: Option<Fingerprint>,
+}
+
+impl Peer {
+    /// Who shares in a volume as one: connections of one initiator are not several.
+    pub fn initiator(&self) -> String {
+        match (&self.certificate, self.address) {
+            (Some(certificate), _) => certificate.to_string(),
+            (None, Some(address)) => address.to_string(),
+            (None, None) => self.name.clone(),
+        }
+    }
+}
+
+impl Access {
+    /// Whether the peer may connect; otherwise why not, in words for the server's log.
+    pub fn admit(&self, peer: &Peer) -> Result<(), String> {
+        if let Some(address) = peer.address
+            && !self.networks.is_empty()
+            && !self.networks.iter().any(|network| network.contains(address))
+        {
+            return Err(format!("{address} is in none of the export's networks"));
+        }
+        if (self.tls || !self.certificates.is_empty()) && !peer.tls {
+            return Err("the export is served over TLS only".to_owned());
+        }
+        if self.certificates.is_empty() {
+            return Ok(());
+        }
+        match &peer.certificate {
+            None => Err("the client showed no certificate".to_owned()),
+            Some(shown) if self.certificates.contains(shown) => Ok(()),
+            Some(shown) => Err(format!("the client's certificate {shown} is not among the export's")),
+        }
+    }
+}
+
+/// An address with the length of its prefix: `10.1.0.0/16`, `fd00::/8`, or one address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Network {
+    address: IpAddr,
+    prefix: u8,
+}
+
+impl Network {
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let same = |network: u128, address: u128, width: u8| {
+            let shift = u32::from(width.saturating_sub(self.prefix));
+            network.checked_shr(shift).unwrap_or(0) == address.checked_shr(shift).unwrap_or(0)
+        };
+        match (self.address, address.to_canonical()) {
+            (IpAddr::V4(network), IpAddr::V4(address)) => {
+                same(u128::from(network.to_bits()), u128::from(address.to_bits()), 32)
+            }
+            (IpAddr::V6(network), IpAddr::V6(address)) => same(network.to_bits(), address.to_bits(), 128),
+            _ => false,
+        }
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Network, String> {
+        let wrong = || format!("'{text}' is no network; write an address or address/prefix, as 10.1.0.0/16");
+        let (address, prefix) = match text.split_once('/') {
+            Some((address, prefix)) => (address, Some(prefix)),
+            None => (text, None),
+        };
+        let address: IpAddr = address.parse().map_err(|_| wrong())?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            Some(prefix) => prefix.parse().ok().filter(|prefix| *prefix <= width).ok_or_else(wrong)?,
+            None => width,
+        };
+        Ok(Network { address, prefix })
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix)
+    }
+}
+
+/// SHA-256 of a certificate as sent (DER): what `openssl x509 -fingerprint -sha256` prints.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl FromStr for Fingerprint {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Fingerprint, String> {
+        let digits: Vec<u32> = text.chars().filter(|c| *c != ':').map_while(|c| c.to_digit(16)).collect();
+        let wrong = || format!("'{text}' is no SHA-256 fingerprint: 64 hexadecimal digits, with colons or without");
+        if text.chars().filter(|c| *c != ':').count() != 64 {
+            return Err(wrong());
+        }
+        let bytes: Vec<u8> =
+            digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, digit| byte << 4 | *digit as u8)).collect();
+        bytes.try_into().map(Fingerprint).map_err(|_| wrong())
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+macro_rules! as_text {
+    ($($kind:ty),*) => { $(
+        impl Serialize for $kind {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+        impl<'de> Deserialize<'de> for $kind {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )* };
+}
+as_text!(Network, Fingerprint);
+
+/// The name rule of exports: printable, no spaces, at most [`NAME_MAX`] bytes.
+pub fn check_name(name: &str) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\' | '?' | '#' | '%');
+    if name.is_empty() || name.len() > NAME_MAX || !name.chars().all(plain) {
+        return Err(format!(
+            "'{name}' cannot name an export: 1 to {NAME_MAX} printable characters without quotes, ?, # and %"
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,110 @@
+//! How much of a volume's bandwidth of memory a connection may hold, so that memory is bounded and no initiator starves
+//! another.
+//!
+//! What is under way on a volume, whoever asked for it, is bounded in bytes and divided evenly among the initiators that are
+//! connected; an initiator's connections share its part. Whoever has nothing under way may always begin one request, so that
+//! a request larger than the part still goes. At the limit a connection stops reading its socket, and the client's own
+//! window does the rest.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Limits of one volume and of each of its connections.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Bytes under way on a volume, of all its connections.
+    pub volume_bytes: u64,
+    /// Bytes and requests under way on one connection.
+    pub connection_bytes: u64,
+    pub connection_requests: u32,
+    /// Connections to one export.
+    pub connections: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { volume_bytes: 256 << 20, connection_bytes: 64 << 20, connection_requests: 256, connections: 256 }
+    }
+}
+
+/// What initiators share of one volume.
+#[derive(Default)]
+pub struct Pot {
+    initiators: Mutex<BTreeMap<String, Arc<Initiator>>>,
+    count: AtomicU64,
+}
+
+#[derive(Default)]
+struct Initiator {
+    bytes: AtomicU64,
+    connections: AtomicU64,
+}
+
+/// A connection's part in its volume. Dropped, it is given back.
+pub struct Share {
+    pot: Arc<Pot>,
+    name: String,
+    initiator: Arc<Initiator>,
+    limits: Limits,
+    bytes: u64,
+    requests: u32,
+}
+
+impl Share {
+    pub fn join(pot: &Arc<Pot>, initiator: &str, limits: Limits) -> Share {
+        let mut initiators = pot.initiators.lock().unwrap_or_else(PoisonError::into_inner);
+        let one = Arc::clone(initiators.entry(initiator.to_owned()).or_default());
+        one.connections.fetch_add(1, Relaxed);
+        pot.count.store(initiators.len() as u64, Relaxed);
+        drop(initiators);
+        Share { pot: Arc::clone(pot), name: initiator.to_owned(), initiator: one, limits, bytes: 0, requests: 0 }
+    }
+
+    /// Whether a request of so many bytes may begin now.
+    pub fn has_room(&self, bytes: u64) -> bool {
+        if self.requests == 0 {
+            return true;
+        }
+        let part = self.limits.volume_bytes / self.pot.count.load(Relaxed).max(1);
+        self.requests < self.limits.connection_requests
+            && self.bytes + bytes <= self.limits.connection_bytes
+            && self.initiator.bytes.load(Relaxed) + bytes <= part
+    }
+
+    pub fn take(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.requests += 1;
+        self.initiator.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub fn give_back(&mut self, bytes: u64) {
+        self.bytes -= bytes;
+        self.requests -= 1;
+        self.initiator.bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// Requests under way.
+    pub fn requests(&self) -> u32 {
+        self.requests
+    }
+
+    /// A turn's worth of work, divided among the connections of one initiator: more connections are not more turns.
+    pub fn part_of(&self, quantum: u64) -> u64 {
+        (quantum / self.initiator.connections.load(Relaxed).max(1)).max(1)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.initiator.bytes.fetch_sub(self.bytes, Relaxed);
+        let mut initiators = self.pot.initiators.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.initiator.connections.fetch_sub(1, Relaxed) == 1 {
+            initiators.remove(&self.name);
+        }
+        self.pot.count.store(initiators.len() as u64, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,95 @@
+//! Exports being served, by protocol and name.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stele_media::Handle;
+
+use crate::counters::Connections;
+use crate::share::Pot;
+use crate::{ConnectionView, Export, Limits, Protocol};
+
+/// An export with the volume behind it.
+pub struct Target {
+    pub export: Export,
+    pub handle: Handle,
+    pub limits: Limits,
+    /// Shared by all exports of the volume.
+    pub(crate) pot: Arc<Pot>,
+    pub(crate) connections: Connections,
+    withdrawn: AtomicBool,
+}
+
+impl Target {
+    /// Whether its connections must end.
+    pub fn is_withdrawn(&self) -> bool {
+        self.withdrawn.load(Ordering::Acquire)
+    }
+
+    pub fn connections(&self) -> Vec<ConnectionView> {
+        self.connections.list(&self.export)
+    }
+
+    fn withdraw(&self) {
+        self.withdrawn.store(true, Ordering::Release);
+        self.connections.wake_all();
+    }
+}
+
+/// All exports of a server. Clones share it.
+#[derive(Clone, Default)]
+pub struct Directory(Arc<Mutex<Served>>);
+
+#[derive(Default)]
+struct Served {
+    targets: BTreeMap<(Protocol, String), Arc<Target>>,
+    /// By volume.
+    pots: BTreeMap<String, Arc<Pot>>,
+}
+
+impl Directory {
+    /// Begins to serve an export. The same name served before is withdrawn: its connections end.
+    pub fn serve(&self, export: Export, handle: Handle, limits: Limits) -> Arc<Target> {
+        let mut served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pot = Arc::clone(served.pots.entry(export.volume.clone()).or_default());
+        let key = (export.protocol, export.name.clone());
+        let target = Arc::new(Target {
+            export,
+            handle,
+            limits,
+            pot,
+            connections: Connections::default(),
+            withdrawn: AtomicBool::new(false),
+        });
+        if let Some(old) = served.targets.insert(key, Arc::clone(&target)) {
+            old.withdraw();
+        }
+        target
+    }
+
+    /// Ends an export and its connections. False where there is none.
+    pub fn withdraw(&self, protocol: Protocol, name: &str) -> bool {
+        let removed =
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).targets.remove(&(protocol, name.to_owned()));
+        removed.inspect(|target| target.withdraw()).is_some()
+    }
+
+    /// Ends all of them, when the server stops.
+    pub fn withdraw_all(&self) {
+        let targets = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).targets);
+        targets.values().for_each(|target| target.withdraw());
+    }
+
+    pub fn find(&self, protocol: Protocol, name: &str) -> Option<Arc<Target>> {
+        let served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        served.targets.get(&(protocol, name.to_owned())).cloned()
+    }
+
+    /// In the order of their names.
+    pub fn list(&self, protocol: Option<Protocol>) -> Vec<Arc<Target>> {
+        let served = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |target: &&Arc<Target>| protocol.is_none_or(|protocol| target.export.protocol == protocol);
+        served.targets.values().filter(wanted).cloned().collect()
+    }
+}

@@ -1,0 +1,247 @@
+//! Guests of a reactor: sessions of a face that live on the thread of the drives they use, so that an operation
+//! needs no other thread to be woken. A guest owns a descriptor (a socket) and is given turns.
+//!
+//! Rules: a turn never blocks and does a bounded amount of work; guests that have something to do take turns in the order in
+//! which they came to have it. A guest is woken by its descriptor, by its [`Waker`] from any thread, or by the time.
+//!
+//! Limit: [`GUESTS_MAX`] guests; one more is turned away, which closes its descriptor.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stele_ground::Instant;
+
+use crate::Ring;
+use crate::mailbox::Mailbox;
+use crate::system::EventFd;
+
+/// Guests of one reactor.
+pub const GUESTS_MAX: usize = 4096;
+
+/// What a guest wants when its turn is over.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Wish {
+    /// A turn when the descriptor can be read.
+    pub read: bool,
+    /// A turn when the descriptor can be written.
+    pub write: bool,
+    /// A turn as soon as all others have had theirs.
+    pub again: bool,
+    /// A turn at this time.
+    pub at: Option<Instant>,
+    /// No turn ever: the guest is dropped.
+    pub leave: bool,
+}
+
+/// Something that lives on a reactor.
+pub trait Guest: Send {
+    /// What is watched for it; it stays open and the same for as long as the guest lives.
+    fn descriptor(&self) -> RawFd;
+
+    /// Called once, before the first turn.
+    fn settle(&mut self, waker: Waker);
+
+    /// May be called without a reason.
+    fn turn(&mut self, now: Instant) -> Wish;
+}
+
+/// Asks for a turn, from any thread. Cheap when one is asked for already.
+#[derive(Clone)]
+pub struct Waker(Arc<Call>);
+
+struct Call {
+    key: usize,
+    called: AtomicBool,
+    /// None: nobody listens; for guests that a test drives by hand.
+    calls: Option<Arc<Mailbox<usize>>>,
+}
+
+impl Waker {
+    /// For a guest that is given its turns by hand.
+    pub fn idle() -> Waker {
+        Waker(Arc::new(Call { key: 0, called: AtomicBool::new(false), calls: None }))
+    }
+
+    pub fn wake(&self) {
+        if self.0.called.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(calls) = &self.0.calls {
+            // Closed: the reactor has ended, and its guests with it.
+            let _ = calls.post(self.0.key);
+        }
+    }
+}
+
+struct Room {
+    /// None: the guest has left, and the polls of its descriptor are not back yet.
+    guest: Option<Box<dyn Guest>>,
+    call: Arc<Call>,
+    /// Polls under way, for reading and for writing.
+    watched: [bool; 2],
+    queued: bool,
+    at: Option<Instant>,
+}
+
+/// The guests of one reactor, who shares its ring and its bell with them.
+pub struct Lodge {
+    rooms: Vec<Option<Room>>,
+    free: Vec<usize>,
+    calls: Arc<Mailbox<usize>>,
+    queue: VecDeque<usize>,
+    called: Vec<usize>,
+    ready: Vec<u64>,
+    /// No guest wants a turn by the time before this.
+    earliest: Option<Instant>,
+}
+
+impl Lodge {
+    pub fn new(bell: &Arc<EventFd>) -> Lodge {
+        Lodge {
+            rooms: Vec::new(),
+            free: Vec::new(),
+            calls: Arc::new(Mailbox::with_bell(usize::MAX, Arc::clone(bell))),
+            queue: VecDeque::new(),
+            called: Vec::new(),
+            ready: Vec::new(),
+            earliest: None,
+        }
+    }
+
+    /// Takes a guest in and gives it a turn soon. At the limit it is dropped.
+    pub fn arrive(&mut self, mut guest: Box<dyn Guest>) {
+        let key = match self.free.pop() {
+            Some(key) => key,
+            None if self.rooms.len() >= GUESTS_MAX => {
+                tracing::warn!("a connection is turned away: {GUESTS_MAX} are served by this pool already");
+                return;
+            }
+            None => {
+                self.rooms.push(None);
+                self.rooms.len() - 1
+            }
+        };
+        let call = Arc::new(Call { key, called: AtomicBool::new(false), calls: Some(Arc::clone(&self.calls)) });
+        guest.settle(Waker(Arc::clone(&call)));
+        self.rooms[key] = Some(Room { guest: Some(guest), call, watched: [false; 2], queued: true, at: None });
+        self.queue.push_back(key);
+    }
+
+    /// Gives one turn to each guest that has something to do. False if none had.
+    pub fn run(&mut self, now: Instant, ring: &Ring) -> bool {
+        self.gather(now, ring);
+        let turns = self.queue.len();
+        for _ in 0..turns {
+            let Some(key) = self.queue.pop_front() else { break };
+            self.give_turn(key, now, ring);
+        }
+        turns > 0
+    }
+
+    /// When a guest wants a turn by the time alone, or earlier: a guest may have changed its mind.
+    pub fn next_event(&self) -> Option<Instant> {
+        self.earliest
+    }
+
+    /// As [`Mailbox::fall_asleep`]; false also while guests wait for a turn.
+    pub fn fall_asleep(&self) -> bool {
+        self.queue.is_empty() && self.calls.fall_asleep()
+    }
+
+    pub fn woken(&self) {
+        self.calls.woken();
+    }
+
+    fn gather(&mut self, now: Instant, ring: &Ring) {
+        let (mut ready, mut called) = (std::mem::take(&mut self.ready), std::mem::take(&mut self.called));
+        ring.reap_ready(&mut ready);
+        for token in ready.drain(..) {
+            let (key, side) = ((token >> 1) as usize, (token & 1) as usize);
+            let Some(room) = self.rooms.get_mut(key).and_then(Option::as_mut) else { continue };
+            room.watched[side] = false;
+            if room.guest.is_some() {
+                self.enqueue(key);
+            } else if room.watched == [false; 2] {
+                self.rooms[key] = None;
+                self.free.push(key);
+            }
+        }
+        self.calls.take(usize::MAX, &mut called);
+        for key in called.drain(..) {
+            self.enqueue(key);
+        }
+        (self.ready, self.called) = (ready, called);
+        if self.earliest.is_some_and(|at| at <= now) {
+            self.earliest = None;
+            for key in 0..self.rooms.len() {
+                let Some(at) = self.rooms[key].as_ref().and_then(|room| room.at) else { continue };
+                if at <= now {
+                    self.enqueue(key);
+                } else {
+                    self.note(at);
+                }
+            }
+        }
+    }
+
+    fn note(&mut self, at: Instant) {
+        self.earliest = Some(self.earliest.map_or(at, |earliest| earliest.min(at)));
+    }
+
+    fn enqueue(&mut self, key: usize) {
+        if let Some(Some(room)) = self.rooms.get_mut(key)
+            && room.guest.is_some()
+            && !std::mem::replace(&mut room.queued, true)
+        {
+            self.queue.push_back(key);
+        }
+    }
+
+    fn give_turn(&mut self, key: usize, now: Instant, ring: &Ring) {
+        let Some(Some(room)) = self.rooms.get_mut(key) else { return };
+        let Some(guest) = &mut room.guest else { return };
+        room.queued = false;
+        // Before the turn: whoever wakes it during the turn asks for another one.
+        room.call.called.store(false, Ordering::Release);
+        let wish = guest.turn(now);
+        room.at = wish.at;
+        let descriptor = guest.descriptor();
+        if wish.leave {
+            room.guest = None;
+            room.at = None;
+            for side in 0..2 {
+                if room.watched[side] {
+                    ring.unwatch(token(key, side));
+                }
+            }
+            if room.watched == [false; 2] {
+                self.rooms[key] = None;
+                self.free.push(key);
+            }
+            return;
+        }
+        if wish.again {
+            room.queued = true;
+            self.queue.push_back(key);
+            return;
+        }
+        for (side, wanted) in [wish.read, wish.write].into_iter().enumerate() {
+            if wanted && !room.watched[side] {
+                room.watched[side] = true;
+                ring.watch(token(key, side), descriptor, side == 1);
+            }
+        }
+        if let Some(at) = wish.at {
+            self.note(at);
+        }
+    }
+}
+
+fn token(key: usize, side: usize) -> u64 {
+    (key as u64) << 1 | side as u64
+}
+
+#[cfg(test)]
+mod tests;
