@@ -180,6 +180,15 @@ pub enum Command {
         new: u32,
         identity: DriveId,
     },
+    /// Takes attached drives (indices handed to `Event::Attach`) into the pool, each with its identity. Stripes move onto
+    /// them in the background.
+    AddDrives {
+        drives: Vec<(u32, DriveId)>,
+    },
+    /// Empties a drive in the background; then it leaves the pool. Refused where what remains could not hold everything.
+    RemoveDrive {
+        drive: u32,
+    },
     /// Declares a drive lost; its strips are rebuilt into spare space.
     FailDrive {
         drive: u32,
@@ -275,6 +284,8 @@ pub enum DriveHealth {
     Missing,
     /// Given up; what it held is being or has been rebuilt elsewhere.
     Failed,
+    /// Being emptied, to be removed.
+    Leaving,
     /// Foreign, duplicated or too small: not used.
     Rejected,
 }
@@ -294,6 +305,14 @@ pub struct DriveStatus {
     pub repaired: u64,
     /// What is wrong and what to do next; empty when nothing is.
     pub note: String,
+}
+
+/// A drive that has left the pool.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Departed {
+    /// Where it is attached still, if it is.
+    pub index: Option<u32>,
+    pub name: String,
 }
 
 /// How far a long work is. Units are bytes of strips.
@@ -324,6 +343,10 @@ pub struct PoolStatus {
     pub rebuild: Option<Progress>,
     pub copy_back: Option<Progress>,
     pub scrub: Option<Progress>,
+    /// Stripes on their way to added drives, or away from leaving ones.
+    pub moving: Option<Progress>,
+    /// Drives that have left the pool since it was opened.
+    pub removed: Vec<Departed>,
     /// Whole passes finished since the pool was opened, and what the last found.
     pub scrubs_finished: u64,
     pub scrub_damage_found: u64,
@@ -359,6 +382,12 @@ pub enum AlarmKind {
     SpaceLow,
     RebuildFinished,
     ScrubFinished,
+    /// Stripes have moved onto added drives.
+    GrowthFinished,
+    /// A drive is empty and has left the pool.
+    DriveRemoved,
+    /// A drive cannot be emptied, or added drives not be filled.
+    MovingPutOff,
     ReadOnly,
 }
 

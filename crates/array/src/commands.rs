@@ -47,6 +47,8 @@ impl Serving {
             Command::ReplaceDrive { old, new, identity } => {
                 self.replace(old, new, identity).await.map(|()| Reply::Done)
             }
+            Command::AddDrives { drives } => self.add_drives(&drives).await.map(|()| Reply::Done),
+            Command::RemoveDrive { drive } => engine.remove_drive(drive).await.map(|()| Reply::Done),
             Command::FailDrive { drive } => {
                 let number =
                     u16::try_from(drive).map_err(|_| ArrayError::Missing(format!("the pool has no drive {drive}")));

@@ -125,6 +125,9 @@ pub struct Engine {
     pub rebuild: Cell<Option<Work>>,
     pub copy_back: Cell<Option<Work>>,
     pub scrub: Cell<Option<Work>>,
+    pub moving: Cell<Option<Work>>,
+    pub moving_warned: Cell<bool>,
+    pub departed: RefCell<Vec<crate::Departed>>,
     /// When the last whole scrub began, and how old it was already when the pool was opened.
     pub scrub_begun: Cell<(Instant, Duration)>,
     /// The scrub under way has verified the rows below this one.
@@ -230,6 +233,9 @@ impl Engine {
             rebuild: Cell::new(None),
             copy_back: Cell::new(None),
             scrub: Cell::new(None),
+            moving: Cell::new(None),
+            moving_warned: Cell::new(false),
+            departed: RefCell::default(),
             scrub_begun: Cell::new((now, Duration(0))),
             scrub_row: Cell::new(0),
             scrub_wanted: Cell::new(false),

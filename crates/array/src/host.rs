@@ -65,6 +65,7 @@ impl Serving {
             io.spawn(Rc::clone(&engine).rebuild_flow());
             io.spawn(Rc::clone(&engine).scrub_flow());
             io.spawn(Rc::clone(&engine).reclaim_flow());
+            io.spawn(Rc::clone(&engine).moving_flow());
         }
         serving
     }

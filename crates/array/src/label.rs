@@ -70,6 +70,8 @@ pub struct DriveEntry {
     pub enclosure: u32,
     pub size: Bytes,
     pub state: DriveState,
+    /// Being emptied: holds what it holds and takes nothing more. It leaves the pool when it is empty.
+    pub leaving: bool,
     /// Configuration epoch in which it joined.
     pub joined: u64,
 }
@@ -108,6 +110,8 @@ pub struct Configuration {
     pub protected: bool,
     /// Closed in order: everything was destaged and checkpointed.
     pub clean: bool,
+    /// Drives were added: stripes move onto them until all drives are filled alike.
+    pub growing: bool,
 }
 
 /// The configuration in force and the way to change it. Cheap to clone.
@@ -146,6 +150,13 @@ impl DriveState {
 
     pub fn votes(self) -> bool {
         matches!(self, DriveState::Active | DriveState::Filling)
+    }
+}
+
+impl DriveEntry {
+    /// New cells, and replicas of log and tables, may come to it.
+    pub fn takes_more(&self) -> bool {
+        self.state.votes() && !self.leaving
     }
 }
 
@@ -285,6 +296,14 @@ impl Labels {
             .filter(|(_, (entry, index))| entry.state.votes() && index.is_some())
             .map(|(at, _)| DriveNumber(at as u16))
             .collect()
+    }
+
+    /// As `usable`, without drives that are being emptied.
+    pub fn lasting(&self) -> Vec<DriveNumber> {
+        let usable = self.usable();
+        let configuration = self.0.configuration.borrow();
+        let lasts = |drive: &DriveNumber| configuration.drives.get(usize::from(drive.0)).is_some_and(|e| !e.leaving);
+        usable.into_iter().filter(lasts).collect()
     }
 
     /// True when the drive is present and neither failed nor retired.

@@ -21,6 +21,7 @@ use crate::label::Configuration;
 use crate::place::{Cell, DriveNumber, RowId};
 
 pub mod balance;
+mod moves;
 pub mod row;
 pub mod units;
 
@@ -30,6 +31,7 @@ pub use units::UnitCount;
 use units::Units;
 
 /// Rows, cells and reserve.
+#[derive(Clone)]
 pub struct Layout {
     unit_size: u64,
     seed: u64,
@@ -45,6 +47,7 @@ pub struct Layout {
     withholding: bool,
 }
 
+#[derive(Clone)]
 struct Drive {
     enclosure: u32,
     /// Takes new cells.
@@ -82,12 +85,12 @@ impl Layout {
             match self.drives.get_mut(at) {
                 Some(drive) => {
                     drive.units.grow(total);
-                    drive.open = entry.state.votes();
+                    drive.open = entry.takes_more();
                     drive.enclosure = entry.enclosure;
                 }
                 None => self.drives.push(Drive {
                     enclosure: entry.enclosure,
-                    open: entry.state.votes(),
+                    open: entry.takes_more(),
                     units: Units::new(total),
                     reserved: 0,
                     rows: BTreeMap::new(),
@@ -114,7 +117,10 @@ impl Layout {
     /// A row of this class on the best drives, with a free number; none when the drives that may take it are too few.
     /// Only drives that `allowed` accepts are considered. Nothing changes.
     pub fn choose_row(&self, class: RowClass, allowed: &dyn Fn(DriveNumber) -> bool) -> Option<Row> {
-        let may_reserve = class.kind == RowKind::Table;
+        self.choose(class, allowed, class.kind == RowKind::Table)
+    }
+
+    fn choose(&self, class: RowClass, allowed: &dyn Fn(DriveNumber) -> bool, may_reserve: bool) -> Option<Row> {
         let candidates: Vec<Candidate> = self.candidates(allowed, may_reserve).collect();
         let mut dice = Dice::new(self.seed ^ (self.made + self.rows.len() as u64).wrapping_mul(0x9E37_79B9));
         let together = |a: usize, b: usize| self.together(a, b);

@@ -20,6 +20,7 @@ mod drives;
 mod engine;
 pub mod error;
 mod flush;
+mod growth;
 mod host;
 pub mod inspect;
 pub mod io;
@@ -28,6 +29,7 @@ mod layers;
 pub mod layout;
 pub mod log;
 mod membership;
+mod moving;
 pub mod mutation;
 mod ordered;
 pub mod place;
@@ -55,7 +57,7 @@ mod write;
 mod yard;
 
 pub use admin::{
-    AheadCounts, Alarm, AlarmKind, CacheLimits, CacheStatus, Command, CreateOptions, DigestUnit, DriveHealth,
+    AheadCounts, Alarm, AlarmKind, CacheLimits, CacheStatus, Command, CreateOptions, Departed, DigestUnit, DriveHealth,
     DriveStatus, OpenOptions, PoolStatus, Progress, Reply, Severity, VolumeDetail, VolumeSpec, VolumeStatus, WriteMode,
 };
 pub use error::ArrayError;

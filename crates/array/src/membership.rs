@@ -291,7 +291,9 @@ impl Serving {
             .commit(|configuration| {
                 let joined = configuration.epoch + 1;
                 if let Some(entry) = configuration.drives.get_mut(usize::from(old.0)) {
-                    *entry = DriveEntry { identity, enclosure, size, state: DriveState::Filling, joined };
+                    // Whoever puts a drive in means to keep it.
+                    let (state, leaving) = (DriveState::Filling, false);
+                    *entry = DriveEntry { identity, enclosure, size, state, leaving, joined };
                 }
             })
             .await?;

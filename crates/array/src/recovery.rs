@@ -126,6 +126,7 @@ fn first_configuration(options: &CreateOptions, drives: &[Attached]) -> Result<C
         enclosure: drive.enclosure,
         size: drive.geometry.size,
         state: DriveState::Active,
+        leaving: false,
         joined: 1,
     });
     let configuration = Configuration {
@@ -144,6 +145,7 @@ fn first_configuration(options: &CreateOptions, drives: &[Attached]) -> Result<C
         log: Vec::new(),
         protected: false,
         clean: false,
+        growing: false,
     };
     if log.0 < 4 << 20 {
         return Err(ArrayError::Invalid(format!("a log of {log} is too small; give it at least 4 MiB")));

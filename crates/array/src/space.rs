@@ -23,12 +23,17 @@ struct RowUse {
     cursor: u32,
     /// A replacement is being released: takes no new stripes now.
     frozen: bool,
+    /// Being emptied: takes no new stripes, and what is free in it is not counted.
+    closed: bool,
     /// `used` differs from what the row table says.
     changed: bool,
 }
 
 impl RowUse {
     fn free(&self) -> i64 {
+        if self.closed {
+            return 0;
+        }
         i64::from(self.slots) - i64::from(self.used) - self.held.len() as i64
     }
 }
@@ -78,7 +83,8 @@ impl Space {
             class.open.insert(row.id);
         }
         let held = BTreeSet::new();
-        let row_use = RowUse { class: row.class, slots, used, held, cursor: 0, frozen: false, changed: true };
+        let row_use =
+            RowUse { class: row.class, slots, used, held, cursor: 0, frozen: false, closed: false, changed: true };
         self.rows.borrow_mut().insert(row.id, row_use);
     }
 
@@ -209,7 +215,49 @@ impl Space {
     }
 
     pub fn is_frozen(&self, row: RowId) -> bool {
-        self.rows.borrow().get(&row).is_some_and(|row| row.frozen)
+        self.rows.borrow().get(&row).is_some_and(|row| row.frozen || row.closed)
+    }
+
+    /// Closes a row, whose stripes are about to move, to new ones, or opens it again. False where promises rest on what is
+    /// free in it, or no slot would be left for a stripe to move to.
+    pub fn close(&self, row: RowId, closed: bool) -> bool {
+        let (class, free) = {
+            let rows = self.rows.borrow();
+            let Some(row) = rows.get(&row) else { return false };
+            (row.class, row.free())
+        };
+        if closed && (self.unpromised(class) as i64) <= free {
+            return false;
+        }
+        self.change(row, |row| row.closed = closed);
+        true
+    }
+
+    /// Of how many of the rows that are to be emptied the stripes fit into what is free, and not promised, in the others.
+    pub fn absorbed(&self, class: RowClass, emptied: &dyn Fn(&Row) -> bool) -> usize {
+        let (rows, layout) = (self.rows.borrow(), self.layout.borrow());
+        let (mut stripes, mut free, mut count, mut slots) = (0u64, 0i64, 0u64, 1u64);
+        for (id, row) in rows.iter().filter(|(_, row)| row.class == class) {
+            slots = u64::from(row.slots.max(1));
+            if layout.row(*id).is_some_and(emptied) {
+                stripes += u64::from(row.used) + row.held.len() as u64;
+                count += 1;
+            } else {
+                free += row.free();
+            }
+        }
+        let room = u64::try_from(free).unwrap_or(0).saturating_sub(self.reserved(class));
+        count.saturating_sub(stripes.saturating_sub(room).div_ceil(slots)) as usize
+    }
+
+    /// Stripes of all classes that lie in these rows.
+    pub fn bytes_in(&self, rows: impl IntoIterator<Item = RowId>) -> u64 {
+        let known = self.rows.borrow();
+        let bytes = |row: RowId| {
+            let row = known.get(&row)?;
+            Some(u64::from(row.used) * row.class.strip.0 * row.class.code.width() as u64)
+        };
+        rows.into_iter().filter_map(bytes).sum()
     }
 
     /// Whether any slot of the row is claimed or waits for its release.

@@ -4,7 +4,7 @@ use stele_ground::Bytes;
 
 use crate::engine::Engine;
 use crate::host::Serving;
-use crate::label::DriveState;
+use crate::label::{Configuration, DriveState};
 use crate::place::DriveNumber;
 use crate::{DriveHealth, DriveStatus, PoolStatus};
 
@@ -16,8 +16,7 @@ impl Serving {
         let engine = &self.engine;
         let now = engine.io.now();
         let configuration = engine.drives.labels.configuration().clone();
-        let mut drives: Vec<DriveStatus> =
-            (0..configuration.drives.len()).map(|at| drive_status(engine, DriveNumber(at as u16))).collect();
+        let mut drives: Vec<DriveStatus> = in_pool(&configuration).map(|drive| drive_status(engine, drive)).collect();
         for rejected in self.rejected.borrow().iter() {
             drives.push(DriveStatus {
                 index: u32::MAX,
@@ -36,8 +35,8 @@ impl Serving {
         }
         let layout = engine.space.layout.borrow();
         let (mut raw, mut used, mut spare) = (0, 0, 0);
-        for at in 0..configuration.drives.len() {
-            let units = layout.units(DriveNumber(at as u16));
+        for drive in in_pool(&configuration) {
+            let units = layout.units(drive);
             raw += u64::from(units.total);
             used += u64::from(units.used);
             spare += u64::from(units.reserved);
@@ -61,6 +60,8 @@ impl Serving {
             rebuild: engine.rebuild.get().map(|work| work.progress(now)),
             copy_back: engine.copy_back.get().map(|work| work.progress(now)),
             scrub: engine.scrub.get().map(|work| work.progress(now)),
+            moving: engine.moving.get().map(|work| work.progress(now)),
+            removed: engine.departed.borrow().clone(),
             scrubs_finished: count.scrubs.get(),
             scrub_damage_found: count.scrub_found.get(),
             scrub_damage_repaired: count.scrub_repaired.get(),
@@ -70,6 +71,12 @@ impl Serving {
             counters: counters(engine),
         }
     }
+}
+
+/// Drives that have not left the pool.
+fn in_pool(configuration: &Configuration) -> impl Iterator<Item = DriveNumber> {
+    let drives = configuration.drives.iter().enumerate();
+    drives.filter(|(_, entry)| entry.state != DriveState::Retired).map(|(at, _)| DriveNumber(at as u16))
 }
 
 fn drive_status(engine: &Engine, drive: DriveNumber) -> DriveStatus {
@@ -83,6 +90,7 @@ fn drive_status(engine: &Engine, drive: DriveNumber) -> DriveStatus {
         (_, None) => DriveHealth::Missing,
         (DriveState::Filling, _) => DriveHealth::Stale,
         _ if seen.stale => DriveHealth::Stale,
+        _ if entry.leaving => DriveHealth::Leaving,
         _ if errors >= SUSPECT_ERRORS => DriveHealth::Suspect,
         _ => DriveHealth::Healthy,
     };

@@ -62,7 +62,11 @@ impl Label {
         w.put(&configuration.pool.0);
         w.u64(self.sequence);
         w.u16(self.number.0);
-        w.u16(u16::from(configuration.protected) | u16::from(configuration.clean) << 1);
+        w.u16(
+            u16::from(configuration.protected)
+                | u16::from(configuration.clean) << 1
+                | u16::from(configuration.growing) << 2,
+        );
         w.u32(configuration.tolerates);
         w.u32(configuration.spare_drives);
         w.u16(configuration.drives.len() as u16);
@@ -79,7 +83,7 @@ impl Label {
             w.u64(entry.size.0);
             w.u64(entry.joined);
             w.u32(entry.enclosure);
-            w.u32(u32::from(entry.state.number()));
+            w.u32(u32::from(entry.state.number()) | u32::from(entry.leaving) << 8);
         }
         for epoch in &configuration.log {
             w.u64(epoch.epoch);
@@ -151,18 +155,16 @@ fn decode_body(r: &mut Reader) -> Option<Label> {
         log,
         protected: flags & 1 != 0,
         clean: flags & 2 != 0,
+        growing: flags & 4 != 0,
     };
     Some(Label { sequence, number, configuration })
 }
 
 fn decode_entry(r: &mut Reader) -> Option<DriveEntry> {
-    Some(DriveEntry {
-        identity: DriveId(r.id()?),
-        size: Bytes(r.u64()?),
-        joined: r.u64()?,
-        enclosure: r.u32()?,
-        state: DriveState::from_number(u8::try_from(r.u32()?).ok()?)?,
-    })
+    let (identity, size, joined, enclosure) = (DriveId(r.id()?), Bytes(r.u64()?), r.u64()?, r.u32()?);
+    let standing = r.u32()?;
+    let state = DriveState::from_number(u8::try_from(standing & !0x100).ok()?)?;
+    Some(DriveEntry { identity, enclosure, size, state, leaving: standing & 0x100 != 0, joined })
 }
 
 fn decode_epoch(r: &mut Reader, drives: usize) -> Option<LogEpoch> {

@@ -10,6 +10,7 @@ fn configuration(yard: &Yard) -> Configuration {
             identity: DriveId([at as u8 + 1; 16]),
             enclosure: at as u32 / 2,
             size: yard.size,
+            leaving: false,
             state: DriveState::Active,
             joined: 1,
         })
@@ -29,6 +30,7 @@ fn configuration(yard: &Yard) -> Configuration {
         log: vec![LogEpoch { epoch: 1, first_group: 1, members: vec![DriveNumber(0), DriveNumber(2)] }],
         protected: true,
         clean: false,
+        growing: false,
     }
 }
 

@@ -10,6 +10,7 @@ fn configuration(drives: usize, units: u64, spare_drives: u32) -> Configuration 
         identity: DriveId([at as u8; 16]),
         enclosure: at as u32 / 2,
         size: Bytes((12 + units) * MIB + 128 * KIB),
+        leaving: false,
         state: DriveState::Active,
         joined: 1,
     };
@@ -28,6 +29,7 @@ fn configuration(drives: usize, units: u64, spare_drives: u32) -> Configuration 
         log: Vec::new(),
         protected: false,
         clean: false,
+        growing: false,
     }
 }
 

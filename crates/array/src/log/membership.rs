@@ -34,7 +34,7 @@ pub fn enough(labels: &Labels, members: &[DriveNumber]) -> Result<(), ArrayError
 /// `keep` and as many more usable drives as are wanted: from the enclosures least used first, then by number.
 pub fn choose(labels: &Labels, keep: &[DriveNumber], avoid: &BTreeSet<DriveNumber>) -> Vec<DriveNumber> {
     let wanted = wanted(labels);
-    let usable = labels.usable();
+    let usable = labels.lasting();
     let configuration = labels.configuration();
     let enclosure = |drive: DriveNumber| configuration.drives.get(usize::from(drive.0)).map_or(0, |e| e.enclosure);
     let mut members: Vec<DriveNumber> = keep.to_vec();
@@ -98,6 +98,20 @@ impl Log {
         }
         self.change().changing = true;
         self.change_members().await
+    }
+
+    /// A drive that answers is to carry the log no more. Answers when later groups lie on others.
+    pub async fn leave(&self, drive: DriveNumber) -> Result<(), ArrayError> {
+        self.drive_lost(drive);
+        loop {
+            self.replenish().await?;
+            let state = self.state();
+            if state.read_only || !state.members.contains(&drive) {
+                return Ok(());
+            }
+            drop(state);
+            self.mend();
+        }
     }
 
     /// Starts an epoch change when a member is lost and none is under way.

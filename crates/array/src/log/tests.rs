@@ -32,6 +32,7 @@ fn configuration(drives: usize, ring: u64, tolerates: u32) -> Configuration {
         identity: DriveId([at as u8 + 1; 16]),
         enclosure: at as u32 / 2,
         size: SIZE,
+        leaving: false,
         state: crate::label::DriveState::Active,
         joined: 1,
     };
@@ -50,6 +51,7 @@ fn configuration(drives: usize, ring: u64, tolerates: u32) -> Configuration {
         log: Vec::new(),
         protected: false,
         clean: false,
+        growing: false,
     }
 }
 

@@ -52,6 +52,7 @@ fn configuration(drives: usize) -> Configuration {
         identity: DriveId([at as u8 + 1; 16]),
         enclosure: at as u32 / 2,
         size: SIZE,
+        leaving: false,
         state: crate::label::DriveState::Active,
         joined: 1,
     };
@@ -70,6 +71,7 @@ fn configuration(drives: usize) -> Configuration {
         log: Vec::new(),
         protected: false,
         clean: false,
+        growing: false,
     }
 }
 

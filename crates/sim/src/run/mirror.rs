@@ -342,6 +342,8 @@ impl<F: Flaw> Mirror<F> {
             rebuild: None,
             copy_back: None,
             scrub: None,
+            moving: None,
+            removed: Vec::new(),
             scrubs_finished: self.scrubs,
             scrub_damage_found: 0,
             scrub_damage_repaired: 0,

@@ -1,0 +1,312 @@
+use stele_ground::{Bytes, Dice, DriveId, VolumeId};
+
+use crate::testing::{Bed, Trouble, pattern, spec};
+use crate::{AlarmKind, ArrayError, Command, DriveHealth, PoolStatus, VolumeSpec};
+
+const KIB: usize = 1024;
+const SIZE: usize = 12 << 20;
+
+/// A pool with something on it, and what that is.
+struct Scene {
+    bed: Bed,
+    data: VolumeId,
+    catalog: VolumeId,
+    model: Vec<u8>,
+}
+
+fn scene(drives: usize, seed: u64) -> Scene {
+    let mut bed = Bed::new(drives, drives as u32, seed);
+    let data = bed.create_volume(spec("data", "4+2", SIZE as u64)).id;
+    let catalog = bed.create_volume(VolumeSpec { fully_allocated: true, ..spec("catalog", "mirror-4", 1 << 20) }).id;
+    let model = pattern(seed, SIZE);
+    bed.write(data, 0, &model).expect("written");
+    bed.write(catalog, 0, &model[..1 << 20]).expect("written");
+    Scene { bed, data, catalog, model }
+}
+
+impl Scene {
+    /// Blank drives, attached; the command that takes them in.
+    fn blanks(&mut self, count: usize) -> Command {
+        let drives = (0..count).map(|_| self.bed.add_blank() as u32);
+        Command::AddDrives { drives: drives.map(|index| (index, DriveId([100 + index as u8; 16]))).collect() }
+    }
+
+    /// A few small and large writes, as hosts do while the pool is busy. False when the power went.
+    fn write_some(&mut self, dice: &mut Dice, rounds: u64) -> bool {
+        for _ in 0..rounds {
+            let length = [4 * KIB, 12 * KIB, 64 * KIB, 256 * KIB][dice.below(4) as usize];
+            let at = dice.below(((SIZE - length) / 4096) as u64) as usize * 4096;
+            let new = pattern(dice.roll(), length);
+            match self.bed.write(self.data, at as u64, &new) {
+                Ok(()) => self.model[at..at + length].copy_from_slice(&new),
+                Err(Trouble::PowerCut) => {
+                    // Neither acknowledged nor refused: what is there now is what it is.
+                    self.bed.crash().expect("opened");
+                    let now = self.bed.read(self.data, at as u64, length).expect("read");
+                    for ((block, old), new) in now.chunks(4096).zip(self.model[at..].chunks(4096)).zip(new.chunks(4096))
+                    {
+                        assert!(block == old || block == new, "a block is neither old nor new");
+                    }
+                    self.model[at..at + length].copy_from_slice(&now);
+                    return false;
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        true
+    }
+
+    fn check(&mut self, case: &str) {
+        assert!(self.bed.read(self.data, 0, SIZE).expect("read") == self.model, "{case}: the data volume");
+        assert_eq!(self.bed.scrub(), (0, 0), "{case}");
+        let status = self.bed.status();
+        assert_eq!((status.lost_stripes, status.moving.is_some()), (0, false), "{case}");
+    }
+
+    /// Reads everything without any two of the drives, one pair after another.
+    fn check_every_pair(&mut self, drives: &[usize], case: &str) {
+        self.bed.options.rebuild_after = stele_ground::Duration::from_secs(3600);
+        for pair in drives.windows(2) {
+            self.bed.command(Command::Close).expect("closed");
+            pair.iter().for_each(|drive| self.bed.yard.drives[*drive].gone = true);
+            self.bed.open().expect("opened");
+            assert!(self.bed.read(self.data, 0, SIZE).expect("read") == self.model, "{case}: without {pair:?}");
+            self.bed.read(self.catalog, 0, 1 << 20).expect("the catalog answers");
+            pair.iter().for_each(|drive| self.bed.yard.drives[*drive].gone = false);
+            self.bed.crash().expect("opened");
+            self.bed.idle();
+        }
+    }
+}
+
+/// Used bytes of the fullest and of the emptiest drive.
+fn spread(status: &PoolStatus) -> (u64, u64) {
+    let used = || status.drives.iter().map(|drive| drive.used.0);
+    (used().max().unwrap_or(0), used().min().unwrap_or(0))
+}
+
+/// Drives that have left.
+fn names(status: &PoolStatus) -> Vec<&str> {
+    status.removed.iter().map(|departed| departed.name.as_str()).collect()
+}
+
+fn refused(result: Result<crate::Reply, Trouble>, words: &[&str]) {
+    let Err(Trouble::Array(error)) = result else { panic!("{result:?}") };
+    let text = error.to_string();
+    assert!(words.iter().all(|word| text.contains(word)), "{words:?}: {text}");
+}
+
+#[test]
+fn stripes_move_onto_added_drives_while_hosts_write() {
+    let mut scene = scene(7, 1);
+    let before = scene.bed.status();
+    let add = scene.blanks(3);
+    scene.bed.command(add).expect("added");
+    scene.write_some(&mut Dice::new(1), 150);
+    scene.bed.idle();
+    let after = scene.bed.status();
+    assert_eq!(after.drives.len(), 10);
+    assert!(after.raw.0 > before.raw.0 && after.drives.iter().all(|drive| drive.health == DriveHealth::Healthy));
+    let (most, least) = spread(&after);
+    assert!(least * 10 >= most * 6, "the fullest drive has {}, the emptiest {}", Bytes(most), Bytes(least));
+    assert!(scene.bed.alarms.iter().any(|alarm| alarm.kind == AlarmKind::GrowthFinished), "it says that it has ended");
+    scene.check("grown");
+    scene.bed.crash().expect("opened");
+    scene.check("opened again");
+    scene.check_every_pair(&[0, 7, 8, 3, 9], "grown");
+}
+
+#[test]
+fn a_drive_is_emptied_while_hosts_write_and_leaves() {
+    let mut scene = scene(9, 2);
+    scene.bed.command(Command::RemoveDrive { drive: 4 }).expect("begun");
+    let status = scene.bed.status();
+    assert_eq!(status.drives[4].health, DriveHealth::Leaving);
+    scene.write_some(&mut Dice::new(2), 150);
+    scene.bed.idle();
+    let status = scene.bed.status();
+    assert_eq!(status.drives.iter().map(|drive| drive.index).collect::<Vec<_>>(), [0, 1, 2, 3, 5, 6, 7, 8]);
+    assert_eq!(names(&status), ["yard/4"]);
+    assert!(scene.bed.alarms.iter().any(|alarm| alarm.kind == AlarmKind::DriveRemoved && alarm.drive == Some(4)));
+    // Whatever happens to it then matters to nobody.
+    scene.bed.yard.erase(4, 0, 64 << 20);
+    scene.check("emptied");
+    scene.bed.crash().expect("opened");
+    assert!(
+        scene.bed.status().drives.iter().all(|drive| drive.health == DriveHealth::Healthy || drive.index == u32::MAX)
+    );
+    scene.check("opened again");
+    scene.check_every_pair(&[0, 1, 8], "emptied");
+    refused(scene.bed.command(Command::RemoveDrive { drive: 4 }), &["left the pool already"]);
+    // It may join anew, as another drive.
+    let join = Command::AddDrives { drives: vec![(4, DriveId([77; 16]))] };
+    scene.bed.pull(&[4]);
+    let index = scene.bed.add_blank() as u32;
+    assert!(scene.bed.command(join).is_err(), "it was not attached since");
+    scene.bed.command(Command::AddDrives { drives: vec![(index, DriveId([77; 16]))] }).expect("added");
+    scene.bed.idle();
+    assert!(scene.bed.status().drives.iter().any(|drive| drive.index == 9));
+    scene.check("joined anew");
+}
+
+#[test]
+fn a_crash_anywhere_while_drives_join_or_leave_loses_nothing_and_goes_on() {
+    for seed in 0..24 {
+        let mut scene = scene(8, seed);
+        let mut dice = Dice::new(seed);
+        let add = scene.blanks(2);
+        let commands = match seed % 3 {
+            0 => vec![add],
+            1 => vec![Command::RemoveDrive { drive: (seed % 8) as u32 }],
+            _ => vec![add, Command::RemoveDrive { drive: (seed % 8) as u32 }],
+        };
+        let (adds, removes) = (seed % 3 != 1, seed % 3 != 0);
+        scene.bed.yard.cut_at = Some(scene.bed.yard.operations + dice.below(6000));
+        let mut whole = true;
+        for command in commands.clone() {
+            whole = whole && !matches!(scene.bed.command(command), Err(Trouble::PowerCut));
+        }
+        if !whole {
+            scene.bed.crash().unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        } else if scene.write_some(&mut dice, 30) {
+            scene.bed.idle();
+            scene.bed.crash().unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        }
+        scene.bed.yard.cut_at = Some(scene.bed.yard.operations + dice.below(4000));
+        scene.bed.idle();
+        scene.bed.crash().unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        scene.bed.idle();
+        let case = format!("seed {seed}");
+        scene.check(&case);
+        // What was promised was done; what was cut off before it was promised was done or not.
+        let status = scene.bed.status();
+        let members = status.drives.iter().filter(|drive| drive.index != u32::MAX).count();
+        let (most, least) = (8 + 2 * usize::from(adds), 8 - usize::from(removes));
+        assert!((least..=most).contains(&members), "{case}: {members} drives");
+        if whole {
+            assert_eq!(members, 8 + 2 * usize::from(adds) - usize::from(removes), "{case}");
+        }
+        assert!(
+            !status.drives.iter().any(|drive| drive.health == DriveHealth::Leaving),
+            "{case}: it goes on after a crash"
+        );
+    }
+}
+
+#[test]
+fn a_drive_that_is_lost_in_the_middle_costs_nothing() {
+    for seed in 0..16 {
+        let mut scene = scene(9, seed);
+        let mut dice = Dice::new(seed);
+        let lost = dice.below(9) as usize;
+        let command = match seed % 2 {
+            0 => scene.blanks(2),
+            _ => Command::RemoveDrive { drive: dice.below(9) as u32 },
+        };
+        scene.bed.yard.lose_at = Some((scene.bed.yard.operations + dice.below(4000), vec![lost]));
+        scene.bed.command(command).unwrap_or_else(|error| panic!("seed {seed}: {error:?}"));
+        scene.write_some(&mut dice, 20);
+        for _ in 0..4 {
+            scene.bed.idle();
+        }
+        let case = format!("seed {seed}, without drive {lost}");
+        assert!(scene.bed.read(scene.data, 0, SIZE).expect("read") == scene.model, "{case}");
+        assert_eq!(scene.bed.status().lost_stripes, 0, "{case}");
+        scene.bed.crash().unwrap_or_else(|error| panic!("{case}: {error:?}"));
+        for _ in 0..4 {
+            scene.bed.idle();
+        }
+        assert!(scene.bed.read(scene.data, 0, SIZE).expect("read") == scene.model, "{case}, opened again");
+        let status = scene.bed.status();
+        assert_eq!((status.lost_stripes, status.moving.is_some()), (0, false), "{case}, opened again");
+        assert!(!status.drives.iter().any(|drive| drive.health == DriveHealth::Leaving), "{case}");
+    }
+}
+
+#[test]
+fn a_removal_is_refused_where_the_rest_could_not_hold_everything() {
+    // As wide as the pool.
+    let mut bed = Bed::new(6, 6, 1);
+    bed.create_volume(spec("wide", "4+2", 1 << 20));
+    refused(bed.command(Command::RemoveDrive { drive: 2 }), &["4+2", "needs 6 drives", "5 would remain", "add drives"]);
+    refused(bed.command(Command::RemoveDrive { drive: 9 }), &["no", "9"]);
+    // Too full.
+    let mut bed = Bed::new(7, 7, 2);
+    let volume = bed.create_volume(spec("full", "4+2", 1 << 30)).id;
+    let mut stored = 0;
+    while bed.write(volume, stored << 20, &pattern(stored, 1 << 20)).is_ok() {
+        stored += 1;
+    }
+    refused(
+        bed.command(Command::RemoveDrive { drive: 2 }),
+        &["spare space", "6 drives that would remain", "add drives"],
+    );
+    assert!(bed.status().drives.iter().all(|drive| drive.health == DriveHealth::Healthy), "nothing has begun");
+    // Room comes with a drive, and then it can go.
+    let index = bed.add_blank() as u32;
+    bed.command(Command::AddDrives { drives: vec![(index, DriveId([50; 16]))] }).expect("added");
+    bed.idle();
+    let (most, least) = spread(&bed.status());
+    assert!(least * 10 >= most * 6, "a full pool makes use of it: {} and {}", Bytes(most), Bytes(least));
+    let kept = stored - stored / 8;
+    bed.discard(volume, kept << 20, (stored - kept) << 20).expect("discarded");
+    bed.command(Command::RemoveDrive { drive: 2 }).expect("begun");
+    bed.idle();
+    assert_eq!(names(&bed.status()), ["yard/2"]);
+    for at in 0..kept {
+        assert!(bed.read(volume, at << 20, 1 << 20).expect("read") == pattern(at, 1 << 20), "{at} MiB");
+    }
+    // The least there may be.
+    let mut bed = Bed::new(3, 3, 3);
+    refused(bed.command(Command::RemoveDrive { drive: 0 }), &["at least 3 drives"]);
+}
+
+#[test]
+fn what_is_not_a_drive_for_this_pool_is_not_added() {
+    let mut bed = Bed::new(4, 4, 1);
+    let add = |index: u32, identity: u8| Command::AddDrives { drives: vec![(index, DriveId([identity; 16]))] };
+    refused(bed.command(add(9, 50)), &["no drive was attached"]);
+    refused(bed.command(Command::AddDrives { drives: Vec::new() }), &["no drive"]);
+    let index = bed.add_blank() as u32;
+    refused(bed.command(add(index, 1)), &["taken by a drive of the pool"]);
+    let twice = Command::AddDrives { drives: vec![(index, DriveId([50; 16])), (index, DriveId([51; 16]))] };
+    refused(bed.command(twice), &["in the pool already"]);
+    // The label of another pool.
+    let mut other = Bed::of_pool(4, 4, 2, 9);
+    other.command(Command::Close).expect("closed");
+    let theirs = other.yard.peek(0, 0, 512 << 10);
+    bed.yard.poke(index as usize, 0, &theirs);
+    refused(bed.command(add(index, 50)), &["belongs to pool", "bed"]);
+    bed.yard.erase(index as usize, 0, 512 << 10);
+    bed.command(add(index, 50)).expect("added");
+    refused(bed.command(add(index, 51)), &["in the pool already"]);
+    assert_eq!(bed.status().drives.len(), 5);
+}
+
+#[test]
+fn lost_stripes_stay_lost_and_named_when_their_row_moves() {
+    let mut bed = Bed::new(8, 8, 5);
+    let volume = bed.create_volume(spec("a", "4+2", 24 << 20)).id;
+    let data = pattern(1, 24 << 20);
+    bed.write(volume, 0, &data).expect("written");
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened");
+    for drive in 0..3 {
+        bed.yard.damage(drive, 12 << 20, 8 << 20);
+    }
+    bed.scrub();
+    let lost = bed.status().lost_stripes;
+    assert!(lost > 0);
+    bed.command(Command::RemoveDrive { drive: 0 }).expect("begun");
+    bed.idle();
+    assert_eq!(names(&bed.status()), ["yard/0"]);
+    assert_eq!(bed.status().lost_stripes, lost);
+    for at in (0..24usize << 20).step_by(4096) {
+        match bed.read(volume, at as u64, 4096) {
+            Ok(read) => assert!(read == data[at..at + 4096], "the block at {at} is invented"),
+            Err(Trouble::Media(error)) => assert_eq!(error.fault, stele_media::MediaFault::Damaged),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert!(matches!(bed.command(Command::RemoveDrive { drive: 0 }), Err(Trouble::Array(ArrayError::Missing(_)))));
+}
