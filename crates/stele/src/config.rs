@@ -234,10 +234,46 @@ impl Config {
 /// Names another drive where `old` was, and changes nothing else. False where the file does not name it in so many words.
 pub fn replace_drive(path: &Path, old: &DriveArgument, new: &DriveArgument) -> Outcome<bool> {
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
-    let quoted = |drive: &DriveArgument| toml::Value::String(drive.to_string()).to_string();
     let changed = text.replacen(&quoted(old), &quoted(new), 1);
-    let read: Result<Config, _> = toml::from_str(&changed);
-    if !read.is_ok_and(|config| config.pool.drives.contains(new) && !config.pool.drives.contains(old)) {
+    write_if(path, &changed, |config| config.pool.drives.contains(new) && !config.pool.drives.contains(old))
+}
+
+/// Names more drives behind the last one, and changes nothing else. False where the file does not name that in so many words.
+pub fn add_drives(path: &Path, new: &[DriveArgument]) -> Outcome<bool> {
+    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
+    let before = Config::read(path)?.pool.drives;
+    let Some(last) = before.last().map(quoted) else { return Ok(false) };
+    let gap = if text.contains(&format!("\n    {last}")) { ",\n    " } else { ", " };
+    let list: Vec<String> = std::iter::once(last.clone()).chain(new.iter().map(quoted)).collect();
+    let changed = text.replacen(&last, &list.join(gap), 1);
+    let wanted: Vec<DriveArgument> = before.iter().chain(new).cloned().collect();
+    write_if(path, &changed, |config| config.pool.drives == wanted)
+}
+
+/// Names a drive no more, and changes nothing else. False where the file does not name it in so many words.
+pub fn remove_drive(path: &Path, old: &DriveArgument) -> Outcome<bool> {
+    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
+    let wanted: Vec<DriveArgument> = Config::read(path)?.pool.drives.into_iter().filter(|drive| drive != old).collect();
+    let name = quoted(old);
+    // With the comma behind it, or, of the last, the one before.
+    let forms = [format!("    {name},\n"), format!("{name}, "), format!("{name},"), format!(", {name}"), name];
+    for form in forms.iter().filter(|form| text.contains(form.as_str())) {
+        let changed = text.replacen(form, "", 1);
+        if write_if(path, &changed, |config| config.pool.drives == wanted)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn quoted(drive: &DriveArgument) -> String {
+    toml::Value::String(drive.to_string()).to_string()
+}
+
+/// Writes a changed configuration if it says what it should.
+fn write_if(path: &Path, changed: &str, right: impl Fn(&Config) -> bool) -> Outcome<bool> {
+    let read: Result<Config, _> = toml::from_str(changed);
+    if !read.is_ok_and(|config| right(&config)) {
         return Ok(false);
     }
     crate::files::replace(path, changed.as_bytes()).map(|()| true)

@@ -7,7 +7,7 @@ use stele_ground::Instant;
 use super::{Actor, Call, Done};
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Outcome};
-use crate::node::{Node, standing};
+use crate::node::{Node, membership, standing};
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Status {}
@@ -31,6 +31,10 @@ pub struct StatusView {
     pub rebuild: Option<ProgressView>,
     pub copy_back: Option<ProgressView>,
     pub scrub: Option<ProgressView>,
+    /// Stripes on their way to added drives, or away from leaving ones.
+    pub moving: Option<ProgressView>,
+    /// Paths of drives that have left the pool since it was opened.
+    pub removed: Vec<String>,
     pub scrubs_finished: u64,
     pub scrub_damage_found: u64,
     pub scrub_damage_repaired: u64,
@@ -116,6 +120,7 @@ pub fn health(health: DriveHealth) -> &'static str {
         DriveHealth::Stale => "stale",
         DriveHealth::Missing => "missing",
         DriveHealth::Failed => "failed",
+        DriveHealth::Leaving => "leaving",
         DriveHealth::Rejected => "rejected",
     }
 }
@@ -128,7 +133,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
         ));
     };
     let now = stele_media::system::now();
-    let unwell = status.drives.iter().any(|drive| !matches!(drive.health, DriveHealth::Healthy));
+    let unwell = status.drives.iter().any(|drive| !matches!(drive.health, DriveHealth::Healthy | DriveHealth::Leaving));
     let state = match () {
         () if status.lost_stripes > 0 => "damaged",
         () if status.read_only => "read-only",
@@ -168,6 +173,8 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
         rebuild: status.rebuild.map(|work| progress(work, now)),
         copy_back: status.copy_back.map(|work| progress(work, now)),
         scrub: status.scrub.map(|work| progress(work, now)),
+        moving: status.moving.map(|work| progress(work, now)),
+        removed: status.removed.into_iter().map(|departed| departed.name).collect(),
         scrubs_finished: status.scrubs_finished,
         scrub_damage_found: status.scrub_damage_found,
         scrub_damage_repaired: status.scrub_damage_repaired,
@@ -203,6 +210,36 @@ impl Call for Scrub {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Add {
+    /// Absolute paths, each with its enclosure.
+    pub drives: Vec<DriveArgument>,
+    pub size: Option<u64>,
+}
+
+impl Call for Add {
+    const NAME: &'static str = "pool/add";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        membership::add(node, self, actor).await?;
+        Ok(Done {})
+    }
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Remove {
+    pub drive: u32,
+}
+
+impl Call for Remove {
+    const NAME: &'static str = "pool/remove";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        membership::remove(node, self, actor).await?;
+        Ok(Done {})
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Replace {
     pub old: u32,
     /// An absolute path.
@@ -214,7 +251,7 @@ impl Call for Replace {
     const NAME: &'static str = "pool/replace";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
-        node.replace_drive(self, actor).await?;
+        membership::replace(node, self, actor).await?;
         Ok(Done {})
     }
 }

@@ -16,6 +16,45 @@ pub enum Pool {
     Scrub(Scrub),
     /// Put a new drive in the place of an old one and copy back onto it
     Replace(Replace),
+    /// Take more drives into the pool; stripes move onto them in the background
+    Add(Add),
+    /// Empty a drive in the background; then it leaves the pool
+    Remove(Remove),
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele pool add --drive /dev/sdk@4 --drive /dev/sdl@4
+  stele pool add --drive ./e.img@5 --size 4GiB --wait
+
+Whatever was on a drive is lost; one that carries a label of any pool is refused. The drives are entered into
+[pool] drives of the configuration. Hosts go on meanwhile, and before the stripes that move.")]
+pub struct Add {
+    /// A drive and its enclosure; once for each drive. With enclosures if the drives of the pool have them
+    #[arg(long = "drive", value_name = "PATH[@ENCLOSURE]", required = true)]
+    pub drives: Vec<DriveArgument>,
+    /// Size of drives that are files and do not exist yet
+    #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
+    pub size: Option<stele_ground::Bytes>,
+    /// Show progress and return when all drives are filled alike
+    #[arg(long)]
+    pub wait: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Example:
+  stele pool remove 3 --wait
+
+Refused where the other drives could not hold everything. Redundancy is never less meanwhile: the drive keeps what
+has not moved yet. When it is empty it is taken out of [pool] drives of the configuration.")]
+pub struct Remove {
+    /// Number of the drive, as `stele pool status` shows it
+    pub drive: u32,
+    /// Show progress and return when the drive has left the pool
+    #[arg(long)]
+    pub wait: bool,
 }
 
 #[derive(Args, Debug)]

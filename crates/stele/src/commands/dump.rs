@@ -59,6 +59,7 @@ struct PoolView {
     tolerates: u32,
     protected: bool,
     clean: bool,
+    growing: bool,
     features: [u64; 3],
     drives: Vec<MemberView>,
     log_epochs: Vec<EpochView>,
@@ -199,6 +200,7 @@ fn pool(drive: u16, configuration: Configuration) -> PoolView {
         tolerates: configuration.tolerates,
         protected: configuration.protected,
         clean: configuration.clean,
+        growing: configuration.growing,
         features: [
             configuration.features.compatible,
             configuration.features.read_only_compatible,
@@ -213,7 +215,10 @@ fn pool(drive: u16, configuration: Configuration) -> PoolView {
                 identity: entry.identity.to_string(),
                 enclosure: entry.enclosure,
                 size: entry.size.0,
-                state: format!("{:?}", entry.state).to_ascii_lowercase(),
+                state: match entry.leaving {
+                    true => format!("{:?}, leaving", entry.state).to_ascii_lowercase(),
+                    false => format!("{:?}", entry.state).to_ascii_lowercase(),
+                },
             })
             .collect(),
         log_epochs: configuration
@@ -332,7 +337,12 @@ fn render(dump: &Dump) -> String {
             pool.created,
             pool.epoch,
             if pool.clean { "closed in order" } else { "open, or not closed in order" },
-            if pool.protected { ", holds retained records" } else { "" },
+            match (pool.protected, pool.growing) {
+                (false, false) => "",
+                (true, false) => ", holds retained records",
+                (false, true) => ", growing",
+                (true, true) => ", holds retained records, growing",
+            },
             Bytes(pool.unit),
             Bytes(pool.log),
             pool.spare_drives,

@@ -19,6 +19,8 @@ use crate::node::{Node, Opening};
 use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, bar, moment, paint, span};
 use crate::seat::{Seat, alone};
 
+mod drives;
+
 pub async fn run(site: &Site, json: bool, command: Pool) -> Outcome<()> {
     match command {
         Pool::Create(create) => self::create(site, json, create).await,
@@ -26,6 +28,8 @@ pub async fn run(site: &Site, json: bool, command: Pool) -> Outcome<()> {
         Pool::Status(status) => self::status(site, json, status.watch).await,
         Pool::Scrub(scrub) => self::scrub(site, json, scrub.wait).await,
         Pool::Replace(replace) => self::replace(site, json, replace).await,
+        Pool::Add(add) => drives::add(site, json, add).await,
+        Pool::Remove(remove) => drives::remove(site, json, remove).await,
     }
 }
 
@@ -273,7 +277,12 @@ pub fn render(status: &StatusView) -> String {
         Bytes(status.log_size),
         Bytes(status.dirty),
     );
-    for (name, work) in [("rebuild", &status.rebuild), ("copying", &status.copy_back), ("scrub", &status.scrub)] {
+    for (name, work) in [
+        ("rebuild", &status.rebuild),
+        ("copying", &status.copy_back),
+        ("moving", &status.moving),
+        ("scrub", &status.scrub),
+    ] {
         if let Some(work) = work {
             text.push_str(&format!("  {name:<7} {}\n", describe(work)));
         }

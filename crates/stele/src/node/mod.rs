@@ -6,6 +6,7 @@
 pub mod create;
 pub mod first_start;
 pub mod master;
+pub mod membership;
 pub mod rebuild;
 pub mod standing;
 pub mod surroundings;
@@ -19,11 +20,10 @@ use stele_archive::{Archive, ArchiveError, Foundation, Guard, ScrubCursor, Scrub
 use stele_array::reactor::{DrivePlace, PoolServer, ServerOptions};
 use stele_array::{Alarm, Command, OpenOptions, Reply, Severity, VolumeStatus};
 use stele_catalog::EmbeddedCatalog;
-use stele_ground::{Bytes, DriveId, Duration, VolumeId};
-use stele_media::{DriveFile, Space};
+use stele_ground::{Duration, VolumeId};
 
 use crate::api::Actor;
-use crate::api::pool::{AlarmView, Replace};
+use crate::api::pool::AlarmView;
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome};
 
@@ -365,34 +365,6 @@ impl Node {
             Err(ArchiveError::ReadOnly(_)) => Ok(()),
             other => Ok(other?),
         }
-    }
-
-    pub async fn replace_drive(&self, call: Replace, actor: &Actor) -> Outcome<()> {
-        let place = format!("drive {} by {}", call.old, call.new.0.path.display());
-        let replaced = self.replace(call).await;
-        self.audit(actor, "pool/replace", &place, replaced.as_ref().err().map(ToString::to_string)).await?;
-        replaced
-    }
-
-    async fn replace(&self, call: Replace) -> Outcome<()> {
-        let pool = Arc::clone(&self.pool);
-        let place = call.new.0.clone();
-        let size = call.size.map(Bytes);
-        let new = blocking(move || {
-            if let (false, Some(size)) = (place.path.exists(), size) {
-                DriveFile::create(&place.path, size, Space::Sparse)
-                    .map_err(|error| Failure::failed(error.to_string()))?;
-            }
-            Ok(pool.attach(&place)?)
-        });
-        let new = new.await?;
-        let identity = DriveId(surroundings::random());
-        let replaced = self.pool.command(Command::ReplaceDrive { old: call.old, new, identity }).await;
-        if replaced.is_err() {
-            self.pool.detach(new);
-        }
-        replaced?;
-        Ok(())
     }
 
     /// Closes everything from the top down, so that the next opening finds nothing to replay.

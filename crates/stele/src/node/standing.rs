@@ -113,7 +113,7 @@ fn told(of: stele_archive::Alarm) -> StandingView {
 
 /// What the array knows to be wrong.
 fn of_pool(status: &StatusView, rebuild_after: u64) -> Vec<StandingView> {
-    let unwell = status.drives.iter().filter(|drive| drive.health != "healthy");
+    let unwell = status.drives.iter().filter(|drive| !matches!(drive.health.as_str(), "healthy" | "leaving"));
     let mut standing: Vec<StandingView> = unwell.map(|drive| of_drive(drive, status, rebuild_after)).collect();
     if status.lost_stripes > 0 {
         standing.push(alarm(
@@ -148,6 +148,12 @@ fn of_pool(status: &StatusView, rebuild_after: u64) -> Vec<StandingView> {
     for said in status.alarms.iter().filter(|alarm| alarm.kind == "log-degraded").take(1) {
         let next = "replace or add drives";
         standing.push(alarm(&said.kind, "pool", said.message.clone(), "the log goes on with the drives it has", next));
+    }
+    let stopped = |kind: &str| kind == "growth-finished" || kind == "drive-removed" || kind == "moving-put-off";
+    let last = status.alarms.iter().rfind(|alarm| stopped(&alarm.kind));
+    if let Some(said) = last.filter(|alarm| alarm.kind == "moving-put-off") {
+        let next = "free some space, add drives, or return missing ones";
+        standing.push(alarm(&said.kind, "pool", said.message.clone(), "it is tried again every five seconds", next));
     }
     if status.state == "read-only" {
         standing.push(alarm(

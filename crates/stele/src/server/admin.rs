@@ -65,6 +65,8 @@ const CALLS: &[(&str, Handler)] = &[
     entry::<api::pool::Status>(),
     entry::<api::pool::Scrub>(),
     entry::<api::pool::Replace>(),
+    entry::<api::pool::Add>(),
+    entry::<api::pool::Remove>(),
     entry::<api::volume::Create>(),
     entry::<api::volume::List>(),
     entry::<api::volume::Show>(),

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use crate::config::Site;
 use crate::failure::{Outcome, io_failure};
-use crate::node::Node;
+use crate::node::{Node, membership};
 
 const STEP_EVERY: Duration = Duration::from_secs(1);
 const SCRUB_EVERY: Duration = Duration::from_secs(10);
@@ -22,11 +22,30 @@ const SCRUB_PASS: u64 = 14 * 86_400;
 const SCRUB_LEAST: u64 = 1 << 20;
 
 pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>) {
+    tasks.spawn(forget_removed(site.clone(), Arc::clone(node)));
     let Ok(archive) = node.archive().cloned() else { return };
     tasks.spawn(step(archive.clone(), Arc::clone(node)));
     tasks.spawn(scrub(archive.clone(), Arc::clone(node)));
     let heads = site.path(&node.config.archive.heads);
     tasks.spawn(export_heads(archive, heads, Duration::from_secs(node.config.archive.heads_every.max(1))));
+}
+
+/// Drives that have left the pool leave the configuration too.
+async fn forget_removed(site: Site, node: Arc<Node>) {
+    loop {
+        tokio::time::sleep(STEP_EVERY).await;
+        if !node.alarms().iter().any(|alarm| alarm.kind == "drive-removed") {
+            continue;
+        }
+        match membership::forget_removed(&node, &site).await {
+            Ok(forgotten) => {
+                for path in forgotten {
+                    tracing::info!("{path} has left the pool and is no longer named in [pool] drives");
+                }
+            }
+            Err(failure) => tracing::warn!("a removed drive stays in the configuration: {failure}"),
+        }
+    }
 }
 
 async fn step(archive: Archive, node: Arc<Node>) {

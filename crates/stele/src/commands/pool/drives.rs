@@ -1,0 +1,113 @@
+//! `stele pool add` and `stele pool remove`.
+
+use std::path::Path;
+
+use super::follow;
+use crate::api::pool::{Add, DriveView, Remove, Status, StatusView};
+use crate::cli::pool as arguments;
+use crate::commands::print_json;
+use crate::config::{Config, Site};
+use crate::drives::DriveArgument;
+use crate::failure::{Failure, Outcome, io_failure};
+use crate::node::membership::forget;
+use crate::seat::Seat;
+
+pub async fn add(site: &Site, json: bool, add: arguments::Add) -> Outcome<()> {
+    let seat = Seat::find(site).await?;
+    let added = add_at(&seat, site, json, add).await;
+    seat.leave().await?;
+    added
+}
+
+async fn add_at(seat: &Seat, site: &Site, json: bool, add: arguments::Add) -> Outcome<()> {
+    let named = absolute(add.drives)?;
+    let config = Config::read(&site.config_path)?;
+    let enclosures = config.pool.drives.first().is_some_and(|drive| drive.0.enclosure.is_some());
+    if let Some(other) = named.iter().find(|drive| drive.0.enclosure.is_some() != enclosures) {
+        let message = match enclosures {
+            true => format!("{other} has no enclosure, and the drives of this pool have"),
+            false => format!("{other} has an enclosure, and the drives of this pool have none"),
+        };
+        return Err(
+            Failure::usage(message).next("write --drive PATH@ENCLOSURE where the configuration does, else PATH")
+        );
+    }
+    for (at, drive) in named.iter().enumerate() {
+        let path = &drive.0.path;
+        let known = config.pool.drives.iter().any(|old| old.placed(site).path == *path);
+        if known || named.iter().skip(at + 1).any(|other| other.0.path == *path) {
+            return Err(Failure::usage(format!("{} is named already; name each drive once", path.display())));
+        }
+    }
+    let before = seat.call(Status {}).await?;
+    // Before the pool knows them: a start in between must find them.
+    let written = crate::config::add_drives(&site.config_path, &named)?;
+    let next = before.drives.iter().map(|drive| drive.enclosure + 1).max().unwrap_or(0);
+    let placed = (next..).zip(named.clone()).map(|(own, mut drive)| {
+        // A drive without an enclosure is one by itself.
+        drive.0.enclosure = Some(drive.0.enclosure.unwrap_or(own));
+        drive
+    });
+    let call = Add { drives: placed.collect(), size: add.size.map(|size| size.0) };
+    if let Err(failure) = seat.call(call).await {
+        for drive in named.iter().filter(|_| written) {
+            crate::config::remove_drive(&site.config_path, drive)?;
+        }
+        return Err(failure);
+    }
+    if !written {
+        eprintln!("Name the new drives in [pool] drives of {} as well.", site.config_path.display());
+    }
+    let moving = |status: &StatusView| (status.moving.is_none(), status.moving);
+    if add.wait || !seat.is_server() {
+        let status = follow(seat, json, moving).await?;
+        if json {
+            return print_json(&status);
+        }
+        println!("{} drives added; all are filled alike.", named.len());
+    } else if json {
+        print_json(&serde_json::json!({ "added": named.len() }))?;
+    } else {
+        println!("{} drives added; `stele pool status --watch` shows how far the stripes are that move.", named.len());
+    }
+    Ok(())
+}
+
+fn absolute(drives: Vec<DriveArgument>) -> Outcome<Vec<DriveArgument>> {
+    let whole = |mut drive: DriveArgument| {
+        drive.0.path = std::path::absolute(&drive.0.path).map_err(|error| io_failure("find", &drive.0.path, &error))?;
+        Ok(drive)
+    };
+    drives.into_iter().map(whole).collect()
+}
+
+pub async fn remove(site: &Site, json: bool, remove: arguments::Remove) -> Outcome<()> {
+    let seat = Seat::find(site).await?;
+    let removed = remove_at(&seat, site, json, remove).await;
+    seat.leave().await?;
+    removed
+}
+
+async fn remove_at(seat: &Seat, site: &Site, json: bool, remove: arguments::Remove) -> Outcome<()> {
+    let drives = seat.call(Status {}).await?.drives;
+    let drive: Option<DriveView> = drives.into_iter().find(|drive| drive.drive == remove.drive);
+    seat.call(Remove { drive: remove.drive }).await?;
+    if remove.wait || !seat.is_server() {
+        let gone =
+            |status: &StatusView| (!status.drives.iter().any(|drive| drive.drive == remove.drive), status.moving);
+        let status = follow(seat, json, gone).await?;
+        if let Some(drive) = drive {
+            // The server may have been faster.
+            forget(site, Path::new(&drive.path))?;
+        }
+        if json {
+            return print_json(&status);
+        }
+        println!("Drive {} is empty and has left the pool; it can be taken out.", remove.drive);
+    } else if json {
+        print_json(&serde_json::json!({ "removing": remove.drive }))?;
+    } else {
+        println!("Drive {} is being emptied; `stele pool status --watch` shows how far it is.", remove.drive);
+    }
+    Ok(())
+}

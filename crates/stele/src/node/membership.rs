@@ -1,0 +1,122 @@
+//! Drives that come, go and take each other's place, as an operator asks for it.
+//!
+//! A drive that is added is named in the configuration before the pool knows it, and one that is removed only until the pool
+//! has forgotten it: a start in between finds every drive that may hold something.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use stele_array::Command;
+use stele_array::Reply;
+use stele_array::reactor::DrivePlace;
+use stele_ground::{Bytes, DriveId};
+use stele_media::{DriveFile, Space};
+
+use super::{Node, blocking, surroundings};
+use crate::api::Actor;
+use crate::api::pool::{Add, Remove, Replace};
+use crate::config::{Config, Site};
+use crate::failure::{Failure, Outcome};
+
+/// Takes drives into the pool. All or none.
+pub async fn add(node: &Node, call: Add, actor: &Actor) -> Outcome<()> {
+    let names: Vec<String> = call.drives.iter().map(|drive| drive.0.path.display().to_string()).collect();
+    let mut attached = Vec::new();
+    let mut made = Vec::new();
+    let added = add_all(node, call, &mut attached, &mut made).await;
+    if added.is_err() {
+        attached.iter().for_each(|index| node.pool.detach(*index));
+        // Nothing of the pool's has come onto them.
+        made.iter().for_each(|path| drop(std::fs::remove_file(path)));
+    }
+    let place = format!("drives {}", names.join(", "));
+    node.audit(actor, "pool/add", &place, added.as_ref().err().map(ToString::to_string)).await?;
+    added
+}
+
+async fn add_all(node: &Node, call: Add, attached: &mut Vec<u32>, made: &mut Vec<PathBuf>) -> Outcome<()> {
+    for drive in &call.drives {
+        let (index, new) = attach(node, drive.0.clone(), call.size.map(Bytes)).await?;
+        attached.push(index);
+        made.extend(new.then(|| drive.0.path.clone()));
+    }
+    let drives = attached.iter().map(|index| (*index, DriveId(surroundings::random()))).collect();
+    node.pool.command(Command::AddDrives { drives }).await?;
+    Ok(())
+}
+
+/// The drive's index, and whether it is a file that was made for this.
+async fn attach(node: &Node, place: DrivePlace, size: Option<Bytes>) -> Outcome<(u32, bool)> {
+    let pool = Arc::clone(&node.pool);
+    blocking(move || {
+        let new = !place.path.exists();
+        if let (true, Some(size)) = (new, size) {
+            DriveFile::create(&place.path, size, Space::Sparse).map_err(|error| Failure::failed(error.to_string()))?;
+        }
+        match pool.attach(&place) {
+            Ok(index) => Ok((index, new && size.is_some())),
+            Err(error) => {
+                if new && size.is_some() {
+                    let _ = std::fs::remove_file(&place.path);
+                }
+                Err(error.into())
+            }
+        }
+    })
+    .await
+}
+
+/// Begins to empty a drive.
+pub async fn remove(node: &Node, call: Remove, actor: &Actor) -> Outcome<()> {
+    let removed = node.pool.command(Command::RemoveDrive { drive: call.drive }).await.map(drop).map_err(Failure::from);
+    let place = format!("drive {}", call.drive);
+    node.audit(actor, "pool/remove", &place, removed.as_ref().err().map(ToString::to_string)).await?;
+    removed
+}
+
+/// Puts a drive in the place of another.
+pub async fn replace(node: &Node, call: Replace, actor: &Actor) -> Outcome<()> {
+    let place = format!("drive {} by {}", call.old, call.new.0.path.display());
+    let replaced = put_in(node, call).await;
+    node.audit(actor, "pool/replace", &place, replaced.as_ref().err().map(ToString::to_string)).await?;
+    replaced
+}
+
+async fn put_in(node: &Node, call: Replace) -> Outcome<()> {
+    let (new, made) = attach(node, call.new.0.clone(), call.size.map(Bytes)).await?;
+    let identity = DriveId(surroundings::random());
+    let replaced = node.pool.command(Command::ReplaceDrive { old: call.old, new, identity }).await;
+    if replaced.is_err() {
+        node.pool.detach(new);
+        if made {
+            let _ = std::fs::remove_file(&call.new.0.path);
+        }
+    }
+    replaced?;
+    Ok(())
+}
+
+/// Lets go of drives that have left the pool, and takes them out of the configuration. Answers their paths.
+pub async fn forget_removed(node: &Node, site: &Site) -> Outcome<Vec<String>> {
+    let Reply::Status(status) = node.pool.command(Command::Status).await? else { return Ok(Vec::new()) };
+    let mut forgotten = Vec::new();
+    for departed in status.removed {
+        if let Some(index) = departed.index {
+            // Harmless where it was done before.
+            node.pool.detach(index);
+        }
+        if forget(site, Path::new(&departed.name))? {
+            forgotten.push(departed.name);
+        }
+    }
+    Ok(forgotten)
+}
+
+/// False where the configuration does not name the drive (any more).
+pub fn forget(site: &Site, path: &Path) -> Outcome<bool> {
+    let config = Config::read(&site.config_path)?;
+    match config.pool.drives.iter().find(|drive| drive.placed(site).path == path) {
+        Some(drive) => crate::config::remove_drive(&site.config_path, drive),
+        None => Ok(false),
+    }
+}

@@ -1,0 +1,96 @@
+//! `pool add` and `pool remove` on file drives: while the server serves, across a kill in the middle, and without a server.
+
+mod support;
+
+use serde_json::Value;
+use support::server::good;
+use support::{Place, content, wait_for};
+
+const OBJECTS: u64 = 24;
+
+fn store(server: &support::Server) {
+    for n in 0..OBJECTS {
+        server.put(&format!("/records/{n}"), &content(n, 1 << 20));
+    }
+}
+
+fn check(server: &support::Server) {
+    for n in 0..OBJECTS {
+        assert!(good(server.get(&format!("/records/{n}"))).body == content(n, 1 << 20), "object {n}");
+    }
+}
+
+fn numbers(status: &Value) -> Vec<u64> {
+    status["drives"].as_array().unwrap().iter().map(|drive| drive["drive"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn drives_join_and_leave_a_pool_that_serves_and_a_kill_in_the_middle_changes_nothing() {
+    let place = Place::new("growth");
+    place.pool(5);
+    let server = place.serve();
+    let keys = server.keys();
+    place.json(&["bucket", "create", "records"]);
+    store(&server);
+
+    // Refused: nothing changes, neither on the drives nor in the configuration.
+    let before = place.config();
+    let foreign = place.path("d0.img");
+    place.refused(2, &["d0.img", "named already"], &["pool", "add", "--drive", &format!("{foreign}@0")]);
+    place.refused(2, &["no enclosure", "PATH@ENCLOSURE"], &["pool", "add", "--drive", &place.path("d5.img")]);
+    let small = place.path("small.img");
+    place.refused(2, &["too small"], &["pool", "add", "--drive", &format!("{small}@9"), "--size", "8MiB"]);
+    assert!(!std::path::Path::new(&small).exists() && place.config() == before, "{}", place.config());
+
+    let (five, six) = (place.path("d5.img"), place.path("d6.img"));
+    let drives = [format!("{five}@5"), format!("{six}@6")];
+    let arguments = ["pool", "add", "--size", "256MiB", "--drive", &drives[0], "--drive", &drives[1]];
+    assert_eq!(place.json(&arguments)["added"], 2);
+    assert!(drives.iter().all(|drive| place.config().contains(drive)), "{}", place.config());
+    server.kill();
+    let server = place.serve().with_keys(keys.clone());
+    let status = wait_for("stripes on the added drives", || {
+        let status = place.json(&["pool", "status"]);
+        let last = status["drives"].as_array().unwrap().last().unwrap()["used"].as_u64();
+        (status["moving"].is_null() && last > Some(0)).then_some(status)
+    });
+    assert_eq!((numbers(&status), status["state"].as_str()), (vec![0, 1, 2, 3, 4, 5, 6], Some("ok")), "{status}");
+    check(&server);
+
+    // Out again, the first one, with a kill in between.
+    assert_eq!(place.json(&["pool", "remove", "0"])["removing"], 0);
+    server.kill();
+    let server = place.serve().with_keys(keys.clone());
+    wait_for("the drive to leave", || {
+        let status = place.json(&["pool", "status"]);
+        (numbers(&status) == [1, 2, 3, 4, 5, 6] && !place.config().contains("d0.img")).then_some(())
+    });
+    check(&server);
+    std::fs::remove_file(place.path("d0.img")).unwrap();
+    let scrubbed = place.json(&["pool", "scrub", "--wait"]);
+    assert_eq!((scrubbed["verified_versions"].as_u64(), scrubbed["lost_stripes"].as_u64()), (Some(OBJECTS), Some(0)));
+    server.stop();
+    let server = place.serve().with_keys(keys);
+    assert_eq!(place.json(&["pool", "status"])["state"], "ok");
+    check(&server);
+    server.stop();
+
+    // Without a server it is waited for.
+    let status = place.json(&["pool", "remove", "6"]);
+    assert_eq!(numbers(&status), [1, 2, 3, 4, 5], "{status}");
+    assert!(!place.config().contains("d6.img"), "{}", place.config());
+    place.refused(4, &["left the pool already"], &["pool", "remove", "6"]);
+    place.refused(4, &["no"], &["pool", "remove", "77"]);
+}
+
+#[test]
+fn a_drive_that_the_others_cannot_do_without_is_not_removed() {
+    let place = Place::new("growth-least");
+    place.pool(5);
+    // The catalog survives two lost drives, so the pool's own tables lie on four.
+    place.json(&["pool", "remove", "1"]);
+    let config = place.config();
+    place.refused(3, &["drive 2 cannot be removed", "would remain", "add drives"], &["pool", "remove", "2"]);
+    assert_eq!(place.json(&["pool", "status"])["state"], "ok");
+    assert_eq!(place.config(), config);
+}
