@@ -186,6 +186,12 @@ impl Engine {
             let slot = SlotId { row, index };
             let Some(shape) = self.row_shape(slot) else { return Ok(None) };
             let head = self.slot_head(&shape, slot).await?;
+            if head.references > 1 {
+                return Ok(Some(format!(
+                    "stripes in row {} are shared with snapshots or clones; delete those first",
+                    row.0
+                )));
+            }
             if !head.is_free() {
                 batch.push((VolumeId(head.volume), head.stripe));
             }

@@ -1,5 +1,6 @@
 //! The story of a seed: what befalls the pool while its hosts work, and the proof at the end that it healed.
 
+mod growth;
 mod healing;
 mod layers;
 mod losses;
@@ -25,6 +26,8 @@ enum Move {
     Return,
     Replace,
     FailDrive,
+    AddDrive,
+    RemoveDrive,
     EnclosureLoss,
     Injure,
     Rollback,
@@ -74,11 +77,23 @@ fn moves(campaign: Campaign) -> &'static [(Move, u64)] {
     }
 }
 
+/// What comes besides in the stories of pools that grow and shrink.
+const GROWTH: [(Move, u64); 2] = [(Move::AddDrive, 5), (Move::RemoveDrive, 6)];
+
+/// One story in eight is of such a pool; the others stay what they were, so that a seed that once found a defect still does
+/// what it did then.
+pub fn grows(seed: u64) -> bool {
+    seed % 8 == 1
+}
+
 /// Runs the whole story of the world's seed.
 pub fn run<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     world.begin()?;
     world.arm(true);
-    let moves = moves(world.setup.campaign);
+    let mut moves = moves(world.setup.campaign).to_vec();
+    if world.grows {
+        moves.extend(GROWTH);
+    }
     let sum: u64 = moves.iter().map(|(_, weight)| weight).sum();
     for step in 0..world.setup.steps {
         if world.setup.campaign == Campaign::Beyond && step == world.setup.steps / 2 {
@@ -115,6 +130,7 @@ fn go_beyond<S: System>(world: &mut World<S>) {
 }
 
 fn make<S: System>(world: &mut World<S>, chosen: Move) -> Result<(), Violation> {
+    growth::carry_away_departed(world)?;
     match chosen {
         Move::Work => {}
         Move::Crash => {
@@ -126,6 +142,8 @@ fn make<S: System>(world: &mut World<S>, chosen: Move) -> Result<(), Violation> 
         Move::Return => bring_back(world),
         Move::Replace => replace(world)?,
         Move::FailDrive => fail_drive(world)?,
+        Move::AddDrive => growth::add(world)?,
+        Move::RemoveDrive => growth::remove(world)?,
         Move::EnclosureLoss => lose_enclosure(world),
         Move::Injure => injure(world),
         Move::Rollback => roll_back(world),

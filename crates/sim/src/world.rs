@@ -68,6 +68,9 @@ pub struct World<S> {
     still: (Instant, u64),
     /// Bays whose drives are the pool's, in no particular order.
     pub members: Vec<usize>,
+    /// Those that are being emptied.
+    pub leaving: Vec<usize>,
+    pub grows: bool,
     /// What befalls the drives between a crash and the next start.
     pub at_next_crash: Vec<FaultKind>,
     pub volumes_made: u64,
@@ -96,6 +99,8 @@ impl<S: System> World<S> {
             replies: BTreeMap::new(),
             still: (Instant(0), 0),
             members: Vec::new(),
+            leaving: Vec::new(),
+            grows: crate::story::grows(seed),
             at_next_crash: Vec::new(),
             volumes_made: 0,
             layer_dice: Dice::new(seed ^ 0x1A7E_0000_0000_0000),

@@ -29,6 +29,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         bay.earlier = None;
     }
     // A drive that is still away comes back as it was, or is replaced, or its strips go to spare space.
+    super::growth::carry_away_departed(world)?;
     let away: Vec<usize> = world.members.iter().copied().filter(|bay| !world.machine.bays[*bay].present).collect();
     for bay in away {
         if world.dice.one_in(2) {
@@ -42,6 +43,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     let status = loop {
         world.allow(4);
         world.work(LOOK_EVERY)?;
+        super::growth::carry_away_departed(world)?;
         let Outcome::Reached(status) = world.status()? else { continue };
         if whole(&status) {
             break status;
@@ -108,6 +110,7 @@ fn whole(status: &PoolStatus) -> bool {
     status.drives.iter().filter(|drive| drive.index != STRANGER).all(well)
         && status.rebuild.is_none()
         && status.copy_back.is_none()
+        && status.moving.is_none()
 }
 
 fn complaint(status: &PoolStatus) -> String {
@@ -118,10 +121,11 @@ fn complaint(status: &PoolStatus) -> String {
         .map(|drive| format!("drive {} is {:?} ({})", drive.index, drive.health, drive.note))
         .collect();
     format!(
-        "{}; rebuild {:?}, copy-back {:?}, {} lost",
+        "{}; rebuild {:?}, copy-back {:?}, moving {:?}, {} lost",
         drives.join(", "),
         status.rebuild.map(|progress| (progress.done, progress.total)),
         status.copy_back.map(|progress| (progress.done, progress.total)),
+        status.moving.map(|progress| (progress.done, progress.total)),
         status.lost_stripes
     )
 }

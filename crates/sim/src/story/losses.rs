@@ -87,6 +87,9 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
     let Outcome::Reached(status) = world.status()? else { return Ok(false) };
     let identity = world.machine.bays[old].identity;
     let Some(number) = status.drives.iter().find(|drive| drive.identity == identity).map(|drive| drive.index) else {
+        if world.leaving.contains(&old) {
+            return Ok(false);
+        }
         return Err(Violation(format!("drive {identity} is not in the pool's status")));
     };
     let enclosure = world.machine.bays[old].enclosure;
@@ -142,7 +145,7 @@ fn settle_replacement<S: System>(world: &mut World<S>, old: usize, fresh: usize)
 }
 
 /// A drive that did not become part of the pool is carried away.
-fn abandon<S: System>(world: &mut World<S>, bay: usize) {
+pub(super) fn abandon<S: System>(world: &mut World<S>, bay: usize) {
     world.members.retain(|member| *member != bay);
     world.machine.detach(bay);
 }
