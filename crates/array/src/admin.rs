@@ -373,6 +373,8 @@ pub enum AlarmKind {
     DriveRejected,
     DriveStale,
     DamageRepaired,
+    /// What waited in memory to be destaged changed by itself.
+    MemoryDamaged,
     StripeLost,
     LogDegraded,
     LogRepaired,

@@ -6,9 +6,10 @@
 use std::rc::Rc;
 
 use stele_ground::VolumeId;
+use stele_ground::digest::crc32c;
 
 use crate::ArrayError;
-use crate::cache::{BlockKey, StripeKey};
+use crate::cache::{BlockKey, DirtyBlock, StripeKey};
 use crate::engine::Engine;
 use crate::layout::Layout;
 use crate::place::{Lsn, PageId, SlotId};
@@ -404,7 +405,9 @@ impl Engine {
                 for piece in data {
                     for at in (0..piece.len()).step_by(stele_ground::BLOCK) {
                         let key = BlockKey { volume: *volume, block };
-                        cache.put_dirty(key, lsn, piece.slice(at..at + stele_ground::BLOCK));
+                        let data = piece.slice(at..at + stele_ground::BLOCK);
+                        let digest = crc32c(&data);
+                        cache.put_dirty(key, DirtyBlock { lsn, data, digest });
                         block += 1;
                     }
                 }
@@ -413,8 +416,9 @@ impl Engine {
             Record::Zero { volume, at, length, .. } => {
                 let zeros = crate::write::zero_block();
                 let blocks = at / stele_ground::BLOCK as u64..(at + length) / stele_ground::BLOCK as u64;
+                let zeros = DirtyBlock { lsn, digest: crc32c(&zeros), data: zeros };
                 for block in blocks {
-                    cache.put_dirty(BlockKey { volume: *volume, block }, lsn, zeros.clone());
+                    cache.put_dirty(BlockKey { volume: *volume, block }, zeros.clone());
                 }
                 return;
             }

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use stele_ground::digest::crc32c;
 use stele_ground::{BLOCK, Bytes, VolumeId};
 use stele_media::Shared;
 
@@ -37,6 +38,17 @@ pub struct StripeKey {
 pub struct DirtyBlock {
     pub lsn: Lsn,
     pub data: Shared,
+    /// CRC-32C of the bytes as they came.
+    pub digest: u32,
+}
+
+/// What the cache has of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Held<'a> {
+    /// Its bytes, with the LSN that must be durable before a reader may see them (0: none).
+    Good(&'a [u8], Lsn),
+    /// Dirty, and no longer as it came: only the log has it.
+    Spoilt,
 }
 
 /// The dirty blocks of one stripe, by their number within its data.
@@ -62,12 +74,19 @@ pub struct Cache {
     ages: BTreeSet<(Lsn, StripeKey)>,
     dirty_blocks: u64,
     blocks_per_stripe: BTreeMap<VolumeId, u32>,
+    /// Dirty blocks are not compared with their digests: only to show that they must be.
+    credulous: bool,
 }
 
 impl Cache {
     /// `limit` bounds the clean part.
     pub fn new(limit: Bytes) -> Cache {
         Cache { clean: Clean::new(limit.blocks()), ..Cache::default() }
+    }
+
+    /// Without the comparison of dirty blocks with their digests.
+    pub fn credulous(self, credulous: bool) -> Cache {
+        Cache { credulous, ..self }
     }
 
     /// States how many data blocks a stripe of the volume has; needed before any of its blocks enters.
@@ -98,8 +117,9 @@ impl Cache {
 
     /// Takes in a block just appended to the log. Older content of the block is superseded; content the log holds
     /// under a higher LSN stays (replay may meet records in any interleaving of volumes, never of one block).
-    pub fn put_dirty(&mut self, key: BlockKey, lsn: Lsn, data: Shared) {
-        assert_eq!(data.len(), BLOCK, "the cache holds whole blocks");
+    pub fn put_dirty(&mut self, key: BlockKey, written: DirtyBlock) {
+        let lsn = written.lsn;
+        assert_eq!(written.data.len(), BLOCK, "the cache holds whole blocks");
         let (stripe_key, block) = self.stripe_of(key);
         if let Some(Place::Clean(index)) = self.places.insert(key, Place::Dirty) {
             self.clean.remove(index);
@@ -109,7 +129,7 @@ impl Cache {
             ages.insert((lsn, stripe_key));
             DirtyStripe { blocks: BTreeMap::new(), oldest: lsn }
         });
-        match stripe.blocks.insert(block, DirtyBlock { lsn, data }) {
+        match stripe.blocks.insert(block, written) {
             Some(older) => assert!(older.lsn <= lsn, "a block's writes enter the cache in the order of the log"),
             None => self.dirty_blocks += 1,
         }
@@ -132,17 +152,55 @@ impl Cache {
         }
     }
 
-    /// The block's bytes, if held, with the LSN that must be durable before a reader may see them (0: none).
-    pub fn get(&mut self, key: BlockKey) -> Option<(&[u8], Lsn)> {
+    /// The block, if held.
+    pub fn get(&mut self, key: BlockKey) -> Option<Held<'_>> {
         self.get_as(key, true)
     }
 
     /// As `get`; a read that does not count says nothing of whether the block is worth keeping.
-    pub fn get_as(&mut self, key: BlockKey, counts: bool) -> Option<(&[u8], Lsn)> {
+    pub fn get_as(&mut self, key: BlockKey, counts: bool) -> Option<Held<'_>> {
         match *self.places.get(&key)? {
-            Place::Clean(index) => Some((self.clean.touch(index, counts), Lsn(0))),
-            Place::Dirty => self.dirty(key).map(|block| (&block.data[..], block.lsn)),
+            Place::Clean(index) => Some(Held::Good(self.clean.touch(index, counts), Lsn(0))),
+            Place::Dirty => self.dirty(key).map(|block| match self.is_sound(block) {
+                true => Held::Good(&block.data[..], block.lsn),
+                false => Held::Spoilt,
+            }),
         }
+    }
+
+    fn is_sound(&self, block: &DirtyBlock) -> bool {
+        self.credulous || crc32c(&block.data) == block.digest
+    }
+
+    /// Whether the block is still the one of that record, and not as it came.
+    pub fn is_spoilt(&self, key: BlockKey, lsn: Lsn) -> bool {
+        self.dirty(key).is_some_and(|block| block.lsn == lsn && !self.is_sound(block))
+    }
+
+    /// The first dirty block of the stripe that is not as it came.
+    pub fn spoilt_of(&self, key: StripeKey) -> Option<BlockKey> {
+        let mut blocks = self.stripes.get(&key)?.blocks.iter();
+        blocks.find(|(_, block)| !self.is_sound(block)).map(|(number, _)| self.block_key(key, *number))
+    }
+
+    /// The bytes of the block's record again.
+    pub fn restore(&mut self, key: BlockKey, lsn: Lsn, data: Shared) {
+        let (stripe, block) = self.stripe_of(key);
+        let held = self.stripes.get_mut(&stripe).and_then(|stripe| stripe.blocks.get_mut(&block));
+        if let Some(held) = held.filter(|held| held.lsn == lsn) {
+            *held = DirtyBlock { lsn, digest: crc32c(&data), data };
+        }
+    }
+
+    /// Inverts a bit of a dirty block, as failing memory does. False where nothing is dirty.
+    pub fn spoil(&mut self, which: u64, bit: usize) -> bool {
+        let which = which.checked_rem(self.dirty_blocks).unwrap_or(0) as usize;
+        let mut dirty = self.stripes.values_mut().flat_map(|stripe| stripe.blocks.values_mut());
+        let Some(block) = dirty.nth(which) else { return false };
+        let mut bytes = block.data.to_vec();
+        bytes[bit / 8 % BLOCK] ^= 1 << (bit % 8);
+        block.data = Shared::from(bytes);
+        true
     }
 
     /// The block was read ahead for this volume, and nobody has asked for it. False where somebody has, or it is gone.
@@ -182,12 +240,15 @@ impl Cache {
         self.stripes.get(&stripe).map_or(0, |stripe| stripe.blocks.len())
     }
 
-    /// A destage of `blocks` up to `lsn` is recorded: those not written again become clean.
+    /// A destage of `blocks` up to `lsn` is recorded: those not written again become clean, unless their memory changed
+    /// meanwhile.
     pub fn settle(&mut self, stripe: StripeKey, lsn: Lsn) {
-        for (block, data) in self.take_dirty(stripe, lsn) {
+        for (block, written) in self.take_dirty(stripe, lsn) {
             let key = self.block_key(stripe, block);
             self.places.remove(&key);
-            self.clean.insert(key, &data, &mut self.places);
+            if self.is_sound(&written) {
+                self.clean.insert(key, &written.data, &mut self.places);
+            }
         }
     }
 
@@ -213,13 +274,13 @@ impl Cache {
         BlockKey { volume: stripe.volume, block: stripe.stripe * u64::from(per_stripe) + u64::from(block) }
     }
 
-    fn take_dirty(&mut self, key: StripeKey, lsn: Lsn) -> Vec<(u32, Shared)> {
+    fn take_dirty(&mut self, key: StripeKey, lsn: Lsn) -> Vec<(u32, DirtyBlock)> {
         let Some(stripe) = self.stripes.get_mut(&key) else { return Vec::new() };
         let mut taken = Vec::new();
         stripe.blocks.retain(|number, block| {
             let stays = block.lsn > lsn;
             if !stays {
-                taken.push((*number, block.data.clone()));
+                taken.push((*number, block.clone()));
             }
             stays
         });

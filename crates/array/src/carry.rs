@@ -131,6 +131,10 @@ impl Engine {
             // Whoever holds the stripe changes it, or puts it back among the stuck.
             let Some(_guard) = self.locks.try_exclusive(key.volume, key.stripe) else { continue };
             let Some(volume) = self.volumes.get(key.volume) else { continue };
+            // Wrong bytes are not carried on: they stay where the log still has the right ones.
+            if self.restore_memory(key).await.is_err() {
+                continue;
+            }
             // Images refer to the writes as they were, so they go along.
             if !self.carry_blocks(&volume, key, middle) || !self.carry_redo(key, middle).await? {
                 return Ok(());

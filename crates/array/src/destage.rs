@@ -78,6 +78,7 @@ impl Engine {
         }
         // What an earlier destage left undone comes first.
         self.place_redo(volume, stripe).await?;
+        self.restore_memory(key).await?;
         let dirty: Dirty = self.cache.borrow().dirty_of(key).into_iter().collect();
         let Some(covers) = dirty.values().map(|block| block.lsn).max() else { return Ok(()) };
         let held = self.destage_funds.borrow_mut().remove(&key);

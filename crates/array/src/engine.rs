@@ -14,6 +14,7 @@ use crate::drives::Drives;
 use crate::io::Io;
 use crate::label::DriveState;
 use crate::log::{Haste, Log, Purpose, Reservation};
+use crate::mutation::Mutation;
 use crate::place::{Cell as StripCell, DriveNumber, Lsn, PageId, RowId, SlotId};
 use crate::pool::Action;
 use crate::rebuild::Bucket;
@@ -197,6 +198,7 @@ impl Engine {
     ) -> Rc<Engine> {
         let pool = digest_pool(drives.labels.configuration().pool);
         let now = io.now();
+        let cache = Cache::new(options.block_cache).credulous(io.lacks(Mutation::MemoryDigest));
         let destages = DESTAGES.max(DESTAGES_PER_DRIVE * drives.labels.configuration().drives.len() as u64);
         Rc::new_cyclic(|weak| Engine {
             pool,
@@ -206,7 +208,7 @@ impl Engine {
             drives,
             space,
             volumes: Volumes::default(),
-            cache: RefCell::new(Cache::new(options.block_cache)),
+            cache: RefCell::new(cache),
             locks: StripeLocks::default(),
             count: Counters::default(),
             limits: options.cache_limits(),

@@ -29,6 +29,7 @@ mod layers;
 pub mod layout;
 pub mod log;
 mod membership;
+mod memory;
 mod moving;
 pub mod mutation;
 mod ordered;

@@ -53,11 +53,13 @@ pub enum Mutation {
     WriteOrder,
     /// A layer is frozen or given up while writes to it are under way.
     LayerGate,
+    /// Dirty blocks are not compared with the digests they came with.
+    MemoryDigest,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 24] = [
+    pub const ALL: [Mutation; 25] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -82,6 +84,7 @@ impl Mutation {
         Mutation::StripFlush,
         Mutation::WriteOrder,
         Mutation::LayerGate,
+        Mutation::MemoryDigest,
     ];
 
     /// The one of that name.
@@ -132,6 +135,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::LayerGate as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::MemoryDigest as usize + 1);
     }
 }

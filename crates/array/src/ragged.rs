@@ -9,7 +9,7 @@ use stele_media::{Buffer, Shared};
 
 use crate::ArrayError;
 use crate::apply::Pages;
-use crate::cache::{BlockKey, StripeKey};
+use crate::cache::{BlockKey, Held, StripeKey};
 use crate::engine::Engine;
 use crate::log::{Haste, Purpose};
 use crate::place::Lsn;
@@ -69,8 +69,10 @@ impl Engine {
             if !self.admits(volume, stripe).await? || !self.has_room(BLOCK) {
                 continue;
             }
-            if let Some((bytes, _)) = self.cache.borrow_mut().get(BlockKey { volume: volume.id, block: number }) {
-                whole.copy_from_slice(bytes);
+            match self.cache.borrow_mut().get(BlockKey { volume: volume.id, block: number }) {
+                Some(Held::Good(bytes, _)) => whole.copy_from_slice(bytes),
+                Some(Held::Spoilt) => continue,
+                None => {}
             }
             whole[(at % BLOCK as u64) as usize..][..data.len()].copy_from_slice(&data);
             let at = number * BLOCK as u64;

@@ -12,7 +12,7 @@ use stele_ground::{BLOCK, VolumeId};
 use stele_media::{Buffer, Priority};
 
 use crate::ArrayError;
-use crate::cache::{BlockKey, StripeKey};
+use crate::cache::{BlockKey, Held, StripeKey};
 use crate::engine::{Engine, add};
 use crate::layers::Found;
 use crate::place::Lsn;
@@ -51,7 +51,7 @@ impl Engine {
                 },
             };
             match self.cache.borrow_mut().get_as(key, !stream) {
-                Some((data, lsn)) if lsn <= durable => {
+                Some(Held::Good(data, lsn)) if lsn <= durable => {
                     let place = (here - at) as usize;
                     out[place..place + take].copy_from_slice(&data[skip..skip + take]);
                 }
@@ -179,7 +179,13 @@ impl Engine {
                     }
                 },
             };
-            let (runs, newest) = self.copy_cached(&found, stripe, block, out, picture.is_some());
+            let (runs, newest) = match self.copy_cached(&found, stripe, block, out, picture.is_some()) {
+                Ok(copied) => copied,
+                Err(spoilt) => {
+                    self.restore_block(spoilt).await?;
+                    continue;
+                }
+            };
             if newest > self.log.durable_lsn() {
                 self.log.durable(newest).await?;
                 continue;
@@ -197,8 +203,16 @@ impl Engine {
         found.layers().filter_map(|layer| unsettled.get(&StripeKey { volume: layer.id, stripe })).max().copied()
     }
 
-    /// Copies cached blocks; the others are zeros, or asked of the drives when the stripe owns a slot.
-    fn copy_cached(&self, found: &Found, stripe: u64, block: u32, out: &mut [u8], mapped: bool) -> (Vec<Run>, Lsn) {
+    /// Copies cached blocks; the others are zeros, or asked of the drives when the stripe owns a slot. The error: a block
+    /// that must be taken from the log first.
+    fn copy_cached(
+        &self,
+        found: &Found,
+        stripe: u64,
+        block: u32,
+        out: &mut [u8],
+        mapped: bool,
+    ) -> Result<(Vec<Run>, Lsn), BlockKey> {
         let shape = &found.owner().shape;
         let mut cache = self.cache.borrow_mut();
         let mut runs: Vec<Run> = Vec::new();
@@ -209,7 +223,8 @@ impl Engine {
             let key = |layer: &Rc<Volume>| BlockKey { volume: layer.id, block: first + u64::from(inside) };
             let held = found.layers().map(key).find(|key| cache.holds(*key));
             match held.and_then(|key| cache.get(key)) {
-                Some((data, lsn)) => {
+                Some(Held::Spoilt) => return Err(held.unwrap_or(key(found.owner()))),
+                Some(Held::Good(data, lsn)) => {
                     out.copy_from_slice(data);
                     newest = newest.max(lsn);
                 }
@@ -223,7 +238,7 @@ impl Engine {
                 }
             }
         }
-        (runs, newest)
+        Ok((runs, newest))
     }
 
     /// The units that hold a run, if every one verifies.

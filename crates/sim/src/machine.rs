@@ -209,6 +209,16 @@ impl<S: System> Machine<S> {
         }
     }
 
+    /// Failing memory: bits of what waits to be destaged change. Returns how many.
+    pub fn spoil_memory(&mut self, dice: &mut Dice) -> u64 {
+        let Some(system) = &mut self.system else { return 0 };
+        let times = 1 + dice.below(8);
+        let spoilt =
+            (0..times).filter(|_| system.spoil_memory(dice.below(1 << 20), dice.below(8 * 4096) as usize)).count();
+        self.trace.note(self.now, "{} bits of what waits in memory change", &[spoilt as u64]);
+        spoilt as u64
+    }
+
     /// Takes a drive away while the system runs.
     pub fn detach(&mut self, bay: usize) {
         self.trace.note(self.now, "drive in bay {} leaves", &[bay as u64]);

@@ -119,6 +119,10 @@ pub fn run<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         }
         let span = Duration::from_micros(1 + world.dice.below(200_000));
         world.work(span)?;
+        if world.memory_dice.one_in(4) {
+            let spoilt = world.machine.spoil_memory(&mut world.memory_dice);
+            world.machine.coverage.add("fault MemoryFlip", spoilt);
+        }
     }
     finish(world)
 }

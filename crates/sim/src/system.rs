@@ -15,6 +15,10 @@ pub trait System: Sized {
     fn actions(&mut self, out: &mut Vec<Action>);
     fn next_wake(&self) -> Option<Instant>;
     fn state(&self) -> &State;
+    /// Inverts a bit of what waits in memory to be destaged. False where nothing does.
+    fn spoil_memory(&mut self, _which: u64, _bit: usize) -> bool {
+        false
+    }
 }
 
 /// Protections that every pool of this process goes without, to see whether anything notices: see `./x mutants`.
@@ -53,5 +57,8 @@ impl System for Pool {
     }
     fn state(&self) -> &State {
         Pool::state(self)
+    }
+    fn spoil_memory(&mut self, which: u64, bit: usize) -> bool {
+        Pool::spoil_memory(self, which, bit)
     }
 }

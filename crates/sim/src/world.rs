@@ -62,6 +62,8 @@ pub struct World<S> {
     /// Decides what happens in the story; hosts, drives and crashes have dice of their own.
     pub dice: Dice,
     pub crash_dice: Dice,
+    /// What memory does is of its own, too.
+    pub memory_dice: Dice,
     tags: u64,
     values: u64,
     replies: BTreeMap<u64, Result<Reply, ArrayError>>,
@@ -94,6 +96,7 @@ impl<S: System> World<S> {
             fates: BTreeMap::new(),
             grown: BTreeMap::new(),
             crash_dice: dice.fork(),
+            memory_dice: Dice::new(seed ^ 0x004d_454d_4f52_5921),
             tags: 0,
             values: 0,
             replies: BTreeMap::new(),

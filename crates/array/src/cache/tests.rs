@@ -2,16 +2,22 @@
 
 use std::collections::BTreeMap;
 
+use stele_ground::digest::crc32c;
 use stele_ground::{BLOCK, Bytes, Dice, VolumeId};
 use stele_media::Shared;
 
-use super::{BlockKey, Cache, StripeKey};
+use super::{BlockKey, Cache, DirtyBlock, Held, StripeKey};
 use crate::place::Lsn;
 
 const PER_STRIPE: u32 = 8;
 
 fn content(byte: u64) -> Shared {
     Shared::from(vec![byte as u8; BLOCK])
+}
+
+fn written(lsn: u64, byte: u64) -> DirtyBlock {
+    let data = content(byte);
+    DirtyBlock { lsn: Lsn(lsn), digest: crc32c(&data), data }
 }
 
 fn key(block: u64) -> BlockKey {
@@ -35,7 +41,7 @@ fn it_holds_what_the_dull_twin_holds() {
             let number = block / u64::from(PER_STRIPE);
             match dice.below(6) {
                 0 | 1 => {
-                    cache.put_dirty(key(block), Lsn(lsn), content(lsn));
+                    cache.put_dirty(key(block), written(lsn, lsn));
                     dirty.insert(block, (lsn, lsn as u8));
                     newest.insert(block, lsn as u8);
                 }
@@ -54,7 +60,7 @@ fn it_holds_what_the_dull_twin_holds() {
                     assert_eq!(cache.dirty(key(block)).is_some(), dirty.contains_key(&block));
                 }
                 _ => {
-                    if let Some((data, lsn)) = cache.get(key(block)) {
+                    if let Some(Held::Good(data, lsn)) = cache.get(key(block)) {
                         assert_eq!(Some(&data[0]), newest.get(&block), "seed {seed}: block {block} is stale");
                         let expected = dirty.get(&block).map_or(0, |(lsn, _)| *lsn);
                         assert_eq!(lsn, Lsn(expected), "seed {seed}: block {block}");
@@ -93,15 +99,44 @@ fn a_scan_leaves_what_is_read_often() {
 fn writes_after_the_destage_stay_dirty() {
     let mut cache = Cache::new(Bytes(64 * BLOCK as u64));
     cache.add_volume(VolumeId(1), PER_STRIPE);
-    cache.put_dirty(key(3), Lsn(5), content(1));
-    cache.put_dirty(key(4), Lsn(6), content(2));
-    cache.put_dirty(key(3), Lsn(9), content(3));
+    cache.put_dirty(key(3), written(5, 1));
+    cache.put_dirty(key(4), written(6, 2));
+    cache.put_dirty(key(3), written(9, 3));
     cache.settle(stripe(0), Lsn(6));
     assert_eq!(cache.dirty(key(3)).map(|block| block.lsn), Some(Lsn(9)));
     assert!(cache.dirty(key(4)).is_none());
-    assert_eq!(cache.get(key(4)).map(|(data, lsn)| (data[0], lsn)), Some((2, Lsn(0))));
+    assert_eq!(cache.get(key(4)), Some(Held::Good(&content(2), Lsn(0))));
     assert_eq!(cache.oldest_dirty(), Some(Lsn(9)));
     cache.remove_volume(VolumeId(1));
     assert!(cache.get(key(3)).is_none() && cache.get(key(4)).is_none());
     assert_eq!(cache.dirty_bytes(), 0);
+}
+
+#[test]
+fn what_changed_by_itself_is_told_from_what_was_written() {
+    let mut cache = Cache::new(Bytes(64 * BLOCK as u64));
+    cache.add_volume(VolumeId(1), PER_STRIPE);
+    assert!(!cache.spoil(0, 0), "nothing is dirty");
+    cache.put_dirty(key(3), written(5, 1));
+    cache.put_dirty(key(9), written(6, 2));
+    assert!(cache.spoil(1, 4711));
+    assert_eq!(cache.get(key(3)), Some(Held::Good(&content(1), Lsn(5))));
+    assert_eq!(cache.get(key(9)), Some(Held::Spoilt));
+    assert_eq!((cache.spoilt_of(stripe(0)), cache.spoilt_of(stripe(1))), (None, Some(key(9))));
+    cache.restore(key(9), Lsn(5), content(7));
+    assert!(cache.is_spoilt(key(9), Lsn(6)), "another record's bytes are not this block's");
+    cache.restore(key(9), Lsn(6), content(2));
+    assert_eq!(cache.get(key(9)), Some(Held::Good(&content(2), Lsn(6))));
+}
+
+#[test]
+fn what_changes_while_it_is_destaged_does_not_become_clean() {
+    let mut cache = Cache::new(Bytes(64 * BLOCK as u64));
+    cache.add_volume(VolumeId(1), PER_STRIPE);
+    cache.put_dirty(key(3), written(5, 1));
+    cache.put_dirty(key(4), written(6, 2));
+    assert!(cache.spoil(0, 0));
+    cache.settle(stripe(0), Lsn(6));
+    assert_eq!(cache.get(key(3)), None, "the drives have it right");
+    assert_eq!(cache.get(key(4)), Some(Held::Good(&content(2), Lsn(0))));
 }

@@ -1,12 +1,13 @@
 //! Reading the live part of the log on every member, and repairing what differs.
 
-use stele_media::Priority;
+use stele_media::{Priority, Shared};
 
+use super::group::Header;
 use super::ring::{Expected, RingReader};
 use super::{Live, Log};
 use crate::ArrayError;
 use crate::label::LOG_AT;
-use crate::place::DriveNumber;
+use crate::place::{DriveNumber, Lsn};
 
 impl Log {
     /// Compares every group that is durable now on all members and rewrites damaged copies; groups that come meanwhile
@@ -39,11 +40,23 @@ impl Log {
         Some(live)
     }
 
-    async fn scrub_group(&self, live: Live) -> Result<u64, ArrayError> {
-        let (members, ring, thin) = {
+    /// The group that holds the (durable) record, from the first member that has it whole. None where it was trimmed, or no
+    /// member has it.
+    pub async fn group_of(&self, lsn: Lsn) -> Option<(Header, Shared)> {
+        let (live, members) = {
             let state = self.state();
-            (state.members.clone(), state.ring, live.sequence < state.thin_below)
+            let after = state.live.partition_point(|live| live.first <= lsn);
+            (after.checked_sub(1).and_then(|at| state.live.get(at)).copied()?, state.members.clone())
         };
+        for member in members {
+            if let Some(group) = self.group_on(member, live, Priority::Host).await {
+                return Some(group);
+            }
+        }
+        None
+    }
+
+    async fn group_on(&self, member: DriveNumber, live: Live, priority: Priority) -> Option<(Header, Shared)> {
         let expected = Expected {
             pool: self.0.labels.configuration().pool,
             sequence: live.sequence,
@@ -52,12 +65,24 @@ impl Log {
             check_epoch: false,
             check_chain: true,
         };
+        let ring = self.state().ring;
+        let index = self.0.labels.index(member)?;
+        let mut reader = RingReader::new(&self.0.io, index, ring, priority).only_what_is_asked();
+        reader.group(live.offset, &expected).await.filter(|(header, _)| header.crc == live.crc)
+    }
+
+    async fn scrub_group(&self, live: Live) -> Result<u64, ArrayError> {
+        let (members, thin) = {
+            let state = self.state();
+            (state.members.clone(), live.sequence < state.thin_below)
+        };
         let mut whole = None;
         let mut bad: Vec<DriveNumber> = Vec::new();
         for member in members {
-            let Some(index) = self.0.labels.index(member) else { continue };
-            let mut reader = RingReader::new(&self.0.io, index, ring, Priority::Scrub).only_what_is_asked();
-            match reader.group(live.offset, &expected).await.filter(|(header, _)| header.crc == live.crc) {
+            if self.0.labels.index(member).is_none() {
+                continue;
+            }
+            match self.group_on(member, live, Priority::Scrub).await {
                 Some((_, bytes)) => whole = Some(bytes),
                 None => bad.push(member),
             }

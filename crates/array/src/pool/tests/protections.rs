@@ -28,6 +28,7 @@ fn each_protection_is_needed() {
         ("a power cut before the first of several groups", many_groups, 4, &[Mutation::LogOrder]),
         ("names of what was just written, then a power cut", names, 60, &[Mutation::WriteOrder]),
         ("a power cut after creation", created, 20, &[Mutation::LabelFlush]),
+        ("memory that changes by itself", memory, 2, &[Mutation::MemoryDigest]),
         ("two halves of a pool", two_halves, 4, &[Mutation::LabelMajority]),
     ];
     for (name, workload, seeds, protections) in table {
@@ -180,6 +181,18 @@ fn two_halves(mutations: Mutations, seed: u64) -> bool {
         return true;
     }
     written.iter().all(|at| !bed.read(volume, *at, 4 * KIB).is_ok_and(|read| read != new))
+}
+
+/// What waits to be destaged changes in memory.
+fn memory(mutations: Mutations, seed: u64) -> bool {
+    let mut bed = Bed::new(8, 8, seed);
+    bed.mutations = mutations;
+    let volume = bed.create_volume(spec("a", "4+2", 1 << 20)).id;
+    reopened(&mut bed);
+    let model = pattern(seed, 40 * KIB);
+    bed.write(volume, 0, &model).expect("written");
+    let spoilt = (0..4).all(|which| bed.pool.spoil_memory(2 * which, 100 * which as usize));
+    spoilt && bed.read(volume, 0, model.len()).is_ok_and(|read| read == model)
 }
 
 /// Contents on one volume, and the name of each on another as soon as the content is ordered: no name without its content.
