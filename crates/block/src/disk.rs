@@ -113,6 +113,16 @@ impl Disk {
         self.share.part_of(quantum)
     }
 
+    /// Takes room for a payload that is still arriving: it holds memory before there is an operation.
+    pub fn reserve(&mut self, bytes: u64) {
+        self.share.take(bytes);
+    }
+
+    /// Gives it back, when the operation begins or the payload does not come.
+    pub fn release(&mut self, bytes: u64) {
+        self.share.give_back(bytes);
+    }
+
     /// Begins an operation. Writes to a read-only export are refused here, whatever the protocol thought.
     pub fn submit(&mut self, tag: u64, op: Op) {
         let ticket = Ticket { weight: weight(&op), tries: 0 };

@@ -11,9 +11,12 @@
 pub mod counters;
 pub mod disk;
 pub mod export;
+pub mod nbd;
 pub mod share;
 pub mod stream;
 pub mod target;
+#[cfg(test)]
+mod testing;
 
 pub use counters::{ConnectionView, Counters};
 pub use disk::Disk;

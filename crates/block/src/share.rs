@@ -2,8 +2,8 @@
 //! another.
 //!
 //! What is under way on a volume, whoever asked for it, is bounded in bytes and divided evenly among the initiators that are
-//! connected; an initiator's connections share its part. Whoever has nothing under way may always begin one request, so that
-//! a request larger than the part still goes. At the limit a connection stops reading its socket, and the client's own
+//! connected; an initiator's connections share its part. An initiator that has nothing under way may always begin one request,
+//! so that a request larger than the part still goes. At the limit a connection stops reading its socket, and the client's own
 //! window does the rest.
 
 use std::collections::BTreeMap;
@@ -63,13 +63,13 @@ impl Share {
 
     /// Whether a request of so many bytes may begin now.
     pub fn has_room(&self, bytes: u64) -> bool {
-        if self.requests == 0 {
+        let initiator = self.initiator.bytes.load(Relaxed);
+        if initiator == 0 {
             return true;
         }
         let part = self.limits.volume_bytes / self.pot.count.load(Relaxed).max(1);
-        self.requests < self.limits.connection_requests
-            && self.bytes + bytes <= self.limits.connection_bytes
-            && self.initiator.bytes.load(Relaxed) + bytes <= part
+        let fits = self.requests == 0 || self.bytes + bytes <= self.limits.connection_bytes;
+        fits && self.requests < self.limits.connection_requests && initiator + bytes <= part
     }
 
     pub fn take(&mut self, bytes: u64) {

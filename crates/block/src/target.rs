@@ -31,6 +31,11 @@ impl Target {
         self.connections.list(&self.export)
     }
 
+    /// Whether connections of it are left.
+    pub fn is_used(&self) -> bool {
+        self.connections.count() > 0
+    }
+
     fn withdraw(&self) {
         self.withdrawn.store(true, Ordering::Release);
         self.connections.wake_all();
@@ -75,10 +80,10 @@ impl Directory {
         removed.inspect(|target| target.withdraw()).is_some()
     }
 
-    /// Ends all of them, when the server stops.
-    pub fn withdraw_all(&self) {
+    /// Ends all of them, when the server stops; their connections end when what is under way is answered.
+    pub fn withdraw_all(&self) -> Vec<Arc<Target>> {
         let targets = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).targets);
-        targets.values().for_each(|target| target.withdraw());
+        targets.into_values().inspect(|target| target.withdraw()).collect()
     }
 
     pub fn find(&self, protocol: Protocol, name: &str) -> Option<Arc<Target>> {

@@ -17,6 +17,10 @@ pub struct Config {
     #[serde(default)]
     pub s3: S3,
     #[serde(default)]
+    pub nbd: Nbd,
+    #[serde(default)]
+    pub block: Block,
+    #[serde(default)]
     pub admin: Admin,
     #[serde(default)]
     pub archive: Archive,
@@ -64,6 +68,64 @@ impl Default for S3 {
             tls_certificate: None,
             tls_key: None,
             connections_max: 1024,
+        }
+    }
+}
+
+/// Volumes as network block devices: where clients connect. Which volumes, `stele volume export` says.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nbd {
+    /// Unix socket; none: `nbd.sock` in the data directory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+    /// TCP address; none: the unix socket only. The port of the protocol is 10809.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+    /// Certificate chain and private key, PEM. Both or neither.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_certificate: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
+    /// PEM file of authorities, one of which must have signed the certificate of every client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_authority: Option<PathBuf>,
+    /// Over TCP, nothing is served in the clear.
+    pub tls_required: bool,
+}
+
+/// Limits of all block protocols.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Block {
+    /// Bytes under way on one volume, divided among its initiators.
+    pub volume_memory: Size,
+    /// Bytes and requests under way on one connection.
+    pub connection_memory: Size,
+    pub connection_requests: u32,
+    /// Connections to one export; the next ones are refused.
+    pub connections_max: u32,
+}
+
+impl Default for Block {
+    fn default() -> Block {
+        let limits = stele_block::Limits::default();
+        Block {
+            volume_memory: Size(Bytes(limits.volume_bytes)),
+            connection_memory: Size(Bytes(limits.connection_bytes)),
+            connection_requests: limits.connection_requests,
+            connections_max: limits.connections,
+        }
+    }
+}
+
+impl Block {
+    pub fn limits(&self) -> stele_block::Limits {
+        stele_block::Limits {
+            volume_bytes: self.volume_memory.0.0,
+            connection_bytes: self.connection_memory.0.0,
+            connection_requests: self.connection_requests.max(1),
+            connections: self.connections_max,
         }
     }
 }
@@ -178,6 +240,8 @@ impl Config {
         Config {
             pool: Pool { drives, rebuild_after: ten_minutes(), background_rate: None },
             s3: S3::default(),
+            nbd: Nbd::default(),
+            block: Block::default(),
             admin: Admin::default(),
             archive: Archive::default(),
             memory: Memory::default(),
@@ -199,6 +263,19 @@ impl Config {
         if config.s3.tls_certificate.is_some() != config.s3.tls_key.is_some() {
             return Err(Failure::usage(format!(
                 "{}: [s3] has one of tls_certificate and tls_key; give both or neither",
+                path.display()
+            )));
+        }
+        let nbd = &config.nbd;
+        if nbd.tls_certificate.is_some() != nbd.tls_key.is_some() {
+            return Err(Failure::usage(format!(
+                "{}: [nbd] has one of tls_certificate and tls_key; give both or neither",
+                path.display()
+            )));
+        }
+        if nbd.tls_certificate.is_none() && (nbd.tls_required || nbd.client_authority.is_some()) {
+            return Err(Failure::usage(format!(
+                "{}: [nbd] asks for TLS and has no tls_certificate and tls_key",
                 path.display()
             )));
         }
@@ -320,6 +397,11 @@ impl Site {
     /// A path of the configuration, seen from the data directory.
     pub fn path(&self, path: &Path) -> PathBuf {
         if path.is_absolute() { path.to_owned() } else { self.dir.join(path) }
+    }
+
+    /// The unix socket of network block devices.
+    pub fn nbd_socket(&self, config: &Config) -> PathBuf {
+        config.nbd.socket.as_ref().map_or_else(|| self.dir.join("nbd.sock"), |socket| self.path(socket))
     }
 
     /// The socket a server of this directory answers on.

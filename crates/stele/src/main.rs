@@ -5,6 +5,7 @@ mod cli;
 mod commands;
 mod config;
 mod drives;
+mod exports;
 mod failure;
 mod files;
 mod node;

@@ -30,7 +30,7 @@ fn connections_of_one_initiator_share_its_part_and_its_turns() {
 }
 
 #[test]
-fn whoever_has_nothing_under_way_may_begin_even_the_largest_request() {
+fn an_initiator_with_nothing_under_way_may_begin_even_the_largest_request() {
     let pot = Arc::new(Pot::default());
     let mut share = Share::join(&pot, "a", LIMITS);
     assert!(share.has_room(5000));

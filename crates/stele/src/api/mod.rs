@@ -4,6 +4,7 @@
 //! failure is a [`crate::failure::Failure`] with the HTTP status its kind maps to. The actor of every audit record is the peer's uid.
 
 pub mod archive;
+pub mod export;
 pub mod pool;
 pub mod volume;
 

@@ -89,6 +89,9 @@ pub struct DetailView {
     pub ahead_useful: u64,
     pub ahead_wasted: u64,
     pub cache: CacheView,
+    /// Of hosts, over all its exports; totals since each was made.
+    #[serde(default)]
+    pub connections: Vec<stele_block::ConnectionView>,
 }
 
 /// The cache, which all volumes of the pool share.
@@ -131,6 +134,7 @@ impl From<VolumeDetail> for DetailView {
                 flush_age: limits.age.0 / 1_000_000_000,
                 flushing: detail.cache.flushing,
             },
+            connections: Vec::new(),
         }
     }
 }
@@ -196,8 +200,10 @@ impl Call for Show {
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<DetailView> {
         // Its error names the volumes that there are.
         find(node, &self.name).await?;
+        let targets = node.exports.directory.list(None).into_iter().filter(|target| target.export.volume == self.name);
+        let connections = targets.flat_map(|target| target.connections()).collect();
         match node.pool.command(Command::ShowVolume { name: self.name }).await? {
-            Reply::Detail(detail) => Ok((*detail).into()),
+            Reply::Detail(detail) => Ok(DetailView { connections, ..(*detail).into() }),
             _ => Err(Failure::failed("the pool answered with something else; this is a defect of Stele")),
         }
     }
@@ -295,6 +301,15 @@ impl Call for Delete {
                 "volume '{}' carries the {owner} of this pool and is not deleted by command; `stele volume list` shows owners",
                 self.name
             ))),
+            None if !node.exports.of_volume(&self.name).is_empty() => {
+                let exports: Vec<String> =
+                    node.exports.of_volume(&self.name).into_iter().map(|export| export.name).collect();
+                Err(ArrayError::Refused(format!(
+                    "volume '{}' is exported as {}; take that away first with `stele export remove`",
+                    self.name,
+                    exports.join(", ")
+                )))
+            }
             None => node.pool.command(Command::DeleteVolume { name: self.name.clone() }).await,
         };
         node.audit(actor, "volume/delete", &self.name, deleted.as_ref().err().map(ToString::to_string)).await?;

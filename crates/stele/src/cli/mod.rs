@@ -2,6 +2,7 @@
 
 pub mod audit;
 pub mod bucket;
+pub mod export;
 pub mod key;
 pub mod pool;
 pub mod serve;
@@ -62,6 +63,9 @@ pub enum Command {
     /// Volumes of the pool
     #[command(subcommand)]
     Volume(volume::Volume),
+    /// Volumes that hosts reach as block devices
+    #[command(subcommand)]
+    Export(export::Export),
     /// Buckets, their locks and their default retention
     #[command(subcommand)]
     Bucket(bucket::Bucket),

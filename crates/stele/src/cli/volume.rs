@@ -13,11 +13,18 @@ pub enum Volume {
     #[command(after_help = "Example:\n  stele volume list --json")]
     List,
     /// Show one volume
-    #[command(after_help = "Example:\n  stele volume show data")]
-    Show { name: String },
+    #[command(after_help = "Examples:\n  stele volume show data\n  stele volume show vm1 --watch")]
+    Show {
+        name: String,
+        /// Show it again every second, with what each connection does
+        #[arg(long)]
+        watch: bool,
+    },
     /// Change how a volume is served
     #[command(after_help = "Example:\n  stele volume set media --read-ahead 8")]
     Set(Set),
+    /// Let hosts reach a volume or snapshot as a block device
+    Export(super::export::Add),
     /// Keep what a volume holds now under a name of its own, read-only
     #[command(after_help = "Example:\n  stele volume snapshot vm1 vm1-monday")]
     Snapshot { volume: String, name: String },

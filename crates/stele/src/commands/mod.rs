@@ -2,6 +2,7 @@
 
 pub mod archive;
 pub mod dump;
+pub mod export;
 pub mod pool;
 pub mod rebuild;
 pub mod serve;
@@ -23,6 +24,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Serve(serve) => serve::serve(&site, json, serve).await,
         Command::Pool(command) => pool::run(&site, json, command).await,
         Command::Volume(command) => volume::run(&site, json, command).await,
+        Command::Export(command) => export::run(&site, json, command).await,
         Command::Bucket(command) => archive::bucket(&site, json, command).await,
         Command::Key(command) => archive::key(&site, json, command).await,
         Command::Why { object } => archive::why(&site, json, &object).await,

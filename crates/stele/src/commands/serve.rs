@@ -24,7 +24,7 @@ use crate::node::create::{Made, make, space_of};
 use crate::node::first_start::FirstStart;
 use crate::node::{Node, Opening, own_uid};
 use crate::seat::alone;
-use crate::server::{admin, background, ending, s3, snapshot, tls};
+use crate::server::{admin, background, block, ending, s3, snapshot, tls};
 
 /// How long requests under way may take to finish once told to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -54,6 +54,11 @@ struct Ready {
     /// Where `/health` and `/metrics` need no signature, if anywhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     metrics: Option<String>,
+    /// Where network block devices are served, over TCP and over a unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nbd: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    nbd_socket: Option<PathBuf>,
 }
 
 /// A node, and what the first start still owes its operator.
@@ -218,6 +223,8 @@ async fn serve_node(
         socket: socket.clone(),
         certificate: None,
         metrics: None,
+        nbd: None,
+        nbd_socket: None,
     };
     let mut face = None;
     let mut metrics = None;
@@ -252,6 +259,9 @@ async fn serve_node(
             tracing::error!("the administration socket failed: {error}");
         }
     });
+    let nbd = serve_nbd(site, node, &mut background).await?;
+    ready.nbd_socket = Some(nbd.socket.clone());
+    ready.nbd = nbd.address.map(|address| address.to_string());
     background.spawn(latest.keep_fresh(Arc::clone(node), look));
     background::start(&mut background, site, node);
 
@@ -268,6 +278,12 @@ async fn serve_node(
     signals.wait().await;
     tracing::info!("stopping: no new requests; those under way may take {} s", PATIENCE.as_secs());
     background.shutdown().await;
+    let _ = fs::remove_file(&nbd.socket);
+    let begun = tokio::time::Instant::now();
+    let targets = node.exports.directory.withdraw_all();
+    while targets.iter().any(|target| target.is_used()) && begun.elapsed() < PATIENCE {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     if let Some(face) = &face
         && !face.doors().close(PATIENCE).await
     {
@@ -277,6 +293,40 @@ async fn serve_node(
     let _ = tokio::time::timeout(COMMAND_PATIENCE, async { while tasks.join_next().await.is_some() {} }).await;
     let _ = fs::remove_file(&socket);
     Ok(())
+}
+
+/// Where network block devices are served.
+struct NbdPlaces {
+    socket: PathBuf,
+    address: Option<SocketAddr>,
+}
+
+async fn serve_nbd(site: &Site, node: &Arc<Node>, tasks: &mut tokio::task::JoinSet<()>) -> Outcome<NbdPlaces> {
+    let config = &node.config.nbd;
+    node.serve_exports().await?;
+    let tls = match (&config.tls_certificate, &config.tls_key) {
+        (Some(certificate), Some(key)) => {
+            let authority = config.client_authority.as_ref().map(|authority| site.path(authority));
+            Some(block::acceptor(&site.path(certificate), &site.path(key), authority.as_deref())?)
+        }
+        _ => None,
+    };
+    let door = block::Door {
+        directory: node.exports.directory.clone(),
+        pool: Arc::clone(&node.pool),
+        tls,
+        tls_required: config.tls_required,
+    };
+    let mut address = None;
+    if let Some(listen) = config.listen {
+        let (listener, listening) = s3::listen(listen, "[nbd] listen").await?;
+        node.note_nbd_address(listening);
+        address = Some(listening);
+        tasks.spawn(block::serve_tcp(listener, door.clone()));
+    }
+    let socket = site.nbd_socket(&node.config);
+    tasks.spawn(block::serve_unix(block::listen_unix(&socket)?, door));
+    Ok(NbdPlaces { socket, address })
 }
 
 fn settings(config: &Config, address: SocketAddr) -> Settings {

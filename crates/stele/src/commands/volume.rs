@@ -1,5 +1,9 @@
 //! What `stele volume` does and shows.
 
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use stele_block::ConnectionView;
 use stele_ground::Bytes;
 
 use crate::api::volume::{self as calls, DetailView, View};
@@ -45,21 +49,12 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
             }
             views
         }
-        Volume::Show { name } => {
-            let detail = seat.call(calls::Show { name }).await?;
-            if json {
-                return print_json(&detail);
-            }
-            print!("{}", table(std::slice::from_ref(&detail.volume)));
-            println!();
-            print!("{}", show(&detail));
-            lost(&detail.volume);
-            return Ok(());
-        }
+        Volume::Show { name, watch } => return show_volume(seat, json, name, watch).await,
         Volume::Set(set) => vec![seat.call(calls::Set { name: set.name, read_ahead: set.read_ahead }).await?],
         Volume::Snapshot { volume, name } => vec![seat.call(calls::Snapshot { volume, name }).await?],
         Volume::Clone { snapshot, name } => vec![seat.call(calls::CloneSnapshot { snapshot, name }).await?],
         Volume::Rollback { volume, snapshot, .. } => vec![seat.call(calls::Rollback { volume, snapshot }).await?],
+        Volume::Export(add) => return crate::commands::export::add(seat, json, add).await,
         Volume::Delete { name, .. } => {
             seat.call(calls::Delete { name: name.clone() }).await?;
             if json {
@@ -75,6 +70,78 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
     print!("{}", table(&views));
     views.iter().for_each(lost);
     Ok(())
+}
+
+async fn show_volume(seat: &Seat, json: bool, name: String, watch: bool) -> Outcome<()> {
+    let mut before: Option<(Instant, Vec<ConnectionView>)> = None;
+    loop {
+        let detail = seat.call(calls::Show { name: name.clone() }).await?;
+        let now = Instant::now();
+        if json {
+            print_json(&detail)?;
+        } else {
+            if watch && std::io::stdout().is_terminal() {
+                // Clears the screen and goes to its corner.
+                print!("\x1b[2J\x1b[H");
+            }
+            print!("{}", table(std::slice::from_ref(&detail.volume)));
+            print!("\n{}", show(&detail));
+            print!("{}", connections(&detail.connections, before.as_ref().map(|(at, views)| (now - *at, &views[..]))));
+            lost(&detail.volume);
+        }
+        if !watch {
+            return Ok(());
+        }
+        before = Some((now, detail.connections));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Totals of each connection, and its rates since the look before.
+fn connections(views: &[ConnectionView], before: Option<(Duration, &[ConnectionView])>) -> String {
+    if views.is_empty() {
+        return "\nNo connections.\n".to_owned();
+    }
+    let mut table = Table::new(&[
+        ("connection", Align::Left),
+        ("export", Align::Left),
+        ("reads", Align::Right),
+        ("read", Align::Right),
+        ("writes", Align::Right),
+        ("written", Align::Right),
+        ("queue", Align::Right),
+        ("errors", Align::Right),
+        ("reads/s", Align::Right),
+        ("read/s", Align::Right),
+        ("writes/s", Align::Right),
+        ("written/s", Align::Right),
+    ]);
+    for view in views {
+        let earlier = before.and_then(|(span, views)| {
+            views.iter().find(|earlier| earlier.id == view.id).map(|earlier| (span.as_secs_f64().max(0.001), earlier))
+        });
+        let rate = |count: fn(&ConnectionView) -> u64| {
+            earlier.map(|(span, earlier)| (count(view).saturating_sub(count(earlier)) as f64 / span) as u64)
+        };
+        let plain = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string());
+        let bytes = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), |rate| Bytes(rate).to_string());
+        let tls = if view.tls { ", TLS" } else { "" };
+        table.row(vec![
+            format!("{} {}{tls}", view.protocol, view.peer),
+            view.export.clone(),
+            view.reads.to_string(),
+            Bytes(view.read_bytes).to_string(),
+            view.writes.to_string(),
+            Bytes(view.written_bytes).to_string(),
+            view.queue.to_string(),
+            view.errors.to_string(),
+            plain(rate(|view| view.reads)),
+            bytes(rate(|view| view.read_bytes)),
+            plain(rate(|view| view.writes)),
+            bytes(rate(|view| view.written_bytes)),
+        ]);
+    }
+    format!("\n{}", table.render())
 }
 
 fn table(views: &[View]) -> String {

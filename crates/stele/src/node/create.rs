@@ -89,7 +89,7 @@ pub async fn make(site: &Site, config: Config, made: Made) -> Outcome<Node> {
         (places(site, &config), options(&config, Opening::for_server()), alarms.server_options());
     let new = made.new;
     let pool = blocking(move || Ok(PoolServer::create(&places, new, create, open, server)?)).await?;
-    let mut node = Node::bare(pool, config, alarms);
+    let mut node = Node::bare(site, pool, config, alarms)?;
     if let Err(failure) = furnish(site, &mut node, made.data).await {
         let _ = node.close().await;
         return Err(failure);

@@ -3,6 +3,7 @@
 //! The server keeps one for as long as it runs; a command without a server opens one for itself, with the archive
 //! read-only.
 
+pub mod block;
 pub mod create;
 pub mod first_start;
 pub mod master;
@@ -25,6 +26,7 @@ use stele_ground::{Duration, VolumeId};
 use crate::api::Actor;
 use crate::api::pool::AlarmView;
 use crate::config::{Config, Site};
+use crate::exports::Exports;
 use crate::failure::{Failure, Kind, Outcome};
 
 pub use surroundings::{own_uid, wall_clock};
@@ -103,12 +105,22 @@ fn kebab(name: &str) -> String {
     text
 }
 
+/// Where hosts reach volumes.
+struct BlockPlaces {
+    nbd_socket: std::path::PathBuf,
+    nbd_listen: Mutex<Option<std::net::SocketAddr>>,
+}
+
 pub struct Node {
     pub pool: Arc<PoolServer>,
     pub config: Config,
     archive: Option<Archive>,
     catalog: Option<Arc<EmbeddedCatalog>>,
     alarms: Alarms,
+    /// Volumes that hosts may reach as block devices.
+    pub exports: Exports,
+    /// Where hosts reach them.
+    block_places: BlockPlaces,
     verification: Verification,
     pub noticed: standing::Noticed,
     /// Why the archive was opened for reading only although changes were asked for.
@@ -158,25 +170,33 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Outcome<T> + Sen
 }
 
 impl Node {
-    fn bare(pool: PoolServer, config: Config, alarms: Alarms) -> Node {
+    fn bare(site: &Site, pool: PoolServer, config: Config, alarms: Alarms) -> Outcome<Node> {
+        let exports = Exports::read(&site.dir, config.block.limits())?;
+        let block_places = BlockPlaces {
+            nbd_socket: std::path::absolute(site.nbd_socket(&config)).unwrap_or_else(|_| site.nbd_socket(&config)),
+            nbd_listen: Mutex::new(config.nbd.listen),
+        };
         let (pool, verification) = (Arc::new(pool), Verification::default());
         let noticed = standing::Noticed::default();
-        Node {
+        Ok(Node {
             pool,
             config,
             archive: None,
             catalog: None,
             alarms,
+            exports,
+            block_places,
             verification,
             noticed,
             reads_only: None,
             uid: own_uid(),
-        }
+        })
     }
 
     #[cfg(test)]
     pub fn of_pool(pool: PoolServer, config: Config) -> Node {
-        Node::bare(pool, config, Alarms::default())
+        let nowhere = Site::find(Some(std::path::Path::new("/nonexistent")), None);
+        Node::bare(&nowhere, pool, config, Alarms::default()).unwrap()
     }
 
     /// The pool alone.
@@ -184,7 +204,7 @@ impl Node {
         let alarms = Alarms::default();
         let (places, options, server) = (places(site, &config), options(&config, opening), alarms.server_options());
         let pool = blocking(move || Ok(PoolServer::open(&places, options, server)?)).await?;
-        Ok(Node::bare(pool, config, alarms))
+        Node::bare(site, pool, config, alarms)
     }
 
     /// The pool, and the archive if there is one.
@@ -301,6 +321,34 @@ impl Node {
     /// Whether a user of this machine may administer it.
     pub fn serves_user(&self, uid: u32) -> bool {
         uid == self.uid
+    }
+
+    /// The ways to an export, TCP first.
+    pub fn block_urls(&self, export: &stele_block::Export) -> Vec<String> {
+        let places = &self.block_places;
+        let listen = *places.nbd_listen.lock().unwrap_or_else(PoisonError::into_inner);
+        crate::node::block::nbd_urls(export, listen, &places.nbd_socket, self.config.nbd.tls_required)
+    }
+
+    /// The server has this address; the configuration may leave the port to the system.
+    pub fn note_nbd_address(&self, address: std::net::SocketAddr) {
+        *self.block_places.nbd_listen.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+    }
+
+    /// Lets connections find every export whose volume is there; the others are kept, and named in an alarm.
+    pub async fn serve_exports(&self) -> Outcome<()> {
+        for export in self.exports.list() {
+            let served = match self.volume(&export.volume).await? {
+                Some(volume) => self.exports.serve(export.clone(), &self.pool, &volume),
+                None => Err(Failure::missing(format!("the pool has no volume '{}'", export.volume))),
+            };
+            if let Err(failure) = served {
+                let message =
+                    format!("the {} export '{}' is not served: {}", export.protocol, export.name, failure.error);
+                self.note_alarm("export", &message);
+            }
+        }
+        Ok(())
     }
 
     /// An alarm of the archive: shown and logged beside those of the array.

@@ -2,6 +2,7 @@
 
 pub mod admin;
 pub mod background;
+pub mod block;
 pub mod ending;
 pub mod s3;
 pub mod snapshot;

@@ -1,0 +1,393 @@
+//! The handshake: fixed newstyle negotiation, as a state machine over bytes.
+//!
+//! Failure model: what a client gets wrong is answered with an error where the protocol has one, and ends the connection where
+//! it has none. A client that may not use an export hears the same as for one that does not exist. Bytes sent before
+//! TLS began are never taken for bytes sent within it.
+//!
+//! Limits: [`DATA_MAX`] bytes an option, [`OPTIONS_MAX`] options; the time is limited by whoever moves the bytes.
+
+use std::sync::Arc;
+
+use super::context::Context;
+use super::option::{DATA_MAX, Opt};
+use super::wire::{FIXED_NEWSTYLE, Fields, IHAVEOPT, NBDMAGIC, NO_ZEROES, OPTION_REPLY, flag, info, opt, rep};
+use super::{PAYLOAD_MAX, reply::Form};
+use crate::disk::Denied;
+use crate::{Directory, Disk, Peer, Protocol, Target};
+
+/// Options of one connection; whoever sends more is not negotiating.
+const OPTIONS_MAX: u32 = 256;
+
+/// What the listener offers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tls {
+    /// There is no certificate.
+    Absent,
+    Offered,
+    /// Nothing but TLS is negotiated before it.
+    Required,
+}
+
+/// What to do next.
+pub enum Step {
+    /// Send what there is to send, and bring more bytes.
+    More,
+    /// Send what there is to send, make TLS, say so with [`Handshake::secured`], and go on.
+    StartTls,
+    /// Send what there is to send, and begin a session.
+    Transmit(Box<Agreed>),
+    /// Send what there is to send, and close.
+    End,
+}
+
+/// What both sides agreed on.
+pub struct Agreed {
+    pub disk: Disk,
+    pub form: Form,
+    pub contexts: Vec<Context>,
+    /// What the client sent already of what comes after.
+    pub rest: Vec<u8>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    ClientFlags,
+    Options,
+    /// Skips the data of an option that is too large.
+    Skipping(u64),
+}
+
+pub struct Handshake {
+    directory: Directory,
+    peer: Peer,
+    tls: Tls,
+    phase: Phase,
+    no_zeroes: bool,
+    options: u32,
+    form: Form,
+    /// Chosen for an export, by its name as the client said it.
+    contexts: Option<(String, Vec<Context>)>,
+    incoming: Vec<u8>,
+    outgoing: Vec<u8>,
+}
+
+impl Handshake {
+    /// Begins with a greeting to send.
+    pub fn new(directory: Directory, peer: Peer, tls: Tls) -> Handshake {
+        let mut outgoing = Vec::new();
+        outgoing.extend(NBDMAGIC.to_be_bytes());
+        outgoing.extend(IHAVEOPT.to_be_bytes());
+        outgoing.extend((FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes());
+        Handshake {
+            directory,
+            peer,
+            tls,
+            phase: Phase::ClientFlags,
+            no_zeroes: false,
+            options: 0,
+            form: Form::Simple,
+            contexts: None,
+            incoming: Vec::new(),
+            outgoing,
+        }
+    }
+
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// What is to be sent now.
+    pub fn take_outgoing(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.outgoing)
+    }
+
+    /// TLS is up; the peer as it is now known. What was agreed in the clear no longer holds.
+    pub fn secured(&mut self, peer: Peer) {
+        self.peer = peer;
+        self.form = Form::Simple;
+        self.contexts = None;
+    }
+
+    /// Takes in what has arrived, as far as it goes.
+    pub fn receive(&mut self, bytes: &[u8]) -> Step {
+        self.incoming.extend_from_slice(bytes);
+        loop {
+            let step = match self.phase {
+                Phase::ClientFlags => self.client_flags(),
+                Phase::Options => self.option(),
+                Phase::Skipping(left) => self.skip(left),
+            };
+            match step {
+                Some(step) => return step,
+                None => continue,
+            }
+        }
+    }
+
+    /// None: look again.
+    fn client_flags(&mut self) -> Option<Step> {
+        let Some(flags) = Fields(&self.incoming).u32() else { return Some(Step::More) };
+        self.incoming.drain(..4);
+        if flags & !u32::from(FIXED_NEWSTYLE | NO_ZEROES) != 0 || flags & u32::from(FIXED_NEWSTYLE) == 0 {
+            return Some(Step::End);
+        }
+        self.no_zeroes = flags & u32::from(NO_ZEROES) != 0;
+        self.phase = Phase::Options;
+        None
+    }
+
+    fn skip(&mut self, left: u64) -> Option<Step> {
+        let here = self.incoming.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.incoming.drain(..here);
+        let left = left - here as u64;
+        self.phase = if left == 0 { Phase::Options } else { Phase::Skipping(left) };
+        (left > 0).then_some(Step::More)
+    }
+
+    fn option(&mut self) -> Option<Step> {
+        let mut fields = Fields(&self.incoming);
+        match fields.u64() {
+            Some(IHAVEOPT) => {}
+            Some(_) => return Some(Step::End),
+            None => return Some(Step::More),
+        }
+        let (Some(number), Some(length)) = (fields.u32(), fields.u32()) else { return Some(Step::More) };
+        if length > DATA_MAX {
+            self.options += 1;
+            self.reply(number, rep::ERR_TOO_BIG, b"an option of more than 64 KiB");
+            self.incoming.drain(..16);
+            self.phase = Phase::Skipping(u64::from(length));
+            return if number == opt::EXPORT_NAME { Some(Step::End) } else { None };
+        }
+        let Some(data) = fields.bytes(length as usize) else { return Some(Step::More) };
+        let option = Opt::parse(number, data);
+        self.incoming.drain(..16 + length as usize);
+        self.options += 1;
+        if self.options > OPTIONS_MAX {
+            return Some(Step::End);
+        }
+        self.obey(number, option)
+    }
+
+    fn obey(&mut self, number: u32, option: Opt) -> Option<Step> {
+        let secure_first = self.tls == Tls::Required && !self.peer.tls;
+        match option {
+            Opt::Abort => {
+                self.reply(number, rep::ACK, b"");
+                return Some(Step::End);
+            }
+            Opt::StartTls => return self.start_tls(number),
+            Opt::ExportName(_) if secure_first => return Some(Step::End),
+            _ if secure_first => self.reply(number, rep::ERR_TLS_REQD, b"this server speaks TLS only"),
+            Opt::ExportName(name) => return Some(self.export_name(&name)),
+            Opt::List => self.list(number),
+            Opt::Info { name, infos, go } => return self.info(number, &name, &infos, go),
+            Opt::StructuredReply => {
+                if self.form == Form::Simple {
+                    self.form = Form::Structured;
+                }
+                self.reply(number, rep::ACK, b"");
+            }
+            Opt::ExtendedHeaders => {
+                self.form = Form::Extended;
+                self.reply(number, rep::ACK, b"");
+            }
+            Opt::MetaContext { name, queries, set } => self.meta_context(number, &name, &queries, set),
+            Opt::Malformed if number == opt::EXPORT_NAME => return Some(Step::End),
+            Opt::Malformed => self.reply(number, rep::ERR_INVALID, b"malformed option"),
+            Opt::Unknown => self.reply(number, rep::ERR_UNSUP, b"unknown option"),
+        }
+        None
+    }
+
+    fn start_tls(&mut self, number: u32) -> Option<Step> {
+        if self.peer.tls {
+            self.reply(number, rep::ERR_INVALID, b"TLS is in use already");
+            return None;
+        }
+        if self.tls == Tls::Absent {
+            self.reply(number, rep::ERR_POLICY, b"this server has no certificate");
+            return None;
+        }
+        // A client must wait for the answer: what it sent before is not protected, and is not carried over.
+        if !self.incoming.is_empty() {
+            return Some(Step::End);
+        }
+        self.reply(number, rep::ACK, b"");
+        Some(Step::StartTls)
+    }
+
+    /// Whether the export is there for this peer. An empty name means the only one there is.
+    fn find(&self, name: &str) -> Option<Arc<Target>> {
+        let admitted = |target: &Arc<Target>| target.export.access.admit(&self.peer).is_ok();
+        if !name.is_empty() {
+            let target = self.directory.find(Protocol::Nbd, name)?;
+            if let Err(reason) = target.export.access.admit(&self.peer) {
+                tracing::warn!("{} may not use export '{name}': {reason}", self.peer.name);
+                return None;
+            }
+            return Some(target);
+        }
+        let mut all = self.directory.list(Some(Protocol::Nbd)).into_iter().filter(admitted);
+        all.next().filter(|_| all.next().is_none())
+    }
+
+    /// Whether the export would be there if the client spoke TLS.
+    fn wants_tls(&self, name: &str) -> bool {
+        let target = self.directory.find(Protocol::Nbd, name);
+        !self.peer.tls
+            && self.tls != Tls::Absent
+            && target.is_some_and(|target| target.export.access.tls || !target.export.access.certificates.is_empty())
+    }
+
+    fn list(&mut self, number: u32) {
+        for target in self.directory.list(Some(Protocol::Nbd)) {
+            if target.export.access.admit(&self.peer).is_ok() {
+                let name = target.export.name.as_bytes();
+                let mut data = (name.len() as u32).to_be_bytes().to_vec();
+                data.extend_from_slice(name);
+                self.reply(number, rep::SERVER, &data);
+            }
+        }
+        self.reply(number, rep::ACK, b"");
+    }
+
+    fn export_name(&mut self, name: &str) -> Step {
+        let Some(target) = self.find(name) else { return Step::End };
+        let disk = match Disk::open(&target, &self.peer) {
+            Ok(disk) => disk,
+            Err(denied) => {
+                self.log_denied(name, &denied);
+                return Step::End;
+            }
+        };
+        self.outgoing.extend(disk.geometry().size.0.to_be_bytes());
+        self.outgoing.extend(transmission_flags(disk.is_read_only()).to_be_bytes());
+        if !self.no_zeroes {
+            self.outgoing.extend([0; 124]);
+        }
+        self.agree(name, disk)
+    }
+
+    fn info(&mut self, number: u32, name: &str, infos: &[u16], go: bool) -> Option<Step> {
+        let Some(target) = self.find(name) else {
+            match self.wants_tls(name) {
+                true => self.reply(number, rep::ERR_TLS_REQD, b"this export is served over TLS only"),
+                false => self.reply(number, rep::ERR_UNKNOWN, b"no such export"),
+            }
+            return None;
+        };
+        let geometry = target.handle.geometry();
+        if geometry.block.0 > 512 && !infos.contains(&info::BLOCK_SIZE) {
+            self.reply(
+                number,
+                rep::ERR_BLOCK_SIZE_REQD,
+                b"blocks of this volume are 4096 bytes, and the client does not ask for block sizes; volumes made with --block 512 serve it",
+            );
+            return None;
+        }
+        let disk = match go.then(|| Disk::open(&target, &self.peer)).transpose() {
+            Ok(disk) => disk,
+            Err(denied) => {
+                self.log_denied(name, &denied);
+                self.reply(number, rep::ERR_POLICY, b"the export has as many connections as it may have");
+                return None;
+            }
+        };
+        let mut export = info::EXPORT.to_be_bytes().to_vec();
+        export.extend(geometry.size.0.to_be_bytes());
+        export.extend(transmission_flags(target.export.read_only).to_be_bytes());
+        self.reply(number, rep::INFO, &export);
+        if infos.contains(&info::NAME) {
+            let mut data = info::NAME.to_be_bytes().to_vec();
+            data.extend_from_slice(target.export.name.as_bytes());
+            self.reply(number, rep::INFO, &data);
+        }
+        if infos.contains(&info::DESCRIPTION) {
+            let mut data = info::DESCRIPTION.to_be_bytes().to_vec();
+            data.extend_from_slice(format!("Stele volume {}", target.export.volume).as_bytes());
+            self.reply(number, rep::INFO, &data);
+        }
+        if infos.contains(&info::BLOCK_SIZE) {
+            let mut data = info::BLOCK_SIZE.to_be_bytes().to_vec();
+            for size in [geometry.block.0 as u32, 4096, PAYLOAD_MAX] {
+                data.extend(size.to_be_bytes());
+            }
+            self.reply(number, rep::INFO, &data);
+        }
+        self.reply(number, rep::ACK, b"");
+        disk.map(|disk| self.agree(name, disk))
+    }
+
+    fn agree(&mut self, name: &str, disk: Disk) -> Step {
+        let contexts = self.contexts.take().filter(|(chosen, _)| chosen == name);
+        Step::Transmit(Box::new(Agreed {
+            disk,
+            form: self.form,
+            contexts: contexts.map(|(_, contexts)| contexts).unwrap_or_default(),
+            rest: std::mem::take(&mut self.incoming),
+        }))
+    }
+
+    fn meta_context(&mut self, number: u32, name: &str, queries: &[String], set: bool) {
+        if set {
+            self.contexts = None;
+        }
+        if self.form == Form::Simple {
+            return self.reply(number, rep::ERR_INVALID, b"metadata needs structured replies");
+        }
+        if self.find(name).is_none() {
+            let wants_tls = self.wants_tls(name);
+            let kind = if wants_tls { rep::ERR_TLS_REQD } else { rep::ERR_UNKNOWN };
+            return self.reply(number, kind, b"no such export");
+        }
+        let mut chosen: Vec<Context> = Vec::new();
+        if queries.is_empty() && !set {
+            chosen = Context::all();
+        }
+        for context in queries.iter().flat_map(|query| Context::matching(query, !set)) {
+            if !chosen.contains(&context) {
+                chosen.push(context);
+            }
+        }
+        for context in &chosen {
+            let mut data = if set { context.id() } else { 0 }.to_be_bytes().to_vec();
+            data.extend_from_slice(context.name().as_bytes());
+            self.reply(number, rep::META_CONTEXT, &data);
+        }
+        self.reply(number, rep::ACK, b"");
+        if set {
+            self.contexts = Some((name.to_owned(), chosen));
+        }
+    }
+
+    fn log_denied(&self, name: &str, denied: &Denied) {
+        match denied {
+            Denied::Access(reason) => {
+                tracing::warn!("{} may not use export '{name}': {reason}", self.peer.name);
+            }
+            Denied::Crowded => {
+                tracing::warn!("{} is refused: export '{name}' has as many connections as it may have", self.peer.name);
+            }
+        }
+    }
+
+    fn reply(&mut self, number: u32, kind: u32, data: &[u8]) {
+        self.outgoing.extend(OPTION_REPLY.to_be_bytes());
+        self.outgoing.extend(number.to_be_bytes());
+        self.outgoing.extend(kind.to_be_bytes());
+        self.outgoing.extend((data.len() as u32).to_be_bytes());
+        self.outgoing.extend_from_slice(data);
+    }
+}
+
+/// Several connections are as good as one: a flush covers what was completed on any of them, and no connection keeps
+/// content of its own.
+fn transmission_flags(read_only: bool) -> u16 {
+    let reading =
+        flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA | flag::SEND_DF | flag::CAN_MULTI_CONN | flag::SEND_CACHE;
+    match read_only {
+        true => reading | flag::READ_ONLY,
+        false => reading | flag::SEND_TRIM | flag::SEND_WRITE_ZEROES | flag::SEND_FAST_ZERO,
+    }
+}

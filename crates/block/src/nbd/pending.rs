@@ -1,0 +1,37 @@
+//! Requests that the volume has, by the tag they went with.
+
+use super::request::Request;
+
+/// A request under way. Some take several operations.
+#[derive(Clone, Copy)]
+pub struct Pending {
+    pub request: Request,
+    /// Where the next piece begins.
+    pub at: u64,
+}
+
+#[derive(Default)]
+pub struct Pendings {
+    places: Vec<Option<Pending>>,
+    free: Vec<usize>,
+}
+
+impl Pendings {
+    pub fn put(&mut self, pending: Pending) -> u64 {
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        });
+        if let Some(empty) = self.places.get_mut(place) {
+            *empty = Some(pending);
+        }
+        place as u64
+    }
+
+    pub fn take(&mut self, tag: u64) -> Option<Pending> {
+        let place = usize::try_from(tag).ok()?;
+        let taken = self.places.get_mut(place)?.take()?;
+        self.free.push(place);
+        Some(taken)
+    }
+}

@@ -1,0 +1,133 @@
+//! Requests of the transmission phase, parsed and judged.
+
+use super::PAYLOAD_MAX;
+use super::wire::{EXTENDED_REQUEST, Errno, Fields, REQUEST, cmd_flag};
+
+pub const PLAIN_SIZE: usize = 28;
+pub const EXTENDED_SIZE: usize = 32;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    Read,
+    Write,
+    Disconnect,
+    Flush,
+    Trim,
+    Cache,
+    WriteZeroes,
+    BlockStatus,
+    Unknown(u16),
+}
+
+impl Command {
+    fn from_number(number: u16) -> Command {
+        match number {
+            0 => Command::Read,
+            1 => Command::Write,
+            2 => Command::Disconnect,
+            3 => Command::Flush,
+            4 => Command::Trim,
+            5 => Command::Cache,
+            6 => Command::WriteZeroes,
+            7 => Command::BlockStatus,
+            other => Command::Unknown(other),
+        }
+    }
+
+    /// Flags that mean something to it. FUA is accepted by all: clients are known to set it everywhere.
+    fn flags(self) -> u16 {
+        cmd_flag::FUA
+            | match self {
+                Command::Read => cmd_flag::DF,
+                Command::WriteZeroes => cmd_flag::NO_HOLE | cmd_flag::FAST_ZERO,
+                Command::BlockStatus => cmd_flag::REQ_ONE,
+                _ => 0,
+            }
+    }
+
+    fn changes(self) -> bool {
+        matches!(self, Command::Write | Command::Trim | Command::WriteZeroes)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    pub flags: u16,
+    pub command: Command,
+    pub cookie: u64,
+    pub at: u64,
+    pub length: u64,
+}
+
+/// The stream is no longer understood: there is no telling where the next request begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Garbled;
+
+impl Request {
+    /// The next request and its size; none while too little has arrived.
+    pub fn parse(bytes: &[u8], extended: bool) -> Result<Option<(Request, usize)>, Garbled> {
+        let (magic, size) = if extended { (EXTENDED_REQUEST, EXTENDED_SIZE) } else { (REQUEST, PLAIN_SIZE) };
+        let mut fields = Fields(bytes);
+        match fields.u32() {
+            Some(found) if found != magic => return Err(Garbled),
+            _ if bytes.len() < size => return Ok(None),
+            _ => {}
+        }
+        let mut parse = || {
+            let (flags, command) = (fields.u16()?, fields.u16()?);
+            let (cookie, at) = (fields.u64()?, fields.u64()?);
+            let length = if extended { fields.u64()? } else { u64::from(fields.u32()?) };
+            Some(Request { flags, command: Command::from_number(command), cookie, at, length })
+        };
+        Ok(parse().map(|request| (request, size)))
+    }
+
+    /// Bytes that follow it in the stream.
+    pub fn payload(&self, extended: bool) -> u64 {
+        let follows = match extended {
+            false => self.command == Command::Write,
+            true => self.flags & cmd_flag::PAYLOAD_LEN != 0,
+        };
+        if follows { self.length } else { 0 }
+    }
+
+    pub fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// What a server should refuse before it asks the volume. Offsets and lengths count in `block`.
+    pub fn judge(&self, size: u64, block: u64, read_only: bool, extended: bool) -> Result<(), (Errno, &'static str)> {
+        let payload_flag = if extended && self.command == Command::Write { cmd_flag::PAYLOAD_LEN } else { 0 };
+        if self.flags & !(self.command.flags() | payload_flag) != 0 {
+            return Err((Errno::Invalid, "a flag that this command does not have"));
+        }
+        if let Command::Unknown(_) = self.command {
+            return Err((Errno::Invalid, "a command that this server does not know"));
+        }
+        if matches!(self.command, Command::Flush | Command::Disconnect) {
+            return Ok(());
+        }
+        if payload_flag != 0 && !self.has(payload_flag) {
+            return Err((Errno::Invalid, "a write without its payload"));
+        }
+        if self.command.changes() && read_only {
+            return Err((Errno::Perm, "the export is read-only"));
+        }
+        if self.length == 0 {
+            return Err((Errno::Invalid, "an empty request"));
+        }
+        if self.at.checked_add(self.length).is_none_or(|end| end > size) {
+            let errno = if self.command.changes() { Errno::NoSpace } else { Errno::Invalid };
+            return Err((errno, "beyond the end of the volume"));
+        }
+        if matches!(self.command, Command::Read | Command::Write) && self.length > u64::from(PAYLOAD_MAX) {
+            let errno = if self.has(cmd_flag::DF) { Errno::Overflow } else { Errno::Invalid };
+            return Err((errno, "larger than the announced maximum of 32 MiB"));
+        }
+        let exact = matches!(self.command, Command::Read | Command::Write | Command::WriteZeroes);
+        if exact && !(self.at.is_multiple_of(block) && self.length.is_multiple_of(block)) {
+            return Err((Errno::Invalid, "misaligned: offset and length count in the announced minimum block size"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,464 @@
+//! The transmission phase of one connection, as a guest of the reactor that owns the volume.
+//!
+//! A turn takes in what the volume has finished, sends the replies with one call, reads what has arrived with one
+//! call, and hands its requests over. Small payloads are copied out of what was read together; large ones are read straight
+//! into the buffer that goes to the drives.
+//!
+//! Failure model: an error of a request is answered and the session goes on. A stream that is no longer understood, or that
+//! makes no progress for [`STALL_MAX`] in the middle of a payload or of a reply, ends the session; requests under way are
+//! still carried out. An idle connection may stay idle.
+//!
+//! Limits: those of [`crate::Limits`], and [`OUTGOING_MAX`] bytes of replies that wait; at a limit the session stops reading.
+
+use std::io::{ErrorKind, IoSliceMut};
+use std::os::fd::RawFd;
+
+use stele_ground::{Duration, Instant};
+use stele_media::{Buffer, Completion, Guest, Op, Waker, Wish};
+
+use super::outgoing::Outgoing;
+use super::pending::{Pending, Pendings};
+use super::reply::{Chunk, Form, errno_of};
+use super::request::{Command, Request};
+use super::wire::{Errno, cmd_flag};
+use super::{Agreed, Context};
+use crate::{Disk, Stream};
+
+/// What one read takes in beside a payload.
+const INCOMING: usize = 128 << 10;
+/// Payloads from this size on are read into their own buffers.
+const DIRECT_MIN: usize = 16 << 10;
+/// Replies that wait for the client to take them.
+const OUTGOING_MAX: usize = 8 << 20;
+/// A turn's work, divided among the connections of one initiator.
+const TURN_REQUESTS: u64 = 128;
+const TURN_BYTES: u64 = 4 << 20;
+/// Without progress for so long, a peer that owes or is owed bytes is given up.
+const STALL_MAX: Duration = Duration::from_secs(120);
+/// When room is looked for again that other connections of the volume have taken.
+const ROOM_AGAIN: Duration = Duration::from_micros(500);
+/// Of one status request; clients ask again for what comes behind it.
+const STATUS_SPAN: u64 = 1 << 30;
+const STATUS_RUNS: usize = 4096;
+/// Reads that only warm the cache, and zeros that are written out, go in pieces.
+const PIECE: u64 = 1 << 20;
+
+/// A payload that is arriving.
+struct Payload {
+    request: Request,
+    buffer: Buffer,
+    filled: usize,
+}
+
+pub struct Session<S> {
+    stream: S,
+    disk: Disk,
+    form: Form,
+    contexts: Vec<Context>,
+    incoming: Box<[u8]>,
+    /// What of it holds bytes not yet understood.
+    held: std::ops::Range<usize>,
+    payload: Option<Payload>,
+    /// Bytes of a refused payload still to come.
+    skip: u64,
+    pendings: Pendings,
+    outgoing: Outgoing,
+    finished: Vec<Completion>,
+    zeros: Option<stele_media::Shared>,
+    /// No more requests are taken: the client said goodbye, or is gone, or the export is.
+    closing: bool,
+    broken: bool,
+    /// The socket took less than it was offered.
+    blocked: bool,
+    /// When bytes last moved.
+    progress: Option<Instant>,
+}
+
+impl<S: Stream> Session<S> {
+    pub fn new(stream: S, agreed: Agreed) -> Session<S> {
+        let Agreed { disk, form, contexts, rest } = agreed;
+        let mut incoming = vec![0; INCOMING.max(rest.len())].into_boxed_slice();
+        if let Some(room) = incoming.get_mut(..rest.len()) {
+            room.copy_from_slice(&rest);
+        }
+        Session {
+            stream,
+            disk,
+            form,
+            contexts,
+            incoming,
+            held: 0..rest.len(),
+            payload: None,
+            skip: 0,
+            pendings: Pendings::default(),
+            outgoing: Outgoing::default(),
+            finished: Vec::new(),
+            zeros: None,
+            closing: false,
+            broken: false,
+            blocked: false,
+            progress: None,
+        }
+    }
+
+    /// Takes in what the volume has finished.
+    fn collect(&mut self, now: Instant) {
+        let mut finished = std::mem::take(&mut self.finished);
+        self.disk.reap(now, &mut finished);
+        for Completion { tag, op, result } in finished.drain(..) {
+            let Some(pending) = self.pendings.take(tag) else { continue };
+            let request = pending.request;
+            match result {
+                Err(error) => {
+                    let errno = errno_of(&error, request.command);
+                    if matches!(errno, Errno::Io | Errno::NoSpace | Errno::Shutdown) {
+                        tracing::debug!("{:?} at {} of {}: {error}", request.command, request.at, request.length);
+                    }
+                    self.outgoing.push(Chunk::error(self.form, &request, errno, &error.message));
+                }
+                Ok(()) => self.go_on(pending, op),
+            }
+        }
+        self.finished = finished;
+    }
+
+    /// The request's next step, or its reply.
+    fn go_on(&mut self, pending: Pending, op: Op) {
+        let Pending { request, at } = pending;
+        let end = request.at + request.length;
+        match (request.command, op) {
+            (Command::Read, Op::Read { buffer, .. }) => {
+                self.outgoing.push(Chunk::content(self.form, &request, buffer));
+            }
+            (Command::BlockStatus, Op::Extents { extents, .. }) => self.status(&request, &extents),
+            (Command::Cache | Command::WriteZeroes, Op::Read { .. } | Op::Write { .. }) if at < end => {
+                self.piece(request, at);
+            }
+            // What a zeroing or a trim changed is made durable by the flush behind it.
+            (Command::WriteZeroes | Command::Trim, Op::Zero { .. } | Op::Discard { .. } | Op::Write { .. })
+                if request.has(cmd_flag::FUA) =>
+            {
+                self.begin(request, end, Op::Flush);
+            }
+            _ => self.outgoing.push(Chunk::done(self.form, &request)),
+        }
+    }
+
+    fn status(&mut self, request: &Request, extents: &[stele_media::Extent]) {
+        let most = if request.has(cmd_flag::REQ_ONE) { 1 } else { STATUS_RUNS };
+        let run_max = if self.form == Form::Extended { u64::MAX } else { u64::from(u32::MAX) & !4095 };
+        let last = self.contexts.len().saturating_sub(1);
+        for (number, context) in self.contexts.iter().enumerate() {
+            let runs = context.runs(extents, run_max, most);
+            self.outgoing.push(Chunk::status(self.form, request, context.id(), &runs, number == last));
+        }
+    }
+
+    fn begin(&mut self, request: Request, at: u64, op: Op) {
+        let tag = self.pendings.put(Pending { request, at });
+        self.disk.submit(tag, op);
+    }
+
+    /// The next piece of a request that is carried out in pieces.
+    fn piece(&mut self, request: Request, at: u64) {
+        let length = PIECE.min(request.at + request.length - at);
+        let op = match request.command {
+            Command::Cache => Op::Read { at, buffer: Buffer::stale(length as usize) },
+            _ => {
+                let zeros = self.zeros.get_or_insert_with(|| Buffer::zeroed(PIECE as usize).freeze());
+                Op::Write { at, data: vec![zeros.slice(..length as usize)], fua: false }
+            }
+        };
+        self.begin(request, at + length, op);
+    }
+
+    fn refuse(&mut self, request: &Request, errno: Errno, text: &str) {
+        self.outgoing.push(Chunk::error(self.form, request, errno, text));
+    }
+
+    fn extended(&self) -> bool {
+        self.form == Form::Extended
+    }
+
+    /// Takes requests out of what was read, as many as there are and may begin. How many, and the bytes they move; whether
+    /// it stopped for lack of room.
+    fn understand(&mut self, requests_max: u64, bytes_max: u64) -> (u64, u64, bool) {
+        let (mut requests, mut bytes) = (0, 0);
+        while !self.closing && requests < requests_max && bytes < bytes_max {
+            self.drop_skipped();
+            if self.skip > 0 || self.payload.is_some() {
+                break;
+            }
+            let here = self.incoming.get(self.held.clone()).unwrap_or_default();
+            let (request, size) = match Request::parse(here, self.extended()) {
+                Ok(Some(parsed)) => parsed,
+                Ok(None) => break,
+                Err(_) => {
+                    tracing::warn!(
+                        "a connection to export '{}' sent what is no request",
+                        self.disk.target().export.name
+                    );
+                    self.broken = true;
+                    break;
+                }
+            };
+            if self.outgoing.bytes() > OUTGOING_MAX || !self.disk.has_room(moved(&request)) {
+                return (requests, bytes, true);
+            }
+            self.held.start += size;
+            requests += 1;
+            bytes += moved(&request);
+            self.take(request);
+        }
+        (requests, bytes, false)
+    }
+
+    fn take(&mut self, request: Request) {
+        let geometry = self.disk.geometry();
+        let payload = request.payload(self.extended());
+        let judged = request.judge(geometry.size.0, geometry.block.0, self.disk.is_read_only(), self.extended());
+        if let Err((errno, text)) = judged {
+            self.skip = payload;
+            return self.refuse(&request, errno, text);
+        }
+        let Request { at, length, .. } = request;
+        match request.command {
+            Command::Write => self.take_payload(request),
+            Command::Disconnect => self.closing = true,
+            Command::Read => self.begin(request, at, Op::Read { at, buffer: Buffer::stale(length as usize) }),
+            Command::Flush => self.begin(request, at, Op::Flush),
+            Command::Trim => self.trim(request, geometry.block.0),
+            Command::WriteZeroes => self.zero(request),
+            Command::Cache => {
+                let block = geometry.block.0;
+                let end = (at + length).next_multiple_of(block);
+                let at = at - at % block;
+                self.piece(Request { at, length: end - at, ..request }, at);
+            }
+            Command::BlockStatus => self.ask_status(request, geometry.block.0),
+            Command::Unknown(_) => self.refuse(&request, Errno::Invalid, "unknown"),
+        }
+    }
+
+    fn trim(&mut self, request: Request, block: u64) {
+        let (first, last) = (request.at.next_multiple_of(block), (request.at + request.length) / block * block);
+        if first >= last {
+            return self.outgoing.push(Chunk::done(self.form, &request));
+        }
+        self.begin(request, request.at, Op::Discard { at: first, length: last - first });
+    }
+
+    fn zero(&mut self, request: Request) {
+        let Request { at, length, .. } = request;
+        if !request.has(cmd_flag::NO_HOLE) {
+            return self.begin(request, at, Op::Zero { at, length });
+        }
+        // Whoever wants no hole wants the space: that takes writing, and is not fast.
+        match request.has(cmd_flag::FAST_ZERO) {
+            true => self.refuse(&request, Errno::NotSupported, "zeros that own their space are not written fast"),
+            false => self.piece(request, at),
+        }
+    }
+
+    fn ask_status(&mut self, request: Request, block: u64) {
+        if self.contexts.is_empty() {
+            return self.refuse(&request, Errno::Invalid, "no metadata context was chosen in the handshake");
+        }
+        let aligned = request.at.is_multiple_of(block) && request.length.is_multiple_of(block);
+        if !aligned {
+            return self.refuse(&request, Errno::Invalid, "misaligned: see the announced minimum block size");
+        }
+        let length = request.length.min(STATUS_SPAN);
+        self.begin(request, request.at, Op::Extents { at: request.at, length, extents: Vec::new() });
+    }
+
+    /// Begins a write whose data is here, or waits for the rest of it.
+    fn take_payload(&mut self, request: Request) {
+        let length = request.length as usize;
+        let mut buffer = Buffer::stale(length);
+        let here = self.incoming.get(self.held.clone()).unwrap_or_default();
+        let filled = here.len().min(length);
+        if let (Some(into), Some(from)) = (buffer.get_mut(..filled), here.get(..filled)) {
+            into.copy_from_slice(from);
+        }
+        self.held.start += filled;
+        let payload = Payload { request, buffer, filled };
+        if filled == length {
+            self.write(payload);
+        } else {
+            self.disk.reserve(request.length);
+            self.payload = Some(payload);
+        }
+    }
+
+    fn write(&mut self, payload: Payload) {
+        let Payload { request, buffer, .. } = payload;
+        let fua = request.has(cmd_flag::FUA);
+        self.begin(request, request.at, Op::Write { at: request.at, data: vec![buffer.freeze()], fua });
+    }
+
+    fn drop_skipped(&mut self) {
+        let here = (self.held.len() as u64).min(self.skip);
+        self.skip -= here;
+        self.held.start += here as usize;
+    }
+
+    /// One read. True if there may be more.
+    fn receive(&mut self, now: Instant) -> bool {
+        if self.held.is_empty() {
+            self.held = 0..0;
+        } else if self.incoming.len() - self.held.end < INCOMING / 4 {
+            self.incoming.copy_within(self.held.clone(), 0);
+            self.held = 0..self.held.len();
+        }
+        let Some(room) = self.incoming.get_mut(self.held.end..) else { return false };
+        let room_size = room.len();
+        let (read, wanted, direct) = match &mut self.payload {
+            Some(Payload { buffer, filled, .. }) => {
+                let rest = buffer.get_mut(*filled..).unwrap_or_default();
+                let (rest_size, large) = (rest.len(), rest.len() >= DIRECT_MIN);
+                // Behind a large payload only a head's worth is read with it, so that the next large one can be read directly.
+                let beside = if large { room.get_mut(..64.min(room_size)).unwrap_or_default() } else { room };
+                let wanted = rest_size + beside.len();
+                let mut slices = [IoSliceMut::new(rest), IoSliceMut::new(beside)];
+                (self.stream.read_vectored(&mut slices), wanted, rest_size)
+            }
+            None => (self.stream.read(room), room_size, 0),
+        };
+        match read {
+            Ok(0) => {
+                self.closing = true;
+                self.broken |= self.payload.is_some() || self.skip > 0 || !self.held.is_empty();
+                false
+            }
+            Ok(count) => {
+                self.progress = Some(now);
+                if let Some(payload) = &mut self.payload {
+                    payload.filled += count.min(direct);
+                    if payload.filled == payload.buffer.len()
+                        && let Some(whole) = self.payload.take()
+                    {
+                        self.disk.release(whole.request.length);
+                        self.write(whole);
+                    }
+                }
+                self.held.end += count.saturating_sub(direct);
+                count == wanted
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+            Err(error) if error.kind() == ErrorKind::Interrupted => true,
+            Err(_) => {
+                self.broken = true;
+                false
+            }
+        }
+    }
+
+    /// Reads and understands, as much as a turn allows. Says whether there may be more at once, and whether it lacks room.
+    fn listen(&mut self, now: Instant) -> (bool, bool) {
+        let requests_max = self.disk.part_of(TURN_REQUESTS);
+        let bytes_max = self.disk.part_of(TURN_BYTES);
+        let (mut requests, mut bytes) = (0, 0);
+        let mut more = true;
+        loop {
+            let (began, moved, crowded) = self.understand(requests_max - requests, bytes_max - bytes);
+            requests += began;
+            bytes += moved;
+            if crowded || self.broken || self.closing {
+                return (false, crowded);
+            }
+            if requests >= requests_max || bytes >= bytes_max {
+                return (true, false);
+            }
+            if !more {
+                return (false, false);
+            }
+            more = self.receive(now);
+            bytes = (bytes + 1).min(bytes_max);
+        }
+    }
+
+    fn send(&mut self, now: Instant) {
+        if !self.outgoing.is_empty() {
+            match self.outgoing.send(&mut self.stream) {
+                Ok(0) => {}
+                Ok(_) => self.progress = Some(now),
+                Err(()) => self.broken = true,
+            }
+            self.blocked = !self.outgoing.is_empty();
+        }
+    }
+
+    /// Whether the stream itself has sent everything it was given.
+    fn flushed(&mut self) -> bool {
+        match self.stream.flush() {
+            Ok(()) => true,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => false,
+            Err(_) => {
+                self.broken = true;
+                true
+            }
+        }
+    }
+}
+
+fn moved(request: &Request) -> u64 {
+    match request.command {
+        Command::Read | Command::Write => request.length.min(u64::from(super::PAYLOAD_MAX)),
+        _ => PIECE.min(request.length),
+    }
+}
+
+impl<S: Stream> Guest for Session<S> {
+    fn descriptor(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+
+    fn settle(&mut self, waker: Waker) {
+        self.disk.settle(waker);
+    }
+
+    fn turn(&mut self, now: Instant) -> Wish {
+        self.collect(now);
+        self.send(now);
+        self.closing |= self.disk.target().is_withdrawn();
+        if self.closing
+            && let Some(payload) = self.payload.take()
+        {
+            self.disk.release(payload.request.length);
+        }
+        let (more, crowded) = if self.closing { (false, false) } else { self.listen(now) };
+        if !self.outgoing.is_empty() && self.disk.under_way() == 0 {
+            self.send(now);
+        }
+        let flushed = self.flushed();
+        let waits_to_send = !self.outgoing.is_empty() || !flushed;
+        let waits_for_bytes = !self.closing && !crowded && (self.payload.is_some() || self.skip > 0);
+        let mut wish = Wish { write: self.blocked || !flushed, ..Wish::default() };
+        if self.broken || (self.closing && self.disk.under_way() == 0 && !waits_to_send) {
+            return Wish { leave: true, ..wish };
+        }
+        wish.read = !self.closing && !crowded;
+        wish.again = more;
+        wish.at = self.disk.next_event();
+        let mut sooner = |at: Instant| wish.at = Some(wish.at.map_or(at, |other| other.min(at)));
+        if crowded {
+            sooner(now + ROOM_AGAIN);
+        }
+        if waits_to_send || waits_for_bytes {
+            let deadline = *self.progress.get_or_insert(now) + STALL_MAX;
+            if now >= deadline {
+                tracing::warn!(
+                    "a connection to export '{}' is given up: no progress for {} s",
+                    self.disk.target().export.name,
+                    STALL_MAX.0 / 1_000_000_000
+                );
+                return Wish { leave: true, ..Wish::default() };
+            }
+            sooner(deadline);
+        } else {
+            self.progress = None;
+        }
+        wish
+    }
+}

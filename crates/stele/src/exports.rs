@@ -1,0 +1,133 @@
+//! The exports of this server: kept in `exports.json` of the data directory, and served while the server runs.
+//!
+//! The file is replaced whole, so that it is the list before or after a change whenever the process is killed. Only its owner
+//! may read it.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use serde::{Deserialize, Serialize};
+use stele_array::VolumeStatus;
+use stele_array::reactor::PoolServer;
+use stele_block::{Directory, Export, Limits, Protocol};
+
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+
+/// `exports.json`, version 1; FORMAT/exports.md describes it.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    version: u32,
+    exports: Vec<Export>,
+}
+
+const VERSION: u32 = 1;
+
+/// All exports, kept and served.
+pub struct Exports {
+    path: PathBuf,
+    list: Mutex<Vec<Export>>,
+    /// What connections find.
+    pub directory: Directory,
+    limits: Limits,
+}
+
+impl Exports {
+    /// What the data directory says; nothing where it says nothing.
+    pub fn read(dir: &Path, limits: Limits) -> Outcome<Exports> {
+        let path = dir.join("exports.json");
+        let list = match std::fs::read(&path) {
+            Ok(bytes) => {
+                let stored: Stored = serde_json::from_slice(&bytes)
+                    .map_err(|error| Failure::usage(format!("{} cannot be understood: {error}", path.display())))?;
+                if stored.version != VERSION {
+                    return Err(Failure::usage(format!(
+                        "{} is of version {}, and this program knows version {VERSION}",
+                        path.display(),
+                        stored.version
+                    )));
+                }
+                stored.exports
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            Err(error) => return Err(io_failure("read", &path, &error)),
+        };
+        Ok(Exports { path, list: Mutex::new(list), directory: Directory::default(), limits })
+    }
+
+    pub fn list(&self) -> Vec<Export> {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn of_volume(&self, volume: &str) -> Vec<Export> {
+        self.list().into_iter().filter(|export| export.volume == volume).collect()
+    }
+
+    /// Keeps an export, in the place of one of the same protocol and name for the same volume.
+    pub fn add(&self, export: Export) -> Outcome<()> {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let same = |other: &&Export| other.protocol == export.protocol && other.name == export.name;
+        if let Some(other) = list.iter().find(same)
+            && other.volume != export.volume
+        {
+            return Err(Failure::usage(format!(
+                "the {} export '{}' serves volume '{}'",
+                export.protocol, export.name, other.volume
+            ))
+            .next("choose another --name, or `stele export remove` it first"));
+        }
+        let mut changed: Vec<Export> = list.iter().filter(|other| !same(other)).cloned().collect();
+        changed.push(export);
+        changed.sort_by(|a, b| (a.protocol, &a.name).cmp(&(b.protocol, &b.name)));
+        self.write(&changed)?;
+        *list = changed;
+        Ok(())
+    }
+
+    /// Forgets an export and ends its connections.
+    pub fn remove(&self, protocol: Protocol, name: &str) -> Outcome<()> {
+        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let stays = |export: &&Export| export.protocol != protocol || export.name != name;
+        let changed: Vec<Export> = list.iter().filter(stays).cloned().collect();
+        if changed.len() == list.len() {
+            return Err(Failure::missing(format!("no {protocol} export is called '{name}'"))
+                .next("`stele export list` shows all"));
+        }
+        self.write(&changed)?;
+        *list = changed;
+        drop(list);
+        self.directory.withdraw(protocol, name);
+        Ok(())
+    }
+
+    fn write(&self, exports: &[Export]) -> Outcome<()> {
+        let stored = Stored { version: VERSION, exports: exports.to_vec() };
+        let text = serde_json::to_vec_pretty(&stored)
+            .map_err(|error| Failure::failed(format!("cannot write the exports as JSON: {error}")))?;
+        crate::files::replace_private(&self.path, &text)
+    }
+
+    /// Lets connections find an export.
+    pub fn serve(&self, export: Export, pool: &PoolServer, volume: &VolumeStatus) -> Outcome<()> {
+        check(&export, volume)?;
+        self.directory.serve(export, pool.volume_of(volume), self.limits);
+        Ok(())
+    }
+}
+
+/// What no export may do to its volume.
+pub fn check(export: &Export, volume: &VolumeStatus) -> Outcome<()> {
+    if let (Some(owner), false) = (&volume.spec.owner, export.read_only) {
+        return Err(Failure::new(
+            Kind::Refused,
+            format!("volume '{}' carries the {owner} of this pool and is never exported for writing", volume.spec.name),
+        )
+        .next("make a volume of its own with `stele volume create`"));
+    }
+    if volume.snapshot && !export.read_only {
+        return Err(Failure::new(Kind::Refused, format!("snapshot '{}' is never written", volume.spec.name))
+            .next("add --read-only, or make a clone of it and export that"));
+    }
+    Ok(())
+}

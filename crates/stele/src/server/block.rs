@@ -1,0 +1,191 @@
+//! The sockets of the block face: accepts, moves the bytes of the handshake, makes TLS where a client asks for it, and hands
+//! the stream to the reactor that owns the volume.
+//!
+//! A peer that does not finish its handshake in [`HANDSHAKE_MAX`] is dropped; [`HANDSHAKES_MAX`] are under way at most, more
+//! wait in the listener's backlog.
+
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stele_array::reactor::PoolServer;
+use stele_block::nbd::{Agreed, Handshake, Session, Step, Tls};
+use stele_block::{Directory, Peer};
+use stele_media::Guest;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+use crate::failure::{Outcome, io_failure};
+
+mod secure;
+
+pub use secure::acceptor;
+
+const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
+const HANDSHAKES_MAX: usize = 256;
+
+/// What every connection needs.
+#[derive(Clone)]
+pub struct Door {
+    pub directory: Directory,
+    pub pool: Arc<PoolServer>,
+    pub tls: Option<TlsAcceptor>,
+    /// Nothing but TLS over TCP.
+    pub tls_required: bool,
+}
+
+/// Makes the unix socket. Only this user and root may connect.
+pub fn listen_unix(path: &Path) -> Outcome<UnixListener> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(io_failure("remove the old socket", path, &error));
+        }
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(|error| {
+        io_failure("listen on", path, &error)
+            .next("a unix socket path is at most 107 bytes; set [nbd] socket to a shorter one")
+    })?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+        .map_err(|error| io_failure("protect", path, &error))?;
+    Ok(listener)
+}
+
+/// Accepts until the task is dropped.
+pub async fn serve_unix(listener: UnixListener, door: Door) {
+    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let uid = stream.peer_cred().map(|credentials| credentials.uid());
+                let name = uid.map_or_else(|_| "unix socket".to_owned(), |uid| format!("uid {uid}"));
+                let peer = Peer { name, ..Peer::default() };
+                let door = door.clone();
+                tokio::spawn(async move {
+                    greet(stream, peer, door, |stream| stream.into_std()).await;
+                    drop(place);
+                });
+            }
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+/// Accepts until the task is dropped.
+pub async fn serve_tcp(listener: TcpListener, door: Door) {
+    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, address)) => {
+                let _ = stream.set_nodelay(true);
+                let door = door.clone();
+                tokio::spawn(async move {
+                    greet(stream, tcp_peer(address), door, TcpStream::into_std).await;
+                    drop(place);
+                });
+            }
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+fn tcp_peer(address: SocketAddr) -> Peer {
+    Peer { address: Some(address.ip().to_canonical()), name: address.to_string(), ..Peer::default() }
+}
+
+async fn pause(error: &std::io::Error) {
+    tracing::warn!("cannot accept a connection: {error}");
+    tokio::time::sleep(Duration::from_millis(50)).await;
+}
+
+/// The handshake, and then the session. `settle` takes the stream from tokio, as a socket that does not block.
+async fn greet<T, U>(stream: T, peer: Peer, door: Door, settle: impl FnOnce(T) -> std::io::Result<U>)
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+    U: stele_block::Stream,
+{
+    let name = peer.name.clone();
+    let guest: std::io::Result<Box<dyn Guest>> =
+        match tokio::time::timeout(HANDSHAKE_MAX, negotiate(stream, peer, &door)).await {
+            Ok(Ok(Some(Greeted::Plain(stream, agreed)))) => {
+                settle(stream).map(|stream| -> Box<dyn Guest> { Box::new(Session::new(stream, *agreed)) })
+            }
+            Ok(Ok(Some(Greeted::Secure(stream, agreed)))) => {
+                let (stream, connection) = stream.into_inner();
+                settle(stream).map(|stream| -> Box<dyn Guest> {
+                    Box::new(Session::new(secure::Secure::new(stream, connection), *agreed))
+                })
+            }
+            Ok(Ok(None)) => return,
+            Ok(Err(error)) => Err(error),
+            Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+        };
+    match guest {
+        Ok(guest) => door.pool.lodge(guest),
+        Err(error) => tracing::debug!("no session with {name}: {error}"),
+    }
+}
+
+enum Greeted<T> {
+    Plain(T, Box<Agreed>),
+    Secure(Box<tokio_rustls::server::TlsStream<T>>, Box<Agreed>),
+}
+
+async fn negotiate<T>(mut stream: T, peer: Peer, door: &Door) -> std::io::Result<Option<Greeted<T>>>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let tls = match (&door.tls, door.tls_required && peer.address.is_some()) {
+        (None, _) => Tls::Absent,
+        (Some(_), true) => Tls::Required,
+        (Some(_), false) => Tls::Offered,
+    };
+    let mut handshake = Handshake::new(door.directory.clone(), peer, tls);
+    match converse(&mut stream, &mut handshake).await? {
+        Step::Transmit(agreed) => Ok(Some(Greeted::Plain(stream, agreed))),
+        Step::StartTls => {
+            let Some(acceptor) = &door.tls else { return Ok(None) };
+            let mut stream = acceptor.accept(stream).await?;
+            let certificate = secure::fingerprint(stream.get_ref().1);
+            handshake.secured(Peer { tls: true, certificate, ..handshake.peer().clone() });
+            match converse(&mut stream, &mut handshake).await? {
+                Step::Transmit(agreed) => Ok(Some(Greeted::Secure(Box::new(stream), agreed))),
+                _ => {
+                    let _ = stream.shutdown().await;
+                    Ok(None)
+                }
+            }
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Moves bytes until the handshake wants something else.
+async fn converse<T>(stream: &mut T, handshake: &mut Handshake) -> std::io::Result<Step>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut bytes = vec![0; 4096];
+    let mut arrived = 0;
+    loop {
+        let step = handshake.receive(bytes.get(..arrived).unwrap_or_default());
+        let outgoing = handshake.take_outgoing();
+        if !outgoing.is_empty() {
+            stream.write_all(&outgoing).await?;
+            stream.flush().await?;
+        }
+        if !matches!(step, Step::More) {
+            return Ok(step);
+        }
+        arrived = stream.read(&mut bytes).await?;
+        if arrived == 0 {
+            return Ok(Step::End);
+        }
+    }
+}

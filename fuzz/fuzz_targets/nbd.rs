@@ -1,0 +1,99 @@
+//! Both phases of NBD from bytes nobody vouches for: a handshake, and a session of each form of replies on a read-only
+//! volume, which no bytes may change.
+#![no_main]
+
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Mutex;
+
+use libfuzzer_sys::fuzz_target;
+use stele_block::nbd::reply::Form;
+use stele_block::nbd::{Agreed, Context, Handshake, Session, Step, Tls};
+use stele_block::{Access, Directory, Disk, Export, Limits, Peer, Protocol};
+use stele_ground::{Bytes, Instant};
+use stele_media::{Done, Drive, Geometry, Guest, Handle, MemoryDrive, Op, Port, Priority, Request};
+
+/// Answers at once, and takes no change.
+struct Still(Mutex<MemoryDrive>);
+
+impl Port for Still {
+    fn geometry(&self) -> Geometry {
+        self.0.lock().unwrap().geometry()
+    }
+    fn submit(&self, op: Op, priority: Priority, done: Done) {
+        assert!(!matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. }), "{op:?} on a read-only export");
+        let mut finished = Vec::new();
+        let mut drive = self.0.lock().unwrap();
+        drive.submit(Request { tag: 0, op, priority, deadline: None });
+        drive.reap(Instant(0), &mut finished);
+        drop(drive);
+        for completion in finished {
+            done(completion.op, completion.result);
+        }
+    }
+}
+
+/// Says what it was given, in pieces, and forgets what it is told.
+struct Wire(VecDeque<u8>, usize);
+
+impl Read for Wire {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let count = into.len().min(self.0.len()).min(self.1);
+        for (into, from) in into.iter_mut().zip(self.0.drain(..count)) {
+            *into = from;
+        }
+        Ok(count)
+    }
+}
+
+impl Write for Wire {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        if from.is_empty() { Err(ErrorKind::WouldBlock.into()) } else { Ok(from.len().min(self.1)) }
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsRawFd for Wire {
+    fn as_raw_fd(&self) -> RawFd {
+        -1
+    }
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((choice, bytes)) = input.split_first() else { return };
+    let directory = Directory::default();
+    let export = Export {
+        name: "vm".to_owned(),
+        volume: "vm".to_owned(),
+        protocol: Protocol::Nbd,
+        read_only: true,
+        access: Access::default(),
+    };
+    let handle = Handle::new(Still(Mutex::new(MemoryDrive::new(Bytes(1 << 20)))));
+    let target = directory.serve(export, handle, Limits::default());
+    let piece = 1 + usize::from(*choice) * 3;
+    let mut handshake = Handshake::new(directory, Peer::default(), Tls::Offered);
+    for part in bytes.chunks(piece) {
+        match handshake.receive(part) {
+            Step::More => {}
+            Step::StartTls => handshake.secured(Peer { tls: true, ..Peer::default() }),
+            Step::Transmit(_) | Step::End => break,
+        }
+        handshake.take_outgoing();
+    }
+    for form in [Form::Simple, Form::Structured, Form::Extended] {
+        let Ok(disk) = Disk::open(&target, &Peer::default()) else { return };
+        let agreed = Agreed { disk, form, contexts: vec![Context::Allocation], rest: Vec::new() };
+        let mut session = Session::new(Wire(bytes.iter().copied().collect(), piece), agreed);
+        let mut now = Instant(0);
+        for _ in 0..10_000 {
+            if session.turn(now).leave {
+                break;
+            }
+            now = Instant(now.0 + 1_000_000);
+        }
+    }
+});
