@@ -155,6 +155,8 @@ pub enum Command {
         name: String,
         /// Stripes read ahead of a sequential reader; 0: none.
         read_ahead: Option<u8>,
+        /// When writes are acknowledged from here on. Never `Volatile` while the volume holds retained records.
+        mode: Option<WriteMode>,
     },
     /// Everything about one volume or snapshot. Reads its map and those it stands on.
     ShowVolume {

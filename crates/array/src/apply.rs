@@ -68,6 +68,7 @@ impl Engine {
                 ids.extend(self.volumes.standing_on(*volume).iter().map(|volume| tables::volume(volume.id)));
             }
             Record::Layer(new) => ids.extend([new.layer, new.former].map(tables::volume)),
+            Record::Patches { pages } => ids.extend(pages.iter().map(|patch| patch.id)),
             Record::RowCreate { row } => ids.push(tables::row(row.id).0),
             Record::RowFree { row } => ids.push(tables::row(*row).0),
             Record::Replacement { row, .. } | Record::MemberChanged { row, .. } => ids.push(tables::row(*row).0),
@@ -135,18 +136,17 @@ impl Engine {
             Record::Redo { volume, slot, generation, digests, .. } => {
                 let Some(volume) = self.volumes.get(*volume) else { return };
                 let (id, at) = Engine::slot_page_id(&volume.shape, *slot);
-                pages.get(id).change(|bytes| {
-                    let head = entry::head(bytes, at);
-                    assert_eq!(
-                        head.generation, *generation,
-                        "invariant 15: an in-place write to {slot} of another generation"
-                    );
-                    assert_eq!(head.references, 1, "invariant 5: an in-place write to {slot}, which is shared or free");
-                    for new in digests {
-                        let index = volume.shape.digest_index(usize::from(new.strip), new.unit as usize);
-                        entry::set_digest(bytes, at, index, new.digest);
-                    }
-                });
+                let page = pages.get(id);
+                let head = page.read(|bytes| entry::head(bytes, at));
+                assert_eq!(
+                    head.generation, *generation,
+                    "invariant 15: an in-place write to {slot} of another generation"
+                );
+                assert_eq!(head.references, 1, "invariant 5: an in-place write to {slot}, which is shared or free");
+                page.patch(digests.iter().map(|new| {
+                    let index = volume.shape.digest_index(usize::from(new.strip), new.unit as usize);
+                    (entry::digest_at(at, index), new.digest)
+                }));
             }
             Record::Moved { slot, generation, strip, replaced } => {
                 let Some(shape) = self.row_shape(*slot) else { return };
@@ -211,6 +211,11 @@ impl Engine {
                 self.list_lost(StripeKey { volume: *volume, stripe: *stripe }, *strips != 0);
             }
             Record::Layer(new) => self.apply_layer(new, pages),
+            Record::Patches { pages: patches } => {
+                for patch in patches {
+                    pages.get(patch.id).patch(patch.words.iter().map(|(at, word)| (usize::from(*at), *word)));
+                }
+            }
             Record::GivenUp { volume } => self.change_volume(*volume, pages, |volume| self.apply_given_up(volume)),
             Record::Adopted { from, to, stripe, slot } => {
                 let (Some(from), Some(to)) = (self.volumes.get(*from), self.volumes.get(*to)) else { return };

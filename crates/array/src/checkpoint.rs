@@ -36,6 +36,9 @@ pub struct Root {
 
 /// Until the flow looks again where a checkpoint would trim nothing.
 const WITHOUT_TRIM: Duration = Duration::from_millis(50);
+/// What a checkpoint appends to the log for pages that it leaves out: at most this part of what it frees, and of the log.
+const LATE_SHARE: u64 = 8;
+const LATE_PART: u64 = 16;
 /// The log is sealed after so long without a record.
 const SEAL_AFTER: Duration = Duration::from_millis(100);
 const ROOT_SIZE: usize = 48;
@@ -70,15 +73,21 @@ impl Root {
 }
 
 impl Engine {
-    /// Writes a checkpoint. Answers when its anchor is durable and the log trimmed.
+    /// Writes a checkpoint of everything. Answers when its anchor is durable and the log trimmed.
     pub async fn checkpoint(self: &Rc<Self>) -> Result<(), ArrayError> {
+        self.checkpoint_within(|_| 0).await
+    }
+
+    /// Writes a checkpoint that may leave pages out, for so much of the log.
+    async fn checkpoint_within(self: &Rc<Self>, late: impl FnOnce(&Engine) -> u64) -> Result<(), ArrayError> {
         let _turn = self.checkpointing.lock().await;
         self.check_writable()?;
         self.take_back_cells();
         // A full log takes a checkpoint without its record; so does one after a failure, or failures would fill it.
         let failed = self.checkpoint_trouble.borrow().is_some();
         let cost = checkpoint_cost(&self.log);
-        let mut funds = if failed { None } else { self.log.try_reserve(cost, Purpose::Checkpoint) };
+        let reserve = |bytes| self.log.try_reserve(bytes, Purpose::Checkpoint);
+        let mut funds = if failed { None } else { reserve(cost + late(self)).or_else(|| reserve(cost)) };
         let (oldest, checkpoint) = loop {
             let rows = self.fetch_rows().await?;
             let volumes = self.fetch_volumes().await?;
@@ -234,7 +243,7 @@ impl Engine {
                     continue;
                 }
             }
-            if let Err(error) = self.checkpoint().await {
+            if let Err(error) = self.checkpoint_within(Engine::late_bytes).await {
                 self.checkpoint_failed(error).await;
             }
             if self.log.wants_checkpoint() {
@@ -242,6 +251,12 @@ impl Engine {
                 self.io.sleep(Duration::from_millis(2)).await;
             }
         }
+    }
+
+    /// Log for what changed in pages that are not stored: a part of what the checkpoint frees, so that it frees more than it
+    /// takes.
+    fn late_bytes(&self) -> u64 {
+        (self.log.behind(self.oldest_needed()) / LATE_SHARE).min(self.log.size().0 / LATE_PART)
     }
 
     /// Says so once, and lets some time go by.
@@ -289,7 +304,12 @@ impl Engine {
         let oldest = self.oldest_needed();
         let middle = Lsn(oldest.0 + (self.log.next_lsn().0 - oldest.0) / 2);
         let until = self.io.now() + Duration::from_millis(500);
-        while self.oldest_needed() < middle && self.can_destage_below(middle) && self.io.now() < until {
+        // With the log nearly full there is no time to wait for more than something.
+        let in_need = || {
+            self.log.used().0 + self.log.reserved().0 > self.log.size().0 / 4 * 3
+                && self.log.behind(self.oldest_needed()) > self.log.size().0 / 16
+        };
+        while self.oldest_needed() < middle && self.can_destage_below(middle) && self.io.now() < until && !in_need() {
             let changed = self.room.changed();
             self.destage_wanted.wake_all();
             let sleep = self.io.sleep_until(until);

@@ -42,7 +42,9 @@ impl Serving {
             Command::RollBackVolume { volume, snapshot } => {
                 engine.roll_back_volume(&volume, &snapshot).await.map(Reply::Volume)
             }
-            Command::SetVolume { name, read_ahead } => engine.set_volume(&name, read_ahead).await.map(Reply::Volume),
+            Command::SetVolume { name, read_ahead, mode } => {
+                engine.set_volume(&name, read_ahead, mode).await.map(Reply::Volume)
+            }
             Command::Status => Ok(Reply::Status(Box::new(self.status()))),
             Command::ReplaceDrive { old, new, identity } => {
                 self.replace(old, new, identity).await.map(|()| Reply::Done)
@@ -229,7 +231,12 @@ impl Engine {
         self.log.durable(lsn).await
     }
 
-    async fn set_volume(self: &Rc<Self>, name: &str, read_ahead: Option<u8>) -> Result<VolumeStatus, ArrayError> {
+    async fn set_volume(
+        self: &Rc<Self>,
+        name: &str,
+        read_ahead: Option<u8>,
+        mode: Option<WriteMode>,
+    ) -> Result<VolumeStatus, ArrayError> {
         let _turn = self.administering.lock().await;
         self.check_writable()?;
         let volume = self.named(name)?;
@@ -238,6 +245,15 @@ impl Engine {
                 return Err(ArrayError::Invalid(format!("0 to {STRIPES_MAX} stripes are read ahead, not {stripes}")));
             }
             let lsn = self.record(Record::VolumeReadAhead { volume: volume.id, stripes }, Purpose::Inside).await?;
+            self.log.durable(lsn).await?;
+        }
+        if let Some(mode) = mode {
+            if mode == WriteMode::Volatile && (volume.retained.get() || volume.spec.borrow().owner.is_some()) {
+                return Err(ArrayError::Refused(format!(
+                    "volume '{name}' belongs to somebody, and what belongs to somebody is not acknowledged from memory"
+                )));
+            }
+            let lsn = self.record(Record::VolumeMode { volume: volume.id, mode }, Purpose::Inside).await?;
             self.log.durable(lsn).await?;
         }
         Ok(self.volume_status(&volume))

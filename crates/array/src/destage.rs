@@ -19,7 +19,7 @@ use crate::cache::{DirtyBlock, StripeKey};
 use crate::engine::{Engine, add};
 use crate::flush::AGE_STEP;
 use crate::io::Io;
-use crate::log::{self, Purpose, Reservation};
+use crate::log::{self, Haste, Purpose, Reservation};
 use crate::mutation::Mutation;
 use crate::place::{Lsn, SlotId};
 use crate::records::{Image, NewDigest, Record, RedoImage};
@@ -35,8 +35,21 @@ mod salvage;
 
 /// Block columns changed in place at a time, so that a redo record stays below its limit.
 const COLUMNS_MAX: usize = 128;
-/// A destage waits so long for room in the log; then it lets others go first, and is tried again.
-const DESTAGE_PATIENCE: Duration = Duration::from_millis(1000);
+/// How long a destage waits for the log.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// For room in it.
+    patience: Duration,
+    /// For other records to share a group with.
+    haste: Haste,
+}
+
+impl Pace {
+    /// Somebody waits for the destage.
+    const ASKED: Pace = Pace { patience: log::PATIENCE, haste: Haste::Now };
+    /// The flow's own: where there is no room it lets others go first, and is tried again.
+    const FLOW: Pace = Pace { patience: Duration::from_millis(1000), haste: Haste::Linger };
+}
 
 /// Dirty blocks by number within the stripe.
 pub type Dirty = BTreeMap<u32, DirtyBlock>;
@@ -61,16 +74,10 @@ enum Move {
 impl Engine {
     /// Destages what is dirty of the stripe now. Answers when its strips are durable.
     pub async fn destage(self: &Rc<Self>, volume: &Rc<Volume>, stripe: u64) -> Result<(), ArrayError> {
-        self.destage_within(volume, stripe, log::PATIENCE).await
+        self.destage_at(volume, stripe, Pace::ASKED).await
     }
 
-    /// As `destage`; waits no longer for room in the log.
-    async fn destage_within(
-        self: &Rc<Self>,
-        volume: &Rc<Volume>,
-        stripe: u64,
-        patience: Duration,
-    ) -> Result<(), ArrayError> {
+    async fn destage_at(self: &Rc<Self>, volume: &Rc<Volume>, stripe: u64, pace: Pace) -> Result<(), ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         let _guard = self.locks.exclusive(volume.id, stripe).await;
         if volume.gone.get() || self.read_only.get() {
@@ -87,7 +94,7 @@ impl Engine {
             // An attempt that failed gave them back. All at once, before anything is appended or the log is pinned.
             None => {
                 let cost = self.destage_cost(&volume.shape, self.unplaced(volume, key, &dirty).len());
-                self.log.reserve_within(cost, Purpose::Inside, patience).await?
+                self.log.reserve_within(cost, Purpose::Inside, pace.patience).await?
             }
         };
         // Redo records refer to the writes' own records, also to those that are overwritten meanwhile.
@@ -123,7 +130,7 @@ impl Engine {
             {
                 Ok(())
             }
-            Home::Slot(_) => match self.destage_in_place(volume, stripe, &dirty, covers, funds, patience).await {
+            Home::Slot(_) => match self.destage_in_place(volume, stripe, &dirty, covers, funds, pace).await {
                 Err(ArrayError::Damaged(why)) => match self.destage_salvage(volume, stripe, &dirty, covers).await? {
                     true => Ok(()),
                     false => Err(ArrayError::Damaged(why)),
@@ -230,7 +237,7 @@ impl Engine {
         dirty: &Dirty,
         covers: Lsn,
         mut funds: Reservation,
-        patience: Duration,
+        pace: Pace,
     ) -> Result<(), ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         let dirty = self.unplaced(volume, key, dirty);
@@ -253,25 +260,28 @@ impl Engine {
             };
             let need = self.log.cost(&redo) + self.log.cost_of(64);
             if funds.bytes() < need {
-                funds = self.log.reserve_within(need, Purpose::Inside, patience).await?;
+                funds = self.log.reserve_within(need, Purpose::Inside, pace.patience).await?;
             }
             let pages = self.pages_for(&redo).await?;
-            let lsn = self.append(&redo, &pages, &mut funds);
+            let lsn = self.append_with(&redo, &pages, &mut funds, pace.haste);
             let (slot, generation, writes) = (of.slot, of.generation, plan.writes);
             self.keep_redo(key, Redo { slot, generation, covers, oldest, writes, placed: false });
             // Invariant 8: nothing is written in place before the images are durable on the log's members.
             if !self.io.lacks(Mutation::RedoOrder) {
-                self.log.durable(lsn).await?;
+                match pace.haste {
+                    Haste::Now => self.log.durable(lsn).await?,
+                    Haste::Linger | Haste::Whenever => self.log.durable_in_time(lsn).await?,
+                }
                 assert!(self.log.durable_lsn() >= lsn, "invariant 8: in-place writes before their images are durable");
             }
             self.place_redo(volume, stripe).await?;
         }
         let done = Record::Destaged { volume: volume.id, stripe, covers };
         if funds.bytes() < self.log.cost(&done) {
-            funds = self.log.reserve_within(self.log.cost(&done), Purpose::Inside, patience).await?;
+            funds = self.log.reserve_within(self.log.cost(&done), Purpose::Inside, pace.patience).await?;
         }
-        // The strips are flushed: the records before may go.
-        self.append(&done, &Pages::default(), &mut funds);
+        // The strips are flushed: the records before may go. Were this one lost, replay would do the same again.
+        self.append_with(&done, &Pages::default(), &mut funds, Haste::Whenever);
         Ok(())
     }
 
@@ -383,7 +393,7 @@ impl Engine {
                 let bytes = (self.cache.borrow().dirty_count(key) * BLOCK) as u64;
                 add(&self.flush_under_way, bytes);
                 self.io.spawn(async move {
-                    let result = engine.destage_within(&volume, key.stripe, DESTAGE_PATIENCE).await;
+                    let result = engine.destage_at(&volume, key.stripe, Pace::FLOW).await;
                     if let Err(error) = result {
                         engine.destage_failed(key, &error);
                     }

@@ -11,7 +11,8 @@
 //! append from it. `Reservation`s are split and merged freely; what is left flows back when dropped.
 //!
 //! A record that another will follow may be appended with [`Haste::Linger`]: its group waits for that one, so that both
-//! become durable together, until somebody asks for `durable`, or for [`linger::LINGER_MAX`].
+//! become durable together, until somebody asks for `durable`, or for [`linger::LINGER_MAX`]. One that nobody will wait for
+//! ([`Haste::Whenever`]) goes with whatever comes next.
 //!
 //! `trim` is called by the checkpoint only. `pressure` says that a checkpoint is wanted: the ring is filling, or a
 //! member was lost and older groups lie on fewer drives than they should.
@@ -219,6 +220,7 @@ impl Log {
         let lsn = state.next_lsn;
         let first_after_seal = state.sealed == lsn;
         state.next_lsn = lsn.next();
+        let cost_max = state.capacity() / 64;
         let full = state.filling.as_ref().is_some_and(|filling| !filling.fits(bytes));
         if full && let Some(filling) = state.filling.take() {
             state.full.push_back(filling);
@@ -227,8 +229,10 @@ impl Log {
         let filling = state.filling.get_or_insert_with(|| Filling::new(&self.0.buffers, bytes, lsn, now));
         filling.push(record, bytes);
         filling.cost += cost;
-        filling.urgent |= haste == Haste::Now;
-        let lingers = !filling.urgent;
+        filling.hurry(haste, now);
+        // Records that nobody waits for hold back ring space until they depart.
+        filling.urgent |= filling.cost > cost_max;
+        let lingers = filling.lingers && !filling.urgent;
         state.counters.records += 1;
         state.counters.bytes += bytes as u64;
         drop(state);
@@ -306,6 +310,15 @@ impl Log {
         }
     }
 
+    /// Bytes of the ring that a trim to this (durable, not trimmed) record would free.
+    pub fn behind(&self, lsn: Lsn) -> u64 {
+        let state = self.state();
+        let after = state.live.partition_point(|live| live.first <= lsn);
+        let at = after.checked_sub(1).and_then(|at| state.live.get(at));
+        let (Some(first), Some(at)) = (state.live.front(), at) else { return 0 };
+        (at.offset + state.ring - first.offset) % state.ring
+    }
+
     /// The group that holds the (durable, not trimmed) record, for the anchor.
     pub fn position(&self, lsn: Lsn) -> LogPosition {
         let state = self.state();
@@ -334,7 +347,8 @@ impl Log {
     pub async fn seal(&self) -> Result<(), ArrayError> {
         {
             let state = self.state();
-            let idle = state.flights.is_empty() && state.filling.is_none() && state.full.is_empty();
+            let awaited = state.filling.as_ref().is_some_and(|filling| filling.urgent || filling.lingers);
+            let idle = state.flights.is_empty() && state.full.is_empty() && !awaited;
             if !idle || state.read_only || state.sealed == state.next_lsn {
                 return Ok(());
             }

@@ -55,11 +55,13 @@ pub enum Mutation {
     LayerGate,
     /// Dirty blocks are not compared with the digests they came with.
     MemoryDigest,
+    /// Pages are left out of a checkpoint without what changed in them in the log.
+    PageWords,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 25] = [
+    pub const ALL: [Mutation; 26] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -85,6 +87,7 @@ impl Mutation {
         Mutation::WriteOrder,
         Mutation::LayerGate,
         Mutation::MemoryDigest,
+        Mutation::PageWords,
     ];
 
     /// The one of that name.
@@ -135,6 +138,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::MemoryDigest as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::PageWords as usize + 1);
     }
 }

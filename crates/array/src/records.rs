@@ -14,9 +14,11 @@ use crate::place::{Cell, DriveNumber, Lsn, RowId, SlotId};
 use crate::{VolumeSpec, WriteMode};
 
 pub mod layer;
+pub mod patches;
 pub mod spec;
 
 pub use layer::{NewLayer, Reason};
+pub use patches::PagePatch;
 
 /// Bytes before each record's body.
 const FRAME: usize = 8;
@@ -156,6 +158,10 @@ pub enum Record {
         volume: VolumeId,
         stripes: u8,
     },
+    /// Pages that the checkpoint just cut has left out: their words that differ from what is stored of them.
+    Patches {
+        pages: Vec<PagePatch>,
+    },
 }
 
 /// The digest a unit of a strip will have.
@@ -213,6 +219,7 @@ impl Record {
             Record::GivenUp { .. } => 4,
             Record::Adopted { .. } => 24,
             Record::VolumeReadAhead { .. } => 8,
+            Record::Patches { pages } => 8 + pages.iter().map(PagePatch::encoded).sum::<usize>(),
         };
         (FRAME + body).next_multiple_of(8)
     }
@@ -243,6 +250,7 @@ impl Record {
             Record::GivenUp { .. } => 22,
             Record::Adopted { .. } => 23,
             Record::VolumeReadAhead { .. } => 24,
+            Record::Patches { .. } => 25,
         }
     }
 
@@ -385,6 +393,11 @@ impl Record {
                 w.u32(volume.0);
                 w.u32(u32::from(*stripes));
             }
+            Record::Patches { pages } => {
+                w.u32(pages.len() as u32);
+                w.u32(0);
+                pages.iter().for_each(|page| page.encode(&mut w));
+            }
         }
         let written = w.at();
         assert!(written <= length && written + 24 > length, "a record's length and its encoding disagree");
@@ -497,6 +510,13 @@ impl Record {
             24 => {
                 let volume = VolumeId(r.u32()?);
                 Record::VolumeReadAhead { volume, stripes: u8::try_from(r.u32()?).ok()? }
+            }
+            25 => {
+                let (count, _) = (r.u32()? as usize, r.u32()?);
+                if !r.can_hold(count, PagePatch::encoded_of(0)) {
+                    return None;
+                }
+                Record::Patches { pages: (0..count).map(|_| PagePatch::decode(&mut r)).collect::<Option<_>>()? }
             }
             _ => return None,
         })

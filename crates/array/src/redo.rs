@@ -19,7 +19,7 @@ use crate::ArrayError;
 use crate::apply::Pages;
 use crate::cache::StripeKey;
 use crate::engine::Engine;
-use crate::log::Purpose;
+use crate::log::{Haste, Purpose};
 use crate::mutation::Mutation;
 use crate::place::{Lsn, SlotId};
 use crate::records::{Image, Record, RedoImage};
@@ -139,7 +139,7 @@ impl Engine {
             let done = Record::Destaged { volume: key.volume, stripe: key.stripe, covers };
             match self.log.try_reserve(self.log.cost(&done), Purpose::Inside) {
                 Some(mut funds) => {
-                    self.append(&done, &Pages::default(), &mut funds);
+                    self.append_with(&done, &Pages::default(), &mut funds, Haste::Whenever);
                     return;
                 }
                 None => self.io.sleep(Duration::from_millis(20)).await,

@@ -147,6 +147,7 @@ fn counters(engine: &Engine) -> Vec<(&'static str, u64)> {
         ("log epoch changes", log.epoch_changes),
         ("table page reads", table.page_reads),
         ("table page writes", table.page_writes),
+        ("table pages left out", table.left_out),
         ("table pages", table.pages),
         ("table pages repaired", table.repaired),
         ("checkpoints", table.checkpoints),

@@ -6,13 +6,14 @@
 //!
 //! How the engine calls it:
 //! - find: `cached(id)` or `page(id).await`; keep the [`PageRef`] over the synchronous step that reads or changes it.
-//! - change: in one synchronous step append the record and `change` every page it touches; never await between.
+//! - change: in one synchronous step append the record and `change` (or `patch`) every page it touches; never await between.
 //! - checkpoint: `begin_checkpoint(&log, oldest, root, ..)` is synchronous and is the cut: it catches every change so
 //!   far and appends `Record::Checkpoint`. `oldest` is the LSN of the oldest record still needed besides (the oldest
 //!   write not destaged), `root` up to 64 KiB of the engine's own. Then `Checkpoint::write().await` does the rest while changes
 //!   go on: dirty pages, touched directory, flush, log durable up to the cut, anchor on all drives, flush, trim.
 //!   One checkpoint at a time.
-//! - replay: pages hold exactly the changes of records below the cut. A record below the cut must not be applied to pages
+//!   What the reservation holds beyond the record's cost pays for pages that are not stored: see `late`.
+//! - replay: pages hold exactly the changes of records below the cut, those left out once the cut's patches are applied. A record below the cut must not be applied to pages
 //!   (or layout) again; only host writes below it matter, which are not on their strips yet.
 //! - `wants_checkpoint` is true when the dirty pages fill half of the cache, or a row of the table has moved.
 //! - table numbers from `u32::MAX - 1` on are the directory's own.
@@ -34,12 +35,14 @@ use crate::sync::{Mutex, Notify};
 
 pub mod checkpoint;
 pub mod directory;
+mod late;
 pub mod open;
 pub mod replica;
 pub mod space;
 
 pub use checkpoint::{Checkpoint, checkpoint_cost};
 use directory::Directory;
+use late::Changes;
 pub use open::Opened;
 use space::{Place, Space};
 
@@ -101,6 +104,8 @@ struct Page {
     id: PageId,
     data: RefCell<Data>,
     dirty: Cell<bool>,
+    /// Since it was stored.
+    changes: RefCell<Changes>,
     touched: Cell<bool>,
     forgotten: Cell<bool>,
 }
@@ -132,6 +137,8 @@ pub struct TableCounters {
     pub page_reads: u64,
     /// Pages, chunks and index pages, once, however many drives they went to.
     pub page_writes: u64,
+    /// Pages that checkpoints did not store, with what changed in them in the log instead.
+    pub left_out: u64,
     pub hits: u64,
     pub misses: u64,
     pub checkpoints: u64,
@@ -220,6 +227,7 @@ impl Table {
             id,
             data: RefCell::new(data),
             dirty: Cell::new(false),
+            changes: RefCell::new(Changes::NONE),
             touched: Cell::new(true),
             forgotten: Cell::new(false),
         });
@@ -344,15 +352,19 @@ impl PageRef {
     }
 
     pub fn read<R>(&self, with: impl FnOnce(&[u8]) -> R) -> R {
-        match &*self.page.data.borrow() {
-            Data::Own(buffer) => with(buffer),
-            Data::Frozen(bytes) => with(bytes),
-        }
+        self.page.read(with)
     }
 
     /// Marks the page dirty. A page caught by a checkpoint under way is copied first. In a table opened for reading replay
     /// changes pages in memory, and nothing is ever written.
     pub fn change<R>(&self, with: impl FnOnce(&mut [u8]) -> R) -> R {
+        self.touch(|bytes, changes| {
+            *changes = Changes::Whole;
+            with(bytes)
+        })
+    }
+
+    fn touch<R>(&self, with: impl FnOnce(&mut [u8], &mut Changes) -> R) -> R {
         let id = self.page.id;
         if !self.page.dirty.get() && !self.page.forgotten.get() {
             self.page.dirty.set(true);
@@ -367,13 +379,20 @@ impl PageRef {
             *data = Data::Own(copy);
         }
         match &mut *data {
-            Data::Own(buffer) => with(buffer),
+            Data::Own(buffer) => with(buffer, &mut self.page.changes.borrow_mut()),
             Data::Frozen(_) => unreachable!("it was copied above"),
         }
     }
 }
 
 impl Page {
+    fn read<R>(&self, with: impl FnOnce(&[u8]) -> R) -> R {
+        match &*self.data.borrow() {
+            Data::Own(buffer) => with(buffer),
+            Data::Frozen(bytes) => with(bytes),
+        }
+    }
+
     /// The content, unchangeable from here on.
     fn freeze(&self) -> Shared {
         let mut data = self.data.borrow_mut();

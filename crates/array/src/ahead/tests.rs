@@ -21,7 +21,7 @@ fn cold(cache: u64, ahead: Option<u8>) -> (Bed, VolumeId) {
         bed.write(volume, at, &pattern(at, 1 << 20)).expect("written");
     }
     if ahead.is_some() {
-        bed.command(Command::SetVolume { name: "a".into(), read_ahead: ahead }).expect("set");
+        bed.command(Command::SetVolume { name: "a".into(), read_ahead: ahead, mode: None }).expect("set");
     }
     bed.command(Command::Close).expect("closed");
     bed.open().expect("opened");
@@ -89,7 +89,7 @@ fn the_multiplier_is_kept_with_the_volume() {
     bed.command(Command::SnapshotVolume { volume: "a".into(), name: "s".into(), made: 0 }).expect("a snapshot");
     bed.crash().expect("opened");
     assert_eq!(detail(&mut bed).status.read_ahead, 7, "over a snapshot and a crash");
-    let refused = bed.command(Command::SetVolume { name: "a".into(), read_ahead: Some(17) });
+    let refused = bed.command(Command::SetVolume { name: "a".into(), read_ahead: Some(17), mode: None });
     assert!(matches!(refused, Err(crate::testing::Trouble::Array(ArrayError::Invalid(_)))), "{refused:?}");
     let owned = crate::VolumeSpec { owner: Some("archive".into()), ..spec("data", "2+1", MIB) };
     assert_eq!(bed.create_volume(owned).read_ahead, 0);

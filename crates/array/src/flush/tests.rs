@@ -47,7 +47,7 @@ fn a_scan_leaves_what_is_hot_in_the_cache() {
         for at in (0..16 * MIB).step_by(1 << 20) {
             bed.write(volume, at, &pattern(at, 1 << 20)).expect("written");
         }
-        bed.command(Command::SetVolume { name: "a".into(), read_ahead: Some(ahead) }).expect("set");
+        bed.command(Command::SetVolume { name: "a".into(), read_ahead: Some(ahead), mode: None }).expect("set");
         bed.command(Command::Close).expect("closed");
         bed.open().expect("opened");
         let hot = |n: u64| n * 37 % 97 * 8 * KIB;

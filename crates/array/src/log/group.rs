@@ -9,6 +9,7 @@ use stele_ground::digest::crc32c;
 use stele_ground::{BLOCK, Instant, PoolId};
 use stele_media::{Buffer, Shared};
 
+use super::linger::Haste;
 use crate::place::Lsn;
 use crate::records::Record;
 
@@ -127,6 +128,8 @@ pub struct Filling {
     pub cost: u64,
     /// It departs as soon as it can; else it waits for a record that follows.
     pub urgent: bool,
+    /// It departs some time after `since`, if nothing follows.
+    pub lingers: bool,
     pub since: Instant,
 }
 
@@ -173,7 +176,7 @@ impl Filling {
     /// Room for at least `bytes` of records.
     pub fn new(buffers: &Buffers, bytes: usize, first: Lsn, since: Instant) -> Filling {
         let buffer = buffers.take(HEADER + bytes);
-        Filling { buffer, at: HEADER, first, count: 0, cost: 0, urgent: false, since }
+        Filling { buffer, at: HEADER, first, count: 0, cost: 0, urgent: false, lingers: false, since }
     }
 
     pub fn fits(&self, bytes: usize) -> bool {
@@ -184,6 +187,15 @@ impl Filling {
         record.encode(&mut self.buffer[self.at..self.at + bytes]);
         self.at += bytes;
         self.count += 1;
+    }
+
+    /// Notes how long a record just pushed may wait.
+    pub fn hurry(&mut self, haste: Haste, now: Instant) {
+        match haste {
+            Haste::Now => self.urgent = true,
+            Haste::Linger if !self.lingers => (self.lingers, self.since) = (true, now),
+            Haste::Linger | Haste::Whenever => {}
+        }
     }
 
     pub fn length(&self) -> usize {

@@ -19,8 +19,10 @@ pub const LINGER_MAX: Duration = Duration::from_millis(1);
 pub enum Haste {
     /// As soon as it can.
     Now,
-    /// With a record that follows.
+    /// With a record that follows, or after [`LINGER_MAX`].
     Linger,
+    /// With whatever departs next: nobody waits for it, and were it lost in a crash nothing would be.
+    Whenever,
 }
 
 impl Log {
@@ -54,7 +56,11 @@ impl Log {
     /// When the group that lingers must depart. None: none does, and nobody looks after one any more.
     fn lingers_until(&self) -> Option<stele_ground::Instant> {
         let mut state = self.change();
-        let until = state.filling.as_ref().filter(|filling| !filling.urgent).map(|filling| filling.since + LINGER_MAX);
+        let until = state
+            .filling
+            .as_ref()
+            .filter(|filling| filling.lingers && !filling.urgent)
+            .map(|filling| filling.since + LINGER_MAX);
         state.lingering = until.is_some();
         until
     }

@@ -4,6 +4,7 @@ use stele_ground::VolumeId;
 use stele_media::Shared;
 
 use super::*;
+use crate::place::PageId;
 
 #[test]
 fn a_write_of_parts_of_blocks_is_refused_before_the_cache_cuts_it_up() {
@@ -43,4 +44,20 @@ fn a_volume_that_cannot_be_is_not_read_from_its_record() {
     check(&|spec| spec.size = Bytes(0), false);
     check(&|spec| spec.block = Bytes(1), false);
     check(&|spec| spec.name = String::new(), false);
+}
+
+#[test]
+fn words_of_pages_come_back_as_they_were_and_none_lies_outside_its_page() {
+    let check = |at: u16, sound: bool| {
+        let page = |index: u32, words: Vec<(u16, u32)>| PagePatch { id: PageId { table: 7, index }, words };
+        let record = Record::Patches { pages: vec![page(3, vec![(0, 1), (at, 2)]), page(4, Vec::new())] };
+        let mut bytes = vec![0; record.encoded()];
+        record.encode(&mut bytes);
+        let decoded = Record::decode(&mut Shared::from(bytes));
+        assert_eq!(decoded, sound.then_some(record), "a word at {at}");
+    };
+    check(8, true);
+    check(16380, true);
+    check(16384, false);
+    check(10, false);
 }

@@ -14,6 +14,7 @@ use stele_ground::Bytes;
 use stele_media::{Priority, Shared};
 
 use super::directory::{CHUNK, CHUNK_TABLE, Entry, INDEX, INDEX_TABLE, digest_of, encode_chunk};
+use super::late::Changes;
 use super::space::Place;
 use super::{PAGE, Page, ROOT_MAX, Table};
 use crate::ArrayError;
@@ -40,7 +41,7 @@ pub struct Checkpoint {
     log: Log,
     sequence: u64,
     cut: Lsn,
-    /// The newest record at the cut: its own, where it has one.
+    /// The newest record at the cut: its own, where it has one, and the patches behind it.
     last: Lsn,
     oldest: Lsn,
     root: Vec<u8>,
@@ -79,20 +80,24 @@ impl Table {
         assert!(!store.checkpointing, "one checkpoint at a time");
         store.checkpointing = true;
         let sequence = store.sequence + 1;
-        let (cut, last) = match paid_from {
+        let mut cache = inner.cache.borrow_mut();
+        let (cut, last, left_out) = match paid_from {
             Some(funds) => {
                 let cut = log.append(&Record::Checkpoint { sequence }, funds);
-                (cut, cut)
+                let (left_out, last) = self.leave_out(&cache, log, funds);
+                (cut, last.unwrap_or(cut), left_out)
             }
-            None => (log.next_lsn(), Lsn(log.next_lsn().0 - 1)),
+            None => (log.next_lsn(), Lsn(log.next_lsn().0 - 1), BTreeSet::new()),
         };
-        let mut cache = inner.cache.borrow_mut();
-        let dirty = std::mem::take(&mut cache.dirty);
+        let mut dirty = std::mem::take(&mut cache.dirty);
+        dirty.retain(|id| !left_out.contains(id));
+        cache.dirty = left_out;
         let pages: Vec<(Rc<Page>, Shared)> = dirty
             .iter()
             .filter_map(|id| cache.pages.get(id))
             .map(|page| {
                 page.dirty.set(false);
+                page.changes.replace(Changes::NONE);
                 (Rc::clone(page), page.freeze())
             })
             .collect();
@@ -490,6 +495,7 @@ impl Drop for Checkpoint {
         let inner = &self.table.0;
         let mut cache = inner.cache.borrow_mut();
         for (page, _) in &self.pages {
+            page.changes.replace(Changes::Whole);
             if !page.forgotten.get() && !page.dirty.replace(true) {
                 cache.dirty.insert(page.id);
             }

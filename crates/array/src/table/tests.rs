@@ -13,6 +13,7 @@ use stele_ground::{Dice, DriveId, MIB, PoolId, VolumeId};
 
 mod faults;
 mod flow;
+mod late;
 
 const SIZE: Bytes = Bytes(96 * MIB);
 
@@ -34,6 +35,8 @@ struct Bench {
     stored: Rc<Cell<u64>>,
     /// Pages a step may touch.
     spread: u64,
+    /// Checkpoints have log to spare for pages that they leave out, sometimes.
+    late: bool,
 }
 
 struct Running {
@@ -76,13 +79,17 @@ fn configuration(drives: usize) -> Configuration {
 }
 
 fn apply(page: &PageRef, value: u64) {
-    page.change(|bytes| {
-        // A history of values, so that both a lost and a doubled change show.
-        let count = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
-        let at = 8 + (count as usize % 2000) * 8;
-        bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
-        bytes[..8].copy_from_slice(&(count + 1).to_le_bytes());
-    });
+    // A history of values, so that both a lost and a doubled change show.
+    let count = page.read(|bytes| u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")));
+    let at = 8 + (count as usize % 2000) * 8;
+    if value.is_multiple_of(4) {
+        return page.change(|bytes| {
+            bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            bytes[..8].copy_from_slice(&(count + 1).to_le_bytes());
+        });
+    }
+    let words = |at: usize, number: u64| [(at, number as u32), (at + 4, (number >> 32) as u32)];
+    page.patch(words(at, value).into_iter().chain(words(0, count + 1)));
 }
 
 fn record(step: Step) -> Record {
@@ -123,6 +130,7 @@ impl Bench {
             acknowledged: 2,
             stored: Rc::new(Cell::new(1)),
             spread: 300,
+            late: false,
         }
     }
 
@@ -150,10 +158,17 @@ impl Bench {
             let (table, opened) = Table::open(&own, &own_labels, &own_layout, cache, false).await?;
             let (log, recovery) = Log::recover(&own, &own_labels, opened.replay, false, async |lsn, record| {
                 last.set(lsn.0);
-                if lsn >= opened.cut
-                    && let Some(step) = step_of(&record)
-                {
+                if lsn < opened.cut {
+                    return Ok(());
+                }
+                if let Some(step) = step_of(&record) {
                     apply(&table.page(step.id).await?, step.value);
+                }
+                if let Record::Patches { pages } = record {
+                    for patch in pages {
+                        let words = patch.words.iter().map(|(at, word)| (usize::from(*at), *word));
+                        table.page(patch.id).await?.patch(words);
+                    }
                 }
                 Ok(())
             })
@@ -231,6 +246,7 @@ impl Bench {
         let (log, table, own, left) = (running.log.clone(), running.table.clone(), Rc::clone(&twin), todo);
         let (io, stored) = (running.io.clone(), Rc::clone(&self.stored));
         let every = 20 + self.dice.below(60) as usize;
+        let (late, mut dice) = (self.late, Dice::new(every as u64));
         running.tasks.spawn(async move {
             let mut next = left.borrow().len().saturating_sub(every);
             while !left.borrow().is_empty() {
@@ -240,10 +256,13 @@ impl Bench {
                     continue;
                 }
                 next = next.saturating_sub(every);
-                let Ok(mut paid) = log.reserve(checkpoint_cost(&log), Purpose::Checkpoint).await else { return };
+                let spare = if late { dice.below(3) * (24 << 10) } else { 0 };
+                let cost = checkpoint_cost(&log) + spare;
+                let Ok(mut paid) = log.reserve(cost, Purpose::Checkpoint).await else { return };
                 let checkpoint = table.begin_checkpoint(&log, log.next_lsn(), b"later".to_vec(), Some(&mut paid));
                 own.borrow_mut().0.push(None);
                 assert_eq!(own.borrow().0.len() as u64, checkpoint.lsn().0);
+                own.borrow_mut().0.resize(log.next_lsn().0 as usize - 1, None);
                 let sequence = checkpoint.sequence();
                 if checkpoint.write().await.is_err() {
                     return;

@@ -73,12 +73,17 @@ pub fn set_head(page: &mut [u8], at: usize, head: &Head) {
     page[at + 24..at + 28].copy_from_slice(&head.exceptions.to_le_bytes());
 }
 
+/// The offset in the page of a digest of the entry at `at`.
+pub fn digest_at(at: usize, index: usize) -> usize {
+    at + HEADER + 4 * index
+}
+
 pub fn digest(page: &[u8], at: usize, index: usize) -> u32 {
-    u32_at(page, at + HEADER + 4 * index)
+    u32_at(page, digest_at(at, index))
 }
 
 pub fn set_digest(page: &mut [u8], at: usize, index: usize, digest: u32) {
-    let at = at + HEADER + 4 * index;
+    let at = digest_at(at, index);
     page[at..at + 4].copy_from_slice(&digest.to_le_bytes());
 }
 

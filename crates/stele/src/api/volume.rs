@@ -219,7 +219,7 @@ impl Call for Set {
     const NAME: &'static str = "volume/set";
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
-        let command = Command::SetVolume { name: self.name.clone(), read_ahead: Some(self.read_ahead) };
+        let command = Command::SetVolume { name: self.name.clone(), read_ahead: Some(self.read_ahead), mode: None };
         change(node, actor, Set::NAME, &self.name, &self.name, command).await
     }
 }

@@ -302,6 +302,7 @@ fn name(record: &Record) -> &'static str {
         Record::GivenUp { .. } => "given-up",
         Record::Adopted { .. } => "adopted",
         Record::VolumeReadAhead { .. } => "volume-read-ahead",
+        Record::Patches { .. } => "patches",
     }
 }
 

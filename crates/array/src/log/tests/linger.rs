@@ -55,5 +55,51 @@ fn a_record_that_lingers_departs_with_the_next_that_does_not() {
         },
         &[],
     );
+    check("one that nobody waits for follows", |opened, _| _ = append(opened, Haste::Whenever), &[]);
     check("its time is up", |opened, _| opened.io.advance(opened.io.now() + LINGER_MAX), &[1]);
+}
+
+#[test]
+fn a_record_that_nobody_waits_for_departs_with_whatever_does() {
+    type After = fn(&Opened, Lsn);
+    let check = |what: &str, after: After, records: &[u32]| {
+        let opened = Bench::new(6, 4 * MIB, 3).open().expect("no cut").expect("opens");
+        let lsn = append(&opened, Haste::Whenever);
+        assert_eq!(departures(&opened), [], "{what}: it left before anything followed");
+        after(&opened, lsn);
+        assert_eq!(departures(&opened), records, "{what}");
+    };
+    check(
+        "much time passes",
+        |opened, _| opened.io.advance(opened.io.now() + stele_ground::Duration::from_secs(9)),
+        &[],
+    );
+    check("one in haste follows", |opened, _| _ = append(opened, Haste::Now), &[2]);
+    check(
+        "one lingers long enough",
+        |opened, _| {
+            append(opened, Haste::Linger);
+            assert_eq!(departures(opened), [], "it waits a while");
+            opened.io.advance(opened.io.now() + LINGER_MAX);
+        },
+        &[2],
+    );
+    check(
+        "somebody waits for it after all",
+        |opened, lsn| {
+            let log = opened.log.clone();
+            opened.tasks.spawn(async move { drop(log.durable(lsn).await) });
+        },
+        &[1],
+    );
+    check(
+        "the log is sealed",
+        |opened, _| {
+            let log = opened.log.clone();
+            opened.tasks.spawn(async move { drop(log.seal().await) });
+        },
+        &[2],
+    );
+    let many = |opened: &Opened, _| (0..20).for_each(|_| _ = append(opened, Haste::Whenever));
+    check("they hold back a part of the ring", many, &[21]);
 }

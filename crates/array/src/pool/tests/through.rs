@@ -7,8 +7,8 @@ use stele_media::{Buffer, Op};
 
 use super::KIB;
 use crate::cache::BlockKey;
-use crate::testing::{Bed, pattern, spec};
-use crate::{DigestUnit, VolumeSpec, WriteMode};
+use crate::testing::{Bed, Trouble, pattern, spec};
+use crate::{ArrayError, Command, DigestUnit, VolumeSpec, WriteMode};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -63,4 +63,26 @@ fn an_answered_operation_of_a_write_through_volume_is_on_its_strips() {
             assert!(bed.read(volume, 0, size as usize).expect("read") == model, "{case}: the strips do not hold it");
         }
     }
+}
+
+#[test]
+fn a_volume_acknowledges_as_it_was_told_last_also_after_opening() {
+    let mut bed = Bed::new(8, 8, 51);
+    let volume = bed.create_volume(spec("a", "4+2", 1 << 20)).id;
+    let reads = |bed: &mut Bed| bed.pool.serving().expect("open").engine.cache.borrow().dirty_bytes();
+    let set = |bed: &mut Bed, mode| bed.command(Command::SetVolume { name: "a".into(), read_ahead: None, mode });
+    bed.write(volume, 0, &pattern(1, 4096)).expect("written");
+    assert_eq!(reads(&mut bed), 4096, "in the log");
+    set(&mut bed, Some(WriteMode::WriteThrough)).expect("set");
+    set(&mut bed, None).expect("nothing to set");
+    bed.crash().expect("opened");
+    bed.write(volume, 0, &pattern(2, 4096)).expect("written");
+    assert_eq!(reads(&mut bed), 0, "on the strips");
+    set(&mut bed, Some(WriteMode::WriteBack)).expect("set");
+    bed.write(volume, 0, &pattern(3, 4096)).expect("written");
+    assert_eq!(reads(&mut bed), 4096, "in the log again");
+    let spec = VolumeSpec { owner: Some("somebody".into()), ..spec("a2", "4+2", 1 << 20) };
+    bed.create_volume(spec);
+    let owned = Command::SetVolume { name: "a2".into(), read_ahead: None, mode: Some(WriteMode::Volatile) };
+    assert!(matches!(bed.command(owned), Err(Trouble::Array(ArrayError::Refused(_)))));
 }
