@@ -19,7 +19,7 @@ pub const STROKE: f64 = 0.08;
 /// Both machines' memory for writes: 2 x 1 GiB.
 pub const MEMORY: u64 = 2 << 30;
 /// Volumes, working sets and memory are sampled to one part in so many, so that the set ends in minutes.
-pub const SAMPLE: u64 = 16;
+pub const SAMPLE: u64 = 4;
 
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,7 +121,7 @@ pub enum LogPlace {
 const LOG_REPLICAS: u64 = 4;
 
 /// A pool of Stele over the same drives and the same share of them: 9+1 or mirror-2, declustered.
-pub fn pool_like(cell: &Cell, stroke: f64, machine: Machine, log: LogPlace) -> Result<PoolSpec, String> {
+pub fn pool_like(cell: &Cell, stroke: f64, machine: Machine) -> Result<PoolSpec, String> {
     let code: Code = match cell.level {
         Level::Raid5 => "9+1",
         Level::Raid10 => "mirror-2",
@@ -132,21 +132,27 @@ pub fn pool_like(cell: &Cell, stroke: f64, machine: Machine, log: LogPlace) -> R
         drives: cell.drives,
         code,
         strip: Bytes(crate::raid::SEGMENT),
-        mode: if cell.cached { WriteMode::WriteBack } else { WriteMode::WriteThrough },
         stroke,
         drive: machine.drive,
         sample: SAMPLE,
         log: Bytes(MEMORY / LOG_REPLICAS),
-        log_in_memory: log == LogPlace::Memory,
         seed: 0x57E1E + cell.drives as u64,
     })
 }
 
-/// Asks a filled pool.
-pub fn ask_stele(cell: &Cell, filled: &Filled, machine: Machine, effort: Effort, start: u64) -> Result<Answer, String> {
+/// Asks a filled pool, opened with its log in this place.
+pub fn ask_stele(
+    cell: &Cell,
+    filled: &Filled,
+    log: LogPlace,
+    machine: Machine,
+    effort: Effort,
+    start: u64,
+) -> Result<Answer, String> {
     let name = workload_of(cell);
     let spec = workload::named(&name).ok_or_else(|| format!("there is no access specification '{name}'"))?;
-    let target = filled.open()?;
+    let mut target = filled.open(log == LogPlace::Memory)?;
+    target.acknowledge(if cell.cached { WriteMode::WriteBack } else { WriteMode::WriteThrough })?;
     let now = target.now();
     let generator = Generator::new(spec, machine.alignment, Dice::new(seed_of(cell)));
     let mut running = Loop::new(target, generator, now);

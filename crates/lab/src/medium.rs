@@ -1,7 +1,8 @@
 //! A modelled drive with content, for a pool in virtual time.
 //!
-//! What a timing run writes is zeros: only blocks that hold anything else (labels, tables, log) are kept. The log's place
-//! may lie in memory that survives power cuts beside the drive. A write is complete when it is on the medium, so a flush
+//! What a timing run writes is blocks of one word repeated, each time another, and so is their parity: of such a block only
+//! the word is kept, and of zeros nothing. So every write changes digests, as it would in earnest, and contents of gigabytes
+//! fit in memory. The log's place may lie in memory that survives power cuts beside the drive. A write is complete when it is on the medium, so a flush
 //! has nothing to do.
 //!
 //! Sampling: the pool uses one part in so many of the bytes that it is said to use, cut into bands; the bands lie evenly over
@@ -24,7 +25,42 @@ const MEMORY_COMMAND: Duration = Duration::from_micros(20);
 const MEMORY_RATE: u64 = 1_000_000_000;
 
 /// Blocks that hold anything but zeros.
-pub type Content = HashMap<u64, Arc<[u8]>>;
+pub type Content = HashMap<u64, Block>;
+
+/// What a block holds.
+#[derive(Clone, Debug)]
+pub enum Block {
+    /// This word, from end to end.
+    Word(u64),
+    Bytes(Arc<[u8]>),
+}
+
+impl Block {
+    /// None for zeros.
+    fn of(bytes: &[u8]) -> Option<Block> {
+        let (words, _) = bytes.as_chunks::<8>();
+        let first = *words.first()?;
+        // Many words at a time: nearly all blocks are the same to their end.
+        let wide: [u8; 64] = std::array::from_fn(|at| first[at % 8]);
+        let (chunks, rest) = bytes.as_chunks::<64>();
+        let same = rest.is_empty() && chunks.iter().all(|chunk| chunk == &wide);
+        match (same, u64::from_le_bytes(first)) {
+            (true, 0) => None,
+            (true, word) => Some(Block::Word(word)),
+            (false, _) => Some(Block::Bytes(bytes.into())),
+        }
+    }
+
+    fn copy(&self, inside: usize, out: &mut [u8]) {
+        match self {
+            Block::Word(word) => {
+                let word = word.to_le_bytes();
+                out.iter_mut().enumerate().for_each(|(at, byte)| *byte = word[(inside + at) % 8]);
+            }
+            Block::Bytes(bytes) => out.copy_from_slice(&bytes[inside..inside + out.len()]),
+        }
+    }
+}
 
 /// Where a medium's time goes.
 #[derive(Clone, Debug)]
@@ -140,7 +176,7 @@ impl Medium {
         match op {
             Op::Read { at, buffer } => {
                 blocks(*at, buffer.len() as u64, |block, inside, range| match self.content.get(&block) {
-                    Some(held) => buffer[range.clone()].copy_from_slice(&held[inside..inside + range.len()]),
+                    Some(held) => held.copy(inside, &mut buffer[range.clone()]),
                     None => buffer[range].fill(0),
                 });
             }
@@ -162,18 +198,19 @@ impl Medium {
     }
 
     fn put(&mut self, block: u64, inside: usize, bytes: &[u8]) {
-        let held = self.content.get(&block);
-        if held.is_none() && is_zero(bytes) {
-            return;
-        }
-        let mut whole = match held {
-            Some(held) if bytes.len() < BLOCK => held.to_vec(),
-            _ => vec![0; BLOCK],
+        let made = if bytes.len() == BLOCK {
+            Block::of(bytes)
+        } else {
+            let mut whole = vec![0; BLOCK];
+            if let Some(held) = self.content.get(&block) {
+                held.copy(0, &mut whole);
+            }
+            whole[inside..inside + bytes.len()].copy_from_slice(bytes);
+            Block::of(&whole)
         };
-        whole[inside..inside + bytes.len()].copy_from_slice(bytes);
-        match is_zero(&whole) {
-            true => self.content.remove(&block),
-            false => self.content.insert(block, whole.into()),
+        match made {
+            None => self.content.remove(&block),
+            Some(made) => self.content.insert(block, made),
         };
     }
 }
@@ -187,10 +224,4 @@ fn blocks(at: u64, length: u64, mut each: impl FnMut(u64, usize, Range<usize>)) 
         each((at + done) / BLOCK as u64, inside, done as usize..done as usize + count);
         done += count as u64;
     }
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    // Whole words first: nearly all blocks are zeros to their end.
-    let (words, rest) = bytes.as_chunks::<64>();
-    words.iter().all(|word| word == &[0; 64]) && rest.iter().all(|byte| *byte == 0)
 }

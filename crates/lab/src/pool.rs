@@ -1,7 +1,7 @@
 //! A pool of Stele on modelled drives: the array's own code, driven by virtual time.
 //!
 //! Everything that the pool decides (placement, log, cache, destage, tables, checkpoints) is the code that serves real
-//! drives. Only two things are made up: what the drives take, and the content of the volume, which is zeros.
+//! drives. Only two things are made up: what the drives take, and the content of what is written: a word, repeated.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -25,7 +25,6 @@ pub struct PoolSpec {
     pub drives: usize,
     pub code: Code,
     pub strip: Bytes,
-    pub mode: WriteMode,
     /// Share of each drive's capacity that is used, parity included.
     pub stroke: f64,
     pub drive: HardDriveSpec,
@@ -33,13 +32,14 @@ pub struct PoolSpec {
     pub sample: u64,
     /// Bytes of the log on each of its drives, before sampling.
     pub log: Bytes,
-    /// The log lies in memory that survives power cuts, else on the drives.
-    pub log_in_memory: bool,
     pub seed: u64,
 }
 
+const VOLUME: &str = "measured";
 /// Labels lie before the log.
 const LOG_AT: u64 = stele_array::label::LOG_AT;
+/// Every page of the tables speaks of more stripes than this.
+const STRIPES_OF_A_PAGE: usize = 4;
 /// Whole stripes written at once when the volume is filled.
 const FILLING: usize = 32;
 /// A host's operation is answered within this, or something is wrong.
@@ -63,6 +63,8 @@ pub struct PoolTarget {
     volume: VolumeId,
     size: u64,
     zeros: Shared,
+    /// Writes that hosts have made.
+    written: u64,
     now: Instant,
     /// Events were handed to the pool that it has not looked at.
     told: bool,
@@ -80,13 +82,14 @@ impl PoolSpec {
         (self.log.0 / self.sample).next_multiple_of(1 << 20).max(8 << 20)
     }
 
-    fn medium(&self) -> MediumSpec {
+    /// `log_in_memory`: the log lies in memory that survives power cuts, else on the drives.
+    fn medium(&self, log_in_memory: bool) -> MediumSpec {
         let end = LOG_AT + self.log_sampled();
         MediumSpec {
             drive: self.drive,
             sample: self.sample,
             spread_from: end.next_multiple_of(BAND),
-            memory: if self.log_in_memory { LOG_AT..end } else { 0..0 },
+            memory: if log_in_memory { LOG_AT..end } else { 0..0 },
         }
     }
 
@@ -102,7 +105,9 @@ impl PoolSpec {
             // All tables fit; blocks that were read are not kept, as the published machine read without a cache.
             table_cache: Bytes(1 << 30),
             block_cache: Bytes(1 << 20),
-            dirty_limit: Bytes(self.log_sampled() / 2),
+            dirty_limit: Bytes(self.log_sampled() / 8),
+            flush_high: 80,
+            flush_low: 60,
             seed: self.seed,
             ..OpenOptions::default()
         }
@@ -118,14 +123,14 @@ impl PoolSpec {
         media.iter().enumerate().map(attach).collect()
     }
 
-    fn media(&self, contents: Vec<Content>) -> Vec<Medium> {
+    fn media(&self, contents: Vec<Content>, log_in_memory: bool) -> Vec<Medium> {
         let mut dice = Dice::new(self.seed ^ 0xD71E);
-        contents.into_iter().map(|content| Medium::new(self.medium(), content, &mut dice)).collect()
+        contents.into_iter().map(|content| Medium::new(self.medium(log_in_memory), content, &mut dice)).collect()
     }
 
     /// Makes the pool and writes its volume once from end to end.
     pub fn fill(&self) -> Result<Filled, String> {
-        let media = self.media(vec![Content::new(); self.drives]);
+        let media = self.media(vec![Content::new(); self.drives], true);
         let identities = (0..self.drives).map(|at| {
             let mut id = [0; 16];
             id[..8].copy_from_slice(&(at as u64 + 1).to_le_bytes());
@@ -145,13 +150,13 @@ impl PoolSpec {
         target.at_once = true;
         target.start()?;
         let spec = VolumeSpec {
-            name: "measured".into(),
+            name: VOLUME.into(),
             code: self.code,
             size: Bytes(self.volume_size()),
             strip: self.strip,
             block: Bytes(512),
             digest: DigestUnit::Block,
-            mode: self.mode,
+            mode: WriteMode::WriteBack,
             fully_allocated: false,
             owner: None,
         };
@@ -181,16 +186,16 @@ impl Filled {
     }
 
     /// Opens the pool, as it was filled, with its tables in memory.
-    pub fn open(&self) -> Result<PoolTarget, String> {
+    pub fn open(&self, log_in_memory: bool) -> Result<PoolTarget, String> {
         let spec = &self.spec;
-        let media = spec.media(self.contents.clone());
+        let media = spec.media(self.contents.clone(), log_in_memory);
         let pool = Pool::open(spec.open(), spec.attached(&media), Instant::default());
         let stripe = spec.strip.0 * spec.code.data() as u64;
         let mut target = PoolTarget::around(pool, media, stripe as usize);
         (target.volume, target.size) = (self.volume, self.size);
         target.at_once = true;
         target.start()?;
-        let reads = (0..target.size / stripe).map(|number| Access {
+        let reads = (0..target.size / stripe).step_by(STRIPES_OF_A_PAGE).map(|number| Access {
             target: 0,
             at: number * stripe,
             length: 512,
@@ -210,6 +215,7 @@ impl PoolTarget {
             volume: VolumeId(0),
             size: 0,
             zeros: Buffer::zeroed(largest.max(1 << 20)).freeze(),
+            written: 0,
             now: Instant::default(),
             told: true,
             at_once: false,
@@ -258,6 +264,11 @@ impl PoolTarget {
         self.replies.pop().unwrap_or_else(|| Err("no reply".into()))
     }
 
+    /// Says when writes are acknowledged from here on.
+    pub fn acknowledge(&mut self, mode: WriteMode) -> Result<(), String> {
+        self.command(Command::SetVolume { name: VOLUME.into(), read_ahead: None, mode: Some(mode) }).map(drop)
+    }
+
     pub fn status(&mut self) -> Result<PoolStatus, String> {
         match self.command(Command::Status)? {
             Reply::Status(status) => Ok(*status),
@@ -284,6 +295,18 @@ impl PoolTarget {
 
     fn take_answers(&mut self) -> Result<Vec<u64>, String> {
         self.answers.drain(..).map(|(tag, result)| result.map(|()| tag)).collect()
+    }
+
+    /// What a write brings: other bytes each time, but for the filling.
+    fn content(&mut self, length: usize) -> Shared {
+        if self.at_once {
+            return self.zeros.slice(..length);
+        }
+        self.written += 1;
+        let word = self.written.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes();
+        let mut buffer = Buffer::stale(length);
+        buffer.chunks_mut(8).for_each(|place| place.copy_from_slice(&word[..place.len()]));
+        buffer.freeze()
     }
 
     /// Hands the pool what is due by `now` and carries out what it wants.
@@ -341,7 +364,7 @@ impl Target for PoolTarget {
         self.now = self.now.max(now);
         let length = access.length as usize;
         let op = match access.write {
-            true => Op::Write { at: access.at, data: vec![self.zeros.slice(..length)], fua: false },
+            true => Op::Write { at: access.at, data: vec![self.content(length)], fua: false },
             false => Op::Read { at: access.at, buffer: Buffer::stale(length) },
         };
         let request = Request { tag, op, priority: Priority::Host, deadline: None };

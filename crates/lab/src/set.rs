@@ -3,10 +3,11 @@
 //! Cases are divided among threads; each case has its own seed and its own drives, so the digits do not depend on which
 //! other cases are asked, nor on the number of threads.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::cases::{self, Answer, Effort, LogPlace, Machine, STROKE};
+use crate::pool::Filled;
 use crate::published::{self, Cell, Level, Stroke};
 
 /// Who is asked.
@@ -77,6 +78,45 @@ fn asks_for_log_on_drives(cell: &Cell) -> bool {
     cell.cached && cell.size == 4096 && cell.workload == "random_write"
 }
 
+/// A cell asked of Stele.
+#[derive(Clone, Copy, Debug)]
+struct Question {
+    /// Among the rows.
+    at: usize,
+    log: LogPlace,
+}
+
+/// One filling serves all cells of a pool; it is made for the first and let go of after the last.
+#[derive(Default)]
+struct Pool {
+    filled: Mutex<Option<Arc<Filled>>>,
+    /// How often it will still be asked.
+    asked: Mutex<usize>,
+}
+
+impl Pool {
+    fn with(
+        &self,
+        fill: impl FnOnce() -> Result<Filled, String>,
+        ask: impl FnOnce(&Filled) -> Result<Answer, String>,
+    ) -> Result<Answer, String> {
+        let filled = {
+            let mut held = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
+            let filled = match held.take() {
+                Some(filled) => filled,
+                None => Arc::new(fill()?),
+            };
+            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+            *asked -= 1;
+            if *asked > 0 {
+                *held = Some(Arc::clone(&filled));
+            }
+            filled
+        };
+        ask(&filled)
+    }
+}
+
 /// Every cell that `wants` lets through for one or another of those asked. The profile is always asked, since the others
 /// are judged by it.
 pub fn rows(
@@ -96,40 +136,44 @@ pub fn rows(
         .zip(profiles)
         .map(|(cell, profile)| Row { cell, profile, stele: None, stele_log_on_drives: None })
         .collect();
-    // One filling serves all cells of a pool.
-    let mut pools: Vec<(LogPlace, Vec<usize>)> = Vec::new();
+    let mut questions: Vec<Question> = Vec::new();
     for (log, who) in [(LogPlace::Memory, Asked::Stele), (LogPlace::Drives, Asked::SteleLogOnDrives)] {
         for (at, row) in rows.iter().enumerate() {
-            if !wants(&row.cell, who) || (log == LogPlace::Drives && !asks_for_log_on_drives(&row.cell)) {
-                continue;
-            }
-            let same = |other: &Cell| {
-                (other.level, other.drives, other.cached) == (row.cell.level, row.cell.drives, row.cell.cached)
-            };
-            match pools.iter_mut().find(|(place, list)| *place == log && same(&rows[list[0]].cell)) {
-                Some((_, list)) => list.push(at),
-                None => pools.push((log, vec![at])),
+            if wants(&row.cell, who) && (log == LogPlace::Memory || asks_for_log_on_drives(&row.cell)) {
+                questions.push(Question { at, log });
             }
         }
     }
-    // The longest first, so that the threads end together.
-    pools.sort_by_key(|(_, list)| std::cmp::Reverse((rows[list[0]].cell.cached, rows[list[0]].cell.drives)));
-    let found = in_parallel(&pools, threads, |(log, list)| {
-        let filled = cases::pool_like(&rows[list[0]].cell, STROKE, machine, *log)?.fill()?;
-        let ask = |at: &usize| {
-            let row = &rows[*at];
+    let pool_of = |question: &Question| {
+        let cell = &rows[question.at].cell;
+        (std::cmp::Reverse(cell.drives), cell.level)
+    };
+    // The longest first, so that the threads end together; those of a pool one after another, so that few are held.
+    questions.sort_by_key(pool_of);
+    let mut pools: Vec<Pool> = Vec::new();
+    let mut pool_at: Vec<usize> = Vec::new();
+    for (number, question) in questions.iter().enumerate() {
+        if number == 0 || pool_of(question) != pool_of(&questions[number - 1]) {
+            pools.push(Pool::default());
+        }
+        let last = pools.len() - 1;
+        *pools[last].asked.get_mut().unwrap_or_else(PoisonError::into_inner) += 1;
+        pool_at.push(last);
+    }
+    let jobs: Vec<(Question, usize)> = questions.into_iter().zip(pool_at).collect();
+    let found = in_parallel(&jobs, threads, |(question, pool)| {
+        let row = &rows[question.at];
+        let ask = |filled: &Filled| {
             let start = (row.profile.rate * cases::RESPONSE.as_secs_f64()) as u64;
-            let answer = cases::ask_stele(&row.cell, &filled, machine, efforts.1, start);
-            answer.map(|answer| (*at, *log, Figure::of(&answer))).map_err(|why| format!("{:?}: {why}", row.cell))
+            cases::ask_stele(&row.cell, filled, question.log, machine, efforts.1, start)
         };
-        list.iter().map(ask).collect::<Result<Vec<_>, String>>()
+        let answer = pools[*pool].with(|| cases::pool_like(&row.cell, STROKE, machine)?.fill(), ask);
+        answer.map(|answer| Figure::of(&answer)).map_err(|why| format!("{}: {why}", name(&row.cell)))
     });
-    for answers in found {
-        for (at, log, figure) in answers? {
-            match log {
-                LogPlace::Memory => rows[at].stele = Some(figure),
-                LogPlace::Drives => rows[at].stele_log_on_drives = Some(figure),
-            }
+    for ((question, _), figure) in jobs.iter().zip(found) {
+        match question.log {
+            LogPlace::Memory => rows[question.at].stele = Some(figure?),
+            LogPlace::Drives => rows[question.at].stele_log_on_drives = Some(figure?),
         }
     }
     Ok(rows)
