@@ -347,6 +347,18 @@ impl Engine {
         let mut funds = self.log.reserve(cost, Purpose::Inside).await?;
         let place = Record::Replacement { row: row.id, member: member as u8, cell: None };
         let pages = self.pages_for(&place).await?;
+        let choose = || self.space.layout.borrow().choose_spare(row.id, member, &sound);
+        if choose().is_none()
+            && let Some(lsn) = self.take_back_cells()
+        {
+            // Cells that rows gave up are free when their records are durable.
+            self.log.durable(lsn).await?;
+            self.take_back_cells();
+        }
+        if self.row(row.id).is_none_or(|now| now.members[member].cell != row.members[member].cell) {
+            // Its stripes have moved elsewhere meanwhile: another row has the number, or none.
+            return Ok(true);
+        }
         // A replacement on a drive that is lost too is let go: what it held is reconstructed like the rest.
         let former = self.space.layout.borrow().row(row.id).and_then(|row| row.members[member].replacement);
         if former.is_some() {
@@ -355,8 +367,7 @@ impl Engine {
                 return Ok(false);
             }
         }
-        let cell = self.space.layout.borrow().choose_spare(row.id, member, &sound);
-        let Some(cell) = cell else {
+        let Some(cell) = choose() else {
             if !self.spare_warned.replace(true) {
                 self.alarm(
                     AlarmKind::SpareExhausted,
@@ -367,6 +378,7 @@ impl Engine {
             }
             return Ok(false);
         };
+        let Some(row) = self.row(row.id) else { return Ok(true) };
         let distinct = row.members.iter().enumerate().all(|(at, other)| {
             at == member
                 || other.cell.drive != cell.drive && other.replacement.is_none_or(|spare| spare.drive != cell.drive)

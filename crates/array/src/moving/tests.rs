@@ -220,6 +220,8 @@ fn a_drive_that_is_lost_in_the_middle_costs_nothing() {
         let status = scene.bed.status();
         assert_eq!((status.lost_stripes, status.moving.is_some()), (0, false), "{case}, opened again");
         assert!(!status.drives.iter().any(|drive| drive.health == DriveHealth::Leaving), "{case}");
+        let exhausted = scene.bed.alarms.iter().find(|alarm| alarm.kind == AlarmKind::SpareExhausted);
+        assert!(exhausted.is_none(), "{case}: {exhausted:?}");
     }
 }
 
