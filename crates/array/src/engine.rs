@@ -127,6 +127,8 @@ pub struct Engine {
     pub copy_back: Cell<Option<Work>>,
     pub scrub: Cell<Option<Work>>,
     pub moving: Cell<Option<Work>>,
+    /// What drives held beyond their even share when the moving began.
+    pub moving_surplus: Cell<u64>,
     pub moving_warned: Cell<bool>,
     pub departed: RefCell<Vec<crate::Departed>>,
     /// When the last whole scrub began, and how old it was already when the pool was opened.
@@ -236,6 +238,7 @@ impl Engine {
             copy_back: Cell::new(None),
             scrub: Cell::new(None),
             moving: Cell::new(None),
+            moving_surplus: Cell::new(0),
             moving_warned: Cell::new(false),
             departed: RefCell::default(),
             scrub_begun: Cell::new((now, Duration(0))),

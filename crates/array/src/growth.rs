@@ -193,6 +193,9 @@ impl Engine {
                 "the log needs {least} sound drives, and {lasting} would remain; return missing ones"
             ));
         }
+        if let Err(why) = self.check_majority_without(drive) {
+            return refuse(why);
+        }
         for volume in self.volumes.all() {
             let code = volume.shape.code();
             if remain.len() < code.width() {
@@ -226,6 +229,19 @@ impl Engine {
         Ok(())
     }
 
+    /// The drives that answer must be able to agree that this one is gone, and go on agreeing.
+    fn check_majority_without(&self, drive: DriveNumber) -> Result<(), String> {
+        let answer = self.drives.labels.usable().into_iter().filter(|other| *other != drive).count();
+        let configuration = self.drives.labels.configuration();
+        let voters = configuration.drives.iter().filter(|entry| entry.state.votes()).count();
+        match answer * 2 > voters {
+            true => Ok(()),
+            false => Err(format!(
+                "more than half of {voters} drives must agree, and {answer} besides it answer; return missing ones"
+            )),
+        }
+    }
+
     /// Drives that are to leave, in order.
     pub fn leaving(&self) -> Vec<DriveNumber> {
         let configuration = self.drives.labels.configuration();
@@ -243,6 +259,7 @@ impl Engine {
                 "the log needs {least} sound drives besides {drive}, and there are {others}; return missing ones"
             )));
         }
+        self.check_majority_without(drive).map_err(|why| ArrayError::Degraded(format!("{drive} stays: {why}")))?;
         self.log.leave(drive).await?;
         // Behind this the tables' new cells are what counts, and no group that only older members hold is needed.
         self.checkpoint().await?;
@@ -260,6 +277,8 @@ impl Engine {
             .await?;
         let configuration = self.drives.labels.configuration().clone();
         self.space.layout.borrow_mut().configure(&configuration);
+        let left = self.space.layout.borrow().rows_on(drive);
+        assert!(left.is_empty(), "invariant 12: {drive} has left the pool and {} rows still lie on it", left.len());
         let index = self.drives.index(drive);
         if let Some(index) = index {
             self.io.detach(index);

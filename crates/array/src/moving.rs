@@ -94,7 +94,7 @@ impl Engine {
             self.grown().await?;
             return Ok(Step::Moved);
         };
-        self.note_moving(self.space.layout.borrow().surplus());
+        self.note_moving(self.left_to_level());
         self.empty_row(row).await
     }
 
@@ -112,6 +112,20 @@ impl Engine {
 
     fn bytes_on(&self, drives: &[DriveNumber]) -> u64 {
         self.space.bytes_in(self.rows_of_volumes(drives))
+    }
+
+    /// Bytes still to be moved until drives are filled alike: rows move whole, so that more moves than was too much
+    /// somewhere; how much more shows in what moved so far.
+    fn left_to_level(&self) -> u64 {
+        let surplus = self.space.layout.borrow().surplus();
+        let done = self.moving.get().map_or(0, |work| work.done);
+        if done == 0 {
+            self.moving_surplus.set(surplus);
+        }
+        match self.moving_surplus.get().saturating_sub(surplus) {
+            0 => surplus,
+            gone => (u128::from(surplus) * u128::from(done) / u128::from(gone)) as u64,
+        }
     }
 
     fn note_moving(&self, left: u64) {
@@ -166,6 +180,9 @@ impl Engine {
             if self.space.is_empty(row) {
                 break;
             }
+            if self.closing.get() {
+                return Ok(Step::PutOff("the pool is being closed".into()));
+            }
             self.io.sleep(Duration::from_millis(1)).await;
             self.check_writable()?;
         }
@@ -187,9 +204,10 @@ impl Engine {
             let Some(shape) = self.row_shape(slot) else { return Ok(None) };
             let head = self.slot_head(&shape, slot).await?;
             if head.references > 1 {
+                // Snapshots share maps, not slots: nothing writes such an entry, and its other owners are not known.
                 return Ok(Some(format!(
-                    "stripes in row {} are shared with snapshots or clones; delete those first",
-                    row.0
+                    "{slot} counts {} stripes, which only a newer version writes; open the pool with that",
+                    head.references
                 )));
             }
             if !head.is_free() {
@@ -238,10 +256,15 @@ impl Engine {
             return Ok(None);
         }
         let Some(of) = self.locate(&volume, stripe).await? else { return Ok(None) };
-        let every = 0..of.shape.units;
-        let columns = self.read_columns(&of, Strips::all(of.shape.k), every, Priority::Rebuild).await;
-        let hoped_for = columns.lost.iter().any(|(strip, unit)| of.digest(*strip, *unit) != LOST);
-        if hoped_for && self.may_come_back(&of, &columns) {
+        let read = || self.read_columns(&of, Strips::all(of.shape.k), 0..of.shape.units, Priority::Rebuild);
+        let hoped_for = |columns: &Columns| columns.lost.iter().any(|(at, unit)| of.digest(*at, *unit) != LOST);
+        let mut columns = read().await;
+        if hoped_for(&columns) {
+            // What does not go along is gone for good.
+            columns = read().await;
+        }
+        let newly_lost = hoped_for(&columns);
+        if newly_lost && self.may_come_back(&of, &columns) {
             return Ok(Some(format!(
                 "volume '{}': stripe {stripe} needs drives that are away; return them",
                 volume.name()
@@ -262,6 +285,15 @@ impl Engine {
             self.abandon(claim);
         }
         self.settle_map(key, stored?, Some(old)).await?;
+        if newly_lost {
+            let text = format!(
+                "volume '{}': stripe {stripe} at offset {} has moved without a part that cannot be read: too many of its \
+                 strips are lost",
+                volume.name(),
+                stripe * of.shape.data()
+            );
+            self.alarm(AlarmKind::StripeLost, Severity::Critical, None, text);
+        }
         Ok(None)
     }
 }

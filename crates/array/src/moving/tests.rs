@@ -312,3 +312,111 @@ fn lost_stripes_stay_lost_and_named_when_their_row_moves() {
     }
     assert!(matches!(bed.command(Command::RemoveDrive { drive: 0 }), Err(Trouble::Array(ArrayError::Missing(_)))));
 }
+
+#[test]
+fn snapshots_clones_and_what_waits_nameless_move_with_their_rows() {
+    for seed in 0..6 {
+        let mut bed = Bed::new(9, 9, seed);
+        let mut dice = Dice::new(seed);
+        let volume = bed.create_volume(spec("a", "4+2", 8 << 20)).id;
+        let mut model = pattern(seed, 8 << 20);
+        bed.write(volume, 0, &model).expect("written");
+        let mut change = |bed: &mut Bed, volume: VolumeId, model: &mut Vec<u8>| {
+            for _ in 0..12 {
+                let (at, new) = (dice.below(2000) as usize * 4096, pattern(dice.roll(), 64 * KIB));
+                bed.write(volume, at as u64, &new).expect("written");
+                model[at..at + new.len()].copy_from_slice(&new);
+            }
+        };
+        let snapshot = |bed: &mut Bed, name: &str| {
+            let command = Command::SnapshotVolume { volume: "a".into(), name: name.into(), made: 1 };
+            match bed.command(command) {
+                Ok(crate::Reply::Volume(status)) => status.id,
+                other => panic!("{other:?}"),
+            }
+        };
+        let first = (snapshot(&mut bed, "first"), model.clone());
+        change(&mut bed, volume, &mut model);
+        let second = (snapshot(&mut bed, "second"), model.clone());
+        change(&mut bed, volume, &mut model);
+        let clone = Command::CloneSnapshot { snapshot: "second".into(), name: "clone".into() };
+        let Ok(crate::Reply::Volume(clone)) = bed.command(clone) else { panic!("no clone") };
+        let mut cloned = second.1.clone();
+        change(&mut bed, clone.id, &mut cloned);
+        // The layer given up has stripes that others see through it, or is taken apart while its rows move.
+        bed.command(Command::RollBackVolume { volume: "a".into(), snapshot: "first".into() }).expect("rolled back");
+        model = first.1.clone();
+        change(&mut bed, volume, &mut model);
+        bed.command(Command::RemoveDrive { drive: (seed % 9) as u32 }).expect("begun");
+        if seed % 2 == 1 {
+            bed.yard.cut_at = Some(bed.yard.operations + 500 * seed);
+        }
+        bed.idle();
+        bed.crash().expect("opened");
+        bed.idle();
+        let case = format!("seed {seed}");
+        assert!(!bed.status().drives.iter().any(|drive| drive.index == (seed % 9) as u32), "{case}: it has left");
+        bed.yard.erase((seed % 9) as usize, 0, 64 << 20);
+        let views = [(volume, &model), (first.0, &first.1), (second.0, &second.1), (clone.id, &cloned)];
+        for (at, (view, model)) in views.into_iter().enumerate() {
+            assert!(bed.read(view, 0, 8 << 20).expect("read") == **model, "{case}: view {at}");
+        }
+        assert_eq!(bed.scrub(), (0, 0), "{case}");
+    }
+}
+
+#[test]
+fn a_drive_does_not_leave_where_the_rest_could_not_agree_on_it() {
+    let hour = stele_ground::Duration::from_secs(3600);
+    let mut bed = Bed::new(6, 6, 1);
+    bed.options.rebuild_after = hour;
+    let volume = bed.create_volume(spec("a", "mirror-3", 4 << 20)).id;
+    let data = pattern(1, 4 << 20);
+    bed.write(volume, 0, &data).expect("written");
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened");
+    bed.pull(&[0, 1]);
+    refused(bed.command(Command::RemoveDrive { drive: 5 }), &["more than half of 6 drives", "3 besides it"]);
+    bed.give_back(0);
+    bed.give_back(1);
+    bed.idle();
+    // Begun with all of them, and then two are away for a while.
+    bed.command(Command::RemoveDrive { drive: 5 }).expect("begun");
+    bed.pull(&[2, 3]);
+    bed.pass(stele_ground::Duration::from_secs(60));
+    let status = bed.status();
+    assert!(!status.read_only, "it goes on writing");
+    assert!(status.drives.iter().any(|drive| drive.index == 5), "it waits for them");
+    bed.write(volume, 0, &data).expect("written");
+    assert!(bed.alarms.iter().any(|alarm| alarm.kind == AlarmKind::MovingPutOff), "{:?}", bed.alarms);
+    bed.give_back(2);
+    bed.give_back(3);
+    bed.idle();
+    assert_eq!(names(&bed.status()), ["yard/5"]);
+    assert!(bed.read(volume, 0, 4 << 20).expect("read") == data);
+}
+
+#[test]
+fn what_cannot_be_read_when_its_row_moves_is_told_and_never_invented() {
+    let mut bed = Bed::new(8, 8, 5);
+    let volume = bed.create_volume(spec("a", "4+2", 24 << 20)).id;
+    let data = pattern(1, 24 << 20);
+    bed.write(volume, 0, &data).expect("written");
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened");
+    for drive in 0..3 {
+        bed.yard.damage(drive, 12 << 20, 8 << 20);
+    }
+    bed.command(Command::RemoveDrive { drive: 0 }).expect("begun");
+    bed.idle();
+    assert_eq!(names(&bed.status()), ["yard/0"]);
+    let told = bed.alarms.iter().filter(|alarm| alarm.kind == AlarmKind::StripeLost).count() as u64;
+    assert!(told > 0 && told == bed.status().lost_stripes, "{told} of {}", bed.status().lost_stripes);
+    for at in (0..24usize << 20).step_by(4096) {
+        match bed.read(volume, at as u64, 4096) {
+            Ok(read) => assert!(read == data[at..at + 4096], "the block at {at} is invented"),
+            Err(Trouble::Media(error)) => assert_eq!(error.fault, stele_media::MediaFault::Damaged),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+}
