@@ -71,7 +71,7 @@ impl Engine {
         let mut writes = Vec::new();
         for (strip, buffer) in strips.into_iter().enumerate() {
             for (unit, data) in buffer.chunks(shape.unit_bytes).enumerate() {
-                let is_lost = lost.contains(&(strip, unit));
+                let is_lost = lost.contains(&(shape.source_of(strip), unit));
                 digests.push(if is_lost { LOST } else { binding.digest(strip, unit, data) });
             }
             writes.push(StripWrite { strip, at: 0, data: vec![buffer.freeze()] });

@@ -12,6 +12,7 @@ use crate::{AlarmKind, Command, DriveHealth, State, VolumeSpec, WriteMode};
 mod absent;
 mod carry;
 mod copies;
+mod lost;
 mod memory;
 mod protections;
 mod ragged;

@@ -93,6 +93,11 @@ impl Shape {
         (block as usize / per_strip, block as usize % per_strip)
     }
 
+    /// The strip without which nothing is known of this one: of a mirror the first, which all copy, else itself.
+    pub fn source_of(&self, strip: usize) -> usize {
+        if self.code().is_mirror() { 0 } else { strip }
+    }
+
     /// The units of one strip that hold the given blocks of it.
     pub fn units_of(&self, blocks: Range<usize>) -> Range<usize> {
         blocks.start / self.unit_blocks()..blocks.end.div_ceil(self.unit_blocks())
