@@ -51,7 +51,7 @@ impl Engine {
         row: crate::place::RowId,
         cursor: u32,
     ) -> Result<Option<Claim>, ArrayError> {
-        let slots = self.space.slots(row);
+        let (class, slots) = (volume.class, self.space.slots(row));
         for step in 0..slots {
             let slot = SlotId { row, index: (cursor + step) % slots };
             if self.space.is_held(slot) {
@@ -59,7 +59,9 @@ impl Engine {
             }
             let (page, at) = self.slot_page(&volume.shape, slot).await?;
             let head = page.read(|bytes| entry::head(bytes, at));
-            if self.space.is_frozen(row) {
+            // The row may be gone by now, and its number another's.
+            let same = self.space.row_class(row) == Some(class) && !page.is_forgotten();
+            if !same || self.space.is_frozen(row) {
                 return Ok(None);
             }
             if head.is_free() && self.space.hold(slot) {

@@ -29,6 +29,8 @@ use crate::{AlarmKind, ArrayError, Severity};
 
 /// Stripes moved at once.
 const MOVES: usize = 8;
+/// What was claimed in a row before it was closed is written, or given up, in so long.
+const WRITERS_MAX: Duration = Duration::from_secs(60);
 /// Before what could not be moved is tried again.
 const PUT_OFF: Duration = Duration::from_secs(5);
 
@@ -172,9 +174,14 @@ impl Engine {
     }
 
     async fn empty_closed(self: &Rc<Self>, row: RowId) -> Result<Step, ArrayError> {
+        let begun = self.io.now();
         loop {
             if let Some(why) = self.move_stripes(row).await? {
                 return Ok(Step::PutOff(why));
+            }
+            if !self.space.is_closed(row) {
+                // Somebody else found it empty and gave it up.
+                return Ok(Step::Moved);
             }
             // Claimed before the row was closed, or held until a release is durable: soon over.
             if self.space.is_empty(row) {
@@ -182,6 +189,10 @@ impl Engine {
             }
             if self.closing.get() {
                 return Ok(Step::PutOff("the pool is being closed".into()));
+            }
+            if self.io.now() >= begun + WRITERS_MAX {
+                let (used, held) = (self.space.used(row), self.space.held(row));
+                return Ok(Step::PutOff(format!("row {} counts {used} stripes still, and {held} on their way", row.0)));
             }
             self.io.sleep(Duration::from_millis(1)).await;
             self.check_writable()?;
@@ -197,12 +208,15 @@ impl Engine {
 
     /// One pass over the slots of a closed row. Some: a stripe cannot move now, and why.
     async fn move_stripes(self: &Rc<Self>, row: RowId) -> Result<Option<String>, ArrayError> {
-        let slots = self.space.slots(row);
+        let (class, slots) = (self.space.row_class(row), self.space.slots(row));
         let mut batch: Vec<(VolumeId, u64)> = Vec::new();
         for index in 0..slots {
             let slot = SlotId { row, index };
             let Some(shape) = self.row_shape(slot) else { return Ok(None) };
             let head = self.slot_head(&shape, slot).await?;
+            if self.space.row_class(row) != class || !self.space.is_closed(row) {
+                return Ok(None);
+            }
             if head.references > 1 {
                 // Snapshots share maps, not slots: nothing writes such an entry, and its other owners are not known.
                 return Ok(Some(format!(
@@ -298,8 +312,8 @@ impl Engine {
     }
 }
 
-/// A stripe's content as it goes into another slot: lost units stand as zeros in the parity and as lost in the digests, so
-/// that no read ever returns them; columns that were never written stay so.
+/// A stripe's content as it goes into another slot: lost units stand as zeros in the parity and as lost in the digests (of
+/// a mirror in every copy's), so that no read ever returns them; columns that were never written stay so.
 fn content(of: &Stripe, columns: Columns, binding: &crate::volumes::entry::Binding) -> (Vec<u32>, Vec<StripWrite>) {
     let shape = &of.shape;
     let Columns { strips, lost, .. } = columns;
@@ -315,7 +329,7 @@ fn content(of: &Stripe, columns: Columns, binding: &crate::volumes::entry::Bindi
     let mut writes = Vec::new();
     for (strip, buffer) in strips.into_iter().enumerate() {
         for (unit, data) in buffer.chunks(shape.unit_bytes).enumerate().filter(|(unit, _)| !blank(*unit)) {
-            let is_lost = lost.contains(&(strip, unit));
+            let is_lost = lost.contains(&(shape.source_of(strip), unit));
             digests[shape.digest_index(strip, unit)] = if is_lost { LOST } else { binding.digest(strip, unit, data) };
         }
         let data = buffer.freeze();

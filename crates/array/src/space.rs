@@ -218,6 +218,10 @@ impl Space {
         self.rows.borrow().get(&row).is_some_and(|row| row.frozen || row.closed)
     }
 
+    pub fn is_closed(&self, row: RowId) -> bool {
+        self.rows.borrow().get(&row).is_some_and(|row| row.closed)
+    }
+
     /// Closes a row, whose stripes are about to move, to new ones, or opens it again. False where promises rest on what is
     /// free in it, or no slot would be left for a stripe to move to.
     pub fn close(&self, row: RowId, closed: bool) -> bool {
@@ -258,6 +262,11 @@ impl Space {
             Some(u64::from(row.used) * row.class.strip.0 * row.class.code.width() as u64)
         };
         rows.into_iter().filter_map(bytes).sum()
+    }
+
+    /// Slots of the row that are claimed or wait for their release.
+    pub fn held(&self, row: RowId) -> usize {
+        self.rows.borrow().get(&row).map_or(0, |row| row.held.len())
     }
 
     /// Whether any slot of the row is claimed or waits for its release.

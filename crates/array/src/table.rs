@@ -82,6 +82,8 @@ struct Cache {
     /// One more than the highest page ever changed.
     lengths: BTreeMap<u32, u32>,
     loading: BTreeMap<PageId, Rc<Notify>>,
+    /// Tables forgotten so far: what was being loaded meanwhile may be of one of them.
+    forgets: u64,
 }
 
 /// What is on the drives.
@@ -183,7 +185,7 @@ impl Table {
             self.count(|counters| counters.hits += 1);
             return Some(PageRef { page: Rc::clone(page), table: self.clone() });
         }
-        if self.0.store.borrow().directory.entry(id).place().is_some() || cache.loading.contains_key(&id) {
+        if self.0.store.borrow().entry(id).place().is_some() || cache.loading.contains_key(&id) {
             return None;
         }
         Some(self.admit(&mut cache, id, Data::Own(Buffer::zeroed(PAGE))))
@@ -196,7 +198,7 @@ impl Table {
             page.touched.set(true);
             return Peek::Here(PageRef { page: Rc::clone(page), table: self.clone() });
         }
-        match self.0.store.borrow().directory.entry(id).place() {
+        match self.0.store.borrow().entry(id).place() {
             None if !cache.loading.contains_key(&id) => Peek::Never,
             _ => Peek::Elsewhere,
         }
@@ -209,17 +211,25 @@ impl Table {
                 return Ok(page);
             }
             let other = self.0.cache.borrow().loading.get(&id).map(Rc::clone);
-            let Some(other) = other else { break };
-            other.changed().await;
+            if let Some(other) = other {
+                other.changed().await;
+                continue;
+            }
+            self.count(|counters| counters.misses += 1);
+            let forgets = {
+                let mut cache = self.0.cache.borrow_mut();
+                cache.loading.insert(id, Rc::default());
+                cache.forgets
+            };
+            let mut loading = Loading { table: self, id };
+            let entry = self.0.store.borrow().entry(id);
+            let bytes = self.read_verified(id, entry).await;
+            loading.finish();
+            let mut cache = self.0.cache.borrow_mut();
+            if cache.forgets == forgets {
+                return Ok(self.admit(&mut cache, id, Data::Own(bytes?)));
+            }
         }
-        self.count(|counters| counters.misses += 1);
-        self.0.cache.borrow_mut().loading.insert(id, Rc::default());
-        let mut loading = Loading { table: self, id };
-        let entry = self.0.store.borrow().directory.entry(id);
-        let bytes = self.read_verified(id, entry).await;
-        loading.finish();
-        let mut cache = self.0.cache.borrow_mut();
-        Ok(self.admit(&mut cache, id, Data::Own(bytes?)))
     }
 
     fn admit(&self, cache: &mut Cache, id: PageId, data: Data) -> PageRef {
@@ -240,12 +250,14 @@ impl Table {
     /// One more than the highest page index that was ever changed in the table (and not forgotten).
     pub fn pages(&self, table: u32) -> u32 {
         let changed = self.0.cache.borrow().lengths.get(&table).copied().unwrap_or(0);
-        changed.max(self.0.store.borrow().directory.pages(table))
+        changed.max(self.0.store.borrow().pages(table))
     }
 
-    /// Drops all pages of a table; its space is free after the next checkpoint. The number must not be used again.
+    /// Drops all pages of a table; its space is free after the next checkpoint. Whoever uses the number again finds an empty
+    /// table at once.
     pub fn forget(&self, table: u32) {
         let mut cache = self.0.cache.borrow_mut();
+        cache.forgets += 1;
         let all = PageId { table, index: 0 }..=PageId { table, index: u32::MAX };
         let ids: Vec<PageId> = cache.pages.range(all).map(|(id, _)| *id).collect();
         for id in ids {
@@ -338,6 +350,15 @@ impl Cache {
 }
 
 impl Store {
+    /// Where a page is stored, for those who read it. A checkpoint under way may still hold what was forgotten.
+    fn entry(&self, id: PageId) -> directory::Entry {
+        if self.forgetting.contains(&id.table) { directory::Entry::default() } else { self.directory.entry(id) }
+    }
+
+    fn pages(&self, table: u32) -> u32 {
+        if self.forgetting.contains(&table) { 0 } else { self.directory.pages(table) }
+    }
+
     fn drop_forgotten(&mut self) {
         for table in std::mem::take(&mut self.forgetting) {
             let places = self.directory.forget(table);
@@ -349,6 +370,11 @@ impl Store {
 impl PageRef {
     pub fn id(&self) -> PageId {
         self.page.id
+    }
+
+    /// Its table was forgotten since: what it says is history.
+    pub fn is_forgotten(&self) -> bool {
+        self.page.forgotten.get()
     }
 
     pub fn read<R>(&self, with: impl FnOnce(&[u8]) -> R) -> R {

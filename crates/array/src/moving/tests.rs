@@ -398,25 +398,27 @@ fn a_drive_does_not_leave_where_the_rest_could_not_agree_on_it() {
 
 #[test]
 fn what_cannot_be_read_when_its_row_moves_is_told_and_never_invented() {
-    let mut bed = Bed::new(8, 8, 5);
-    let volume = bed.create_volume(spec("a", "4+2", 24 << 20)).id;
-    let data = pattern(1, 24 << 20);
-    bed.write(volume, 0, &data).expect("written");
-    bed.command(Command::Close).expect("closed");
-    bed.open().expect("opened");
-    for drive in 0..3 {
-        bed.yard.damage(drive, 12 << 20, 8 << 20);
-    }
-    bed.command(Command::RemoveDrive { drive: 0 }).expect("begun");
-    bed.idle();
-    assert_eq!(names(&bed.status()), ["yard/0"]);
-    let told = bed.alarms.iter().filter(|alarm| alarm.kind == AlarmKind::StripeLost).count() as u64;
-    assert!(told > 0 && told == bed.status().lost_stripes, "{told} of {}", bed.status().lost_stripes);
-    for at in (0..24usize << 20).step_by(4096) {
-        match bed.read(volume, at as u64, 4096) {
-            Ok(read) => assert!(read == data[at..at + 4096], "the block at {at} is invented"),
-            Err(Trouble::Media(error)) => assert_eq!(error.fault, stele_media::MediaFault::Damaged),
-            Err(other) => panic!("{other:?}"),
+    for (code, drives, size, damaged) in [("4+2", 8, 24 << 20, 3), ("mirror-2", 5, 16 << 20, 2)] {
+        let mut bed = Bed::new(drives, drives as u32, 5);
+        let volume = bed.create_volume(spec("a", code, size as u64)).id;
+        let data = pattern(1, size);
+        bed.write(volume, 0, &data).expect("written");
+        bed.command(Command::Close).expect("closed");
+        bed.open().expect("opened");
+        for drive in 0..damaged {
+            bed.yard.damage(drive, 12 << 20, 8 << 20);
+        }
+        bed.command(Command::RemoveDrive { drive: 0 }).expect("begun");
+        bed.idle();
+        assert_eq!(names(&bed.status()), ["yard/0"], "{code}");
+        let told = bed.alarms.iter().filter(|alarm| alarm.kind == AlarmKind::StripeLost).count() as u64;
+        assert!(told > 0 && told == bed.status().lost_stripes, "{code}: {told} of {}", bed.status().lost_stripes);
+        for at in (0..size).step_by(4096) {
+            match bed.read(volume, at as u64, 4096) {
+                Ok(read) => assert!(read == data[at..at + 4096], "{code}: the block at {at} is invented"),
+                Err(Trouble::Media(error)) => assert_eq!(error.fault, stele_media::MediaFault::Damaged),
+                Err(other) => panic!("{code}: {other:?}"),
+            }
         }
     }
 }

@@ -133,3 +133,39 @@ fn an_anchor_survives_its_encoding_and_every_flipped_byte_is_noticed() {
     }
     assert_eq!(running.table.sequence(), running.table.0.store.borrow().sequence);
 }
+
+#[test]
+fn a_number_used_again_meets_nothing_of_its_former_life() {
+    let mut bench = Bench::new(5, 4);
+    let running = bench.open().expect("no cut").expect("opens");
+    let (log, table) = (running.log.clone(), running.table.clone());
+    let id = |index: u32| PageId { table: 9, index };
+    let first = |page: PageRef| page.read(|bytes| bytes[0]);
+    let result = bench.yard.finish(&running.tasks, &running.io, async move {
+        for index in 0..2 {
+            table.page(id(index)).await?.change(|bytes| bytes[0] = 1);
+        }
+        let other = table.page(PageId { table: 8, index: 0 }).await?;
+        other.change(|bytes| bytes[0] = 1);
+        let mut paid = log.reserve(checkpoint_cost(&log), Purpose::Checkpoint).await?;
+        table.begin_checkpoint(&log, log.next_lsn(), Vec::new(), Some(&mut paid)).write().await?;
+        other.change(|bytes| bytes[0] = 2);
+        // While a checkpoint is under way, which may still hold what was stored.
+        let mut paid = log.reserve(checkpoint_cost(&log), Purpose::Checkpoint).await?;
+        let checkpoint = table.begin_checkpoint(&log, log.next_lsn(), Vec::new(), Some(&mut paid));
+        table.forget(9);
+        assert_eq!(table.pages(9), 0, "an empty table");
+        assert_eq!(first(table.page(id(0)).await?), 0, "during a checkpoint");
+        table.page(id(0)).await?.change(|bytes| bytes[0] = 7);
+        checkpoint.write().await?;
+        let mut paid = log.reserve(checkpoint_cost(&log), Purpose::Checkpoint).await?;
+        table.begin_checkpoint(&log, log.next_lsn(), Vec::new(), Some(&mut paid)).write().await?;
+        assert_eq!((first(table.page(id(0)).await?), first(table.page(id(1)).await?)), (7, 0), "afterwards");
+        // While a page of it is on its way from the drives.
+        table.0.cache.borrow_mut().pages.remove(&id(0));
+        let (loaded, ()) = futures_util::join!(table.page(id(0)), async { table.forget(9) });
+        assert_eq!(first(loaded?), 0, "while it was loaded");
+        Ok::<(), ArrayError>(())
+    });
+    result.expect("no cut").expect("written");
+}
