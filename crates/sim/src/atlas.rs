@@ -76,6 +76,19 @@ impl Atlas {
         self.with(|inner| inner.damaged.insert(bay));
     }
 
+    /// The pool has more drives now, or fewer.
+    pub fn set_tolerance(&self, tolerance: usize) {
+        self.with(|inner| inner.tolerance = tolerance);
+    }
+
+    /// The drive is none of the pool's any more.
+    pub fn forget(&self, bay: usize) {
+        self.with(|inner| {
+            inner.damaged.remove(&bay);
+            inner.absent.remove(&bay);
+        });
+    }
+
     /// The pool said that everything is redundant again, and a scrub was clean.
     pub fn healed(&self) {
         self.with(|inner| {

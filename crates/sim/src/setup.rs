@@ -48,6 +48,8 @@ pub struct Setup {
     pub steps: u64,
     /// Snapshots are taken, cloned, rolled back to and deleted.
     pub snapshots: bool,
+    /// Drives are added and removed.
+    pub growth: bool,
 }
 
 const CODES: [&str; 10] = ["mirror-2", "mirror-3", "2+1", "3+1", "4+1", "2+2", "4+2", "6+2", "8+2", "4+3"];
@@ -113,6 +115,8 @@ impl Setup {
             steps: 4 + dice.below(16),
             // Half of the seeds, and none of those that tests name for what they found before there were snapshots.
             snapshots: matches!(seed % 16, 1 | 4..=10),
+            // Under crashes alone, under all faults, and beyond tolerance.
+            growth: matches!(seed % 16, 1 | 4..=6 | 9 | 10),
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::setup::{Campaign, volume};
 use crate::system::System;
 use crate::world::{Outcome, World};
 
+pub use growth::Growth;
 use healing::heal;
 pub use losses::befall_while_down;
 use losses::{bring_back, clone_drive, fail_drive, injure, leave, limp, lose_enclosure, replace, roll_back};
@@ -26,8 +27,6 @@ enum Move {
     Return,
     Replace,
     FailDrive,
-    AddDrive,
-    RemoveDrive,
     EnclosureLoss,
     Injure,
     Rollback,
@@ -77,23 +76,11 @@ fn moves(campaign: Campaign) -> &'static [(Move, u64)] {
     }
 }
 
-/// What comes besides in the stories of pools that grow and shrink.
-const GROWTH: [(Move, u64); 2] = [(Move::AddDrive, 5), (Move::RemoveDrive, 6)];
-
-/// One story in eight is of such a pool; the others stay what they were, so that a seed that once found a defect still does
-/// what it did then.
-pub fn grows(seed: u64) -> bool {
-    seed % 8 == 1
-}
-
 /// Runs the whole story of the world's seed.
 pub fn run<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     world.begin()?;
     world.arm(true);
-    let mut moves = moves(world.setup.campaign).to_vec();
-    if world.grows {
-        moves.extend(GROWTH);
-    }
+    let moves = moves(world.setup.campaign);
     let sum: u64 = moves.iter().map(|(_, weight)| weight).sum();
     for step in 0..world.setup.steps {
         if world.setup.campaign == Campaign::Beyond && step == world.setup.steps / 2 {
@@ -117,6 +104,9 @@ pub fn run<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         if world.setup.snapshots && world.refused.is_none() {
             layers::befall(world)?;
         }
+        if world.setup.growth && world.refused.is_none() {
+            growth::befall(world)?;
+        }
         let span = Duration::from_micros(1 + world.dice.below(200_000));
         world.work(span)?;
         if world.memory_dice.one_in(4) {
@@ -134,7 +124,6 @@ fn go_beyond<S: System>(world: &mut World<S>) {
 }
 
 fn make<S: System>(world: &mut World<S>, chosen: Move) -> Result<(), Violation> {
-    growth::carry_away_departed(world)?;
     match chosen {
         Move::Work => {}
         Move::Crash => {
@@ -146,8 +135,6 @@ fn make<S: System>(world: &mut World<S>, chosen: Move) -> Result<(), Violation> 
         Move::Return => bring_back(world),
         Move::Replace => replace(world)?,
         Move::FailDrive => fail_drive(world)?,
-        Move::AddDrive => growth::add(world)?,
-        Move::RemoveDrive => growth::remove(world)?,
         Move::EnclosureLoss => lose_enclosure(world),
         Move::Injure => injure(world),
         Move::Rollback => roll_back(world),

@@ -20,6 +20,7 @@ use crate::host::{Excuse, Host};
 use crate::machine::{CrashKind, Happening, Machine, Step};
 use crate::oracle::Violation;
 use crate::setup::{Campaign, Setup};
+use crate::story::Growth;
 use crate::system::System;
 use crate::trace::Trace;
 
@@ -70,9 +71,7 @@ pub struct World<S> {
     still: (Instant, u64),
     /// Bays whose drives are the pool's, in no particular order.
     pub members: Vec<usize>,
-    /// Those that are being emptied.
-    pub leaving: Vec<usize>,
-    pub grows: bool,
+    pub growth: Growth,
     /// What befalls the drives between a crash and the next start.
     pub at_next_crash: Vec<FaultKind>,
     pub volumes_made: u64,
@@ -102,8 +101,7 @@ impl<S: System> World<S> {
             replies: BTreeMap::new(),
             still: (Instant(0), 0),
             members: Vec::new(),
-            leaving: Vec::new(),
-            grows: crate::story::grows(seed),
+            growth: Growth::new(seed),
             at_next_crash: Vec::new(),
             volumes_made: 0,
             layer_dice: Dice::new(seed ^ 0x1A7E_0000_0000_0000),
@@ -180,6 +178,8 @@ impl<S: System> World<S> {
                 match error {
                     ArrayError::Full(_) | ArrayError::Degraded(_) => Ok(()),
                     _ if self.atlas.is_beyond() || self.atlas.is_hurt() => Ok(()),
+                    // The pool may have become too small for the code.
+                    _ if self.growth.staying(&self.members).len() < spec.code.width() => Ok(()),
                     error => Err(Violation(format!("volume {} could not be created: {error:?}", spec.name))),
                 }
             }
@@ -362,7 +362,10 @@ impl<S: System> World<S> {
     }
 
     fn absorb(&mut self) -> Result<(), Violation> {
-        let excuse = Excuse { full: self.atlas.is_hurt() || self.setup.snapshots, anything: self.atlas.is_beyond() };
+        let excuse = Excuse {
+            full: self.atlas.is_hurt() || self.setup.snapshots || self.setup.growth,
+            anything: self.atlas.is_beyond(),
+        };
         while let Some(happening) = self.machine.happenings.pop_front() {
             match happening {
                 Happening::Finished { volume, completion } => {
@@ -372,7 +375,8 @@ impl<S: System> World<S> {
                     host.finished(completion, excuse, &mut self.machine.coverage)?;
                 }
                 Happening::Reply { id, reply } => drop(self.replies.insert(id, reply)),
-                Happening::Alarm(_) | Happening::Ordered { .. } => {}
+                Happening::Alarm(alarm) => self.growth.hear(alarm),
+                Happening::Ordered { .. } => {}
                 Happening::Lost { bay } => self.atlas.note_absent(bay),
             }
         }

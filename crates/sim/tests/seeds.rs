@@ -7,6 +7,12 @@ use stele_sim::run::{replay, run_many, run_pool_seed};
 /// Each found something that is mended: what it was.
 const REGRESSIONS: &[(u64, &str)] = &[
     (3, "a drive that left while the pool opened counted as attached: it could not come back, and no scrub ended"),
+    (
+        4,
+        "a row's number was used again during a checkpoint, and what the former row had stored was read as the new one's: a \
+         drive did not get empty",
+    ),
+    (10, "what was lost of a mirror stood as zeros in its other copies when its stripe went to another slot"),
     (14, "a scrub rewrote a label, but not the unreadable sectors behind it in the label's space"),
     (15, "a pool of three drives wanted three log members to write at all, and stopped at the loss of one"),
     (

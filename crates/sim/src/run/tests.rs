@@ -29,6 +29,7 @@ fn setup(seed: u64, tear: u64) -> Setup {
     setup.volumes.truncate(1);
     setup.steps = 10;
     setup.snapshots = false;
+    setup.growth = false;
     for volume in &mut setup.volumes {
         volume.block = Bytes(4096);
         volume.size = Bytes(volume.size.0.min(1 << 20));

@@ -1,98 +1,226 @@
-//! Drives that join the pool and drives that are emptied and leave it, in the middle of everything else.
+//! Drives that join the pool and drives that are emptied and leave it, in the middle of everything else. Dice of its own
+//! decide what comes and when.
 
-use stele_array::{Command, DriveHealth};
-use stele_ground::Duration;
+use std::collections::BTreeMap;
+
+use stele_array::{Alarm, AlarmKind, Command, DriveHealth};
+use stele_ground::{Dice, Duration, Instant};
 
 use super::losses::abandon;
 use crate::oracle::Violation;
+use crate::setup::Campaign;
 use crate::system::System;
 use crate::world::{Outcome, World};
 
 /// A person takes a moment between pushing a drive in and naming it.
 const NAMING: Duration = Duration::from_millis(100);
+/// Drives of a story at most, for its speed.
+const MEMBERS_MAX: usize = 30;
+/// An operator who sees that a drive does not get empty for so long adds another.
+const ROOM_AFTER: Duration = Duration::from_secs(300);
 
-/// One drive more, in an enclosure of its own.
-pub(super) fn add<S: System>(world: &mut World<S>) -> Result<(), Violation> {
-    let enclosure = 1 + world.machine.bays.iter().map(|bay| bay.enclosure).max().unwrap_or(0);
-    let fresh = world.new_bay(enclosure);
-    world.machine.bays[fresh].drive.decider().arm(false);
-    world.members.push(fresh);
-    let Some(index) = world.machine.attach(fresh) else { return Ok(()) };
-    if world.work(NAMING)? {
-        return settle(world, fresh);
-    }
-    let identity = world.machine.bays[fresh].identity;
-    match world.ask(Command::AddDrives { drives: vec![(index as u32, identity)] })? {
-        Outcome::Reached(Ok(_)) => world.machine.coverage.count("drives added"),
-        Outcome::Reached(Err(error)) if world.atlas.is_hurt() || world.atlas.is_beyond() => {
-            world.machine.trace.say(world.machine.now, format!("a drive was not added: {error}"));
-            return settle(world, fresh);
-        }
-        Outcome::Reached(Err(error)) => return Err(Violation(format!("a drive could not be added: {error:?}"))),
-        Outcome::Crashed => return settle(world, fresh),
-    }
-    Ok(())
+/// What is known of the pool's size.
+pub struct Growth {
+    dice: Dice,
+    /// Bays of members that are being emptied.
+    leaving: Vec<usize>,
+    /// For a while the drives were too few, or too close together, for every row to survive the loss of an enclosure.
+    pub crowded: bool,
+    /// Why stripes could not move, the last time it was told.
+    pub put_off: String,
 }
 
-/// Finds out whether the pool took the drive before it was cut off.
-fn settle<S: System>(world: &mut World<S>, fresh: usize) -> Result<(), Violation> {
+impl Growth {
+    pub fn new(seed: u64) -> Growth {
+        Growth {
+            dice: Dice::new(seed ^ 0x6704_0000_0000_0000),
+            leaving: Vec::new(),
+            crowded: false,
+            put_off: String::new(),
+        }
+    }
+
+    pub fn is_leaving(&self, bay: usize) -> bool {
+        self.leaving.contains(&bay)
+    }
+
+    pub fn hear(&mut self, alarm: Alarm) {
+        if alarm.kind == AlarmKind::MovingPutOff {
+            self.put_off = alarm.message;
+        }
+    }
+
+    /// Bays whose drives will be the pool's when those that are to leave have left.
+    pub fn staying(&self, members: &[usize]) -> Vec<usize> {
+        members.iter().copied().filter(|bay| !self.is_leaving(*bay)).collect()
+    }
+}
+
+/// Perhaps the pool grows or shrinks, after a step of the story.
+pub(super) fn befall<S: System>(world: &mut World<S>) -> Result<(), Violation> {
+    carry_away_departed(world)?;
+    if world.refused.is_some() {
+        return Ok(());
+    }
+    match world.growth.dice.below(10) {
+        0 | 1 if world.members.len() < MEMBERS_MAX => add(world),
+        2..=4 => remove(world),
+        _ => Ok(()),
+    }
+}
+
+/// So many drives may be hurt at once: what every code survives, and leaves more than half of the labels.
+fn limit<S>(world: &World<S>, drives: usize) -> usize {
+    world.setup.tolerance.min(drives.saturating_sub(1) / 2)
+}
+
+/// Takes note of how many drives there are now, and where.
+fn note_drives<S>(world: &mut World<S>) {
+    let staying = world.growth.staying(&world.members);
+    if world.setup.campaign != Campaign::Crashes {
+        world.atlas.set_tolerance(limit(world, staying.len()));
+    }
+    let mut crowds: BTreeMap<u32, usize> = BTreeMap::new();
+    for bay in &staying {
+        *crowds.entry(world.machine.bays[*bay].enclosure).or_default() += 1;
+    }
+    let fits = world.setup.volumes.iter().all(|volume| {
+        let most = volume.code.tolerates();
+        crowds.values().map(|crowd| (*crowd).min(most)).sum::<usize>() >= volume.code.width()
+    });
+    let majority = crowds.values().all(|crowd| crowd * 2 < staying.len());
+    world.growth.crowded |= !fits || !majority;
+}
+
+/// One drive more, or two; in enclosures of their own or beside others.
+fn add<S: System>(world: &mut World<S>) -> Result<(), Violation> {
+    let mut fresh: Vec<(usize, usize)> = Vec::new();
+    for _ in 0..1 + world.growth.dice.below(2) {
+        let mut enclosures: Vec<u32> = world.machine.bays.iter().map(|bay| bay.enclosure).collect();
+        let own = 1 + enclosures.iter().copied().max().unwrap_or(0);
+        enclosures.push(own);
+        let enclosure = match world.growth.dice.one_in(2) {
+            true => own,
+            false => world.growth.dice.pick(&enclosures).copied().unwrap_or(own),
+        };
+        let bay = world.new_bay(enclosure);
+        world.machine.bays[bay].drive.decider().arm(false);
+        let Some(index) = world.machine.attach(bay) else { continue };
+        world.members.push(bay);
+        fresh.push((bay, index));
+    }
+    let bays: Vec<usize> = fresh.iter().map(|(bay, _)| *bay).collect();
+    if world.work(NAMING)? {
+        return settle(world, &bays);
+    }
+    let drives = fresh.iter().map(|(bay, index)| (*index as u32, world.machine.bays[*bay].identity)).collect();
+    match world.ask(Command::AddDrives { drives })? {
+        Outcome::Reached(Ok(_)) => {
+            world.machine.coverage.add("drives added", bays.len() as u64);
+            for bay in bays {
+                world.machine.bays[bay].drive.decider().arm(true);
+            }
+            note_drives(world);
+            Ok(())
+        }
+        Outcome::Reached(Err(error)) if world.atlas.is_hurt() || world.atlas.is_beyond() => {
+            world.machine.trace.say(world.machine.now, format!("drives were not added: {error}"));
+            settle(world, &bays)
+        }
+        Outcome::Reached(Err(error)) => Err(Violation(format!("drives could not be added: {error:?}"))),
+        Outcome::Crashed => settle(world, &bays),
+    }
+}
+
+/// Finds out whether the pool took the drives before it was cut off: all, or none.
+fn settle<S: System>(world: &mut World<S>, bays: &[usize]) -> Result<(), Violation> {
     loop {
         if world.refused.is_some() {
             return Ok(());
         }
         let Outcome::Reached(status) = world.status()? else { continue };
-        let identity = world.machine.bays[fresh].identity;
-        let mut drives = status.drives.iter();
-        if !drives.any(|drive| drive.identity == identity && drive.health != DriveHealth::Rejected) {
-            abandon(world, fresh);
+        let joined = |bay: &usize| {
+            let identity = world.machine.bays[*bay].identity;
+            status.drives.iter().any(|drive| drive.identity == identity && drive.health != DriveHealth::Rejected)
+        };
+        let (inside, outside): (Vec<usize>, Vec<usize>) = bays.iter().copied().partition(joined);
+        if !inside.is_empty() && !outside.is_empty() {
+            return Err(Violation(format!(
+                "of drives added at once, {} joined, and {} not",
+                inside.len(),
+                outside.len()
+            )));
         }
+        world.machine.coverage.add("drives added by a command cut off", inside.len() as u64);
+        outside.into_iter().for_each(|bay| abandon(world, bay));
+        note_drives(world);
         return Ok(());
     }
 }
 
 /// A drive is to be emptied. What follows goes on meanwhile.
-pub(super) fn remove<S: System>(world: &mut World<S>) -> Result<(), Violation> {
-    if world.atlas.is_hurt() {
-        return Ok(());
-    }
-    let staying: Vec<usize> = world.members.iter().copied().filter(|bay| !world.leaving.contains(bay)).collect();
-    let Some(&bay) = world.dice.pick(&staying) else { return Ok(()) };
+fn remove<S: System>(world: &mut World<S>) -> Result<(), Violation> {
+    let staying = world.growth.staying(&world.members);
+    let Some(&bay) = world.growth.dice.pick(&staying) else { return Ok(()) };
     let Outcome::Reached(status) = world.status()? else { return Ok(()) };
     let identity = world.machine.bays[bay].identity;
     let Some(drive) = status.drives.iter().find(|drive| drive.identity == identity) else { return Ok(()) };
+    // Nothing more is hurt than what the pool then survives.
+    world.growth.leaving.push(bay);
+    note_drives(world);
+    if !world.atlas.allows(&[]) {
+        world.growth.leaving.pop();
+        note_drives(world);
+        return Ok(());
+    }
     match world.ask(Command::RemoveDrive { drive: drive.index })? {
         Outcome::Reached(Ok(_)) => {
-            world.machine.coverage.count("drives to be removed");
-            world.leaving.push(bay);
+            let how = if world.atlas.is_hurt() { ", while others are hurt" } else { "" };
+            world.machine.coverage.count(format!("drives to be removed{how}"));
         }
         // What remains would be too few, or too full.
         Outcome::Reached(Err(error)) => {
             world.machine.coverage.count("removals refused");
             world.machine.trace.say(world.machine.now, format!("not removed: {error}"));
+            world.growth.leaving.retain(|leaving| *leaving != bay);
+            note_drives(world);
         }
         // Begun or not: it shows in whether the drive goes.
-        Outcome::Crashed => world.leaving.push(bay),
+        Outcome::Crashed => {}
     }
     Ok(())
 }
 
 /// Drives that have left the pool since are carried away.
 pub(super) fn carry_away_departed<S: System>(world: &mut World<S>) -> Result<(), Violation> {
-    if world.leaving.is_empty() || world.refused.is_some() {
+    let members = &world.members;
+    world.growth.leaving.retain(|bay| members.contains(bay));
+    if world.growth.leaving.is_empty() || world.refused.is_some() {
         return Ok(());
     }
     let Outcome::Reached(status) = world.status()? else { return Ok(()) };
-    for bay in std::mem::take(&mut world.leaving) {
+    for bay in std::mem::take(&mut world.growth.leaving) {
         let identity = world.machine.bays[bay].identity;
-        let found = status.drives.iter().find(|drive| drive.identity == identity);
-        match found.map(|drive| drive.health) {
+        match status.drives.iter().find(|drive| drive.identity == identity).map(|drive| drive.health) {
             None | Some(DriveHealth::Rejected) => {
                 world.machine.coverage.count("drives removed");
                 abandon(world, bay);
+                world.atlas.forget(bay);
             }
-            // The pool may have been closed before it took note; else it is on its way.
-            Some(_) => world.leaving.push(bay),
+            // On its way, or the removal was cut off before it began.
+            Some(_) => world.growth.leaving.push(bay),
         }
     }
+    note_drives(world);
     Ok(())
+}
+
+/// Volumes may have grown since a removal was granted, so that nothing has room for what is to move.
+pub(super) fn make_room<S: System>(world: &mut World<S>, since: &mut Instant) -> Result<(), Violation> {
+    if world.growth.leaving.is_empty() || world.machine.now < *since + ROOM_AFTER {
+        return Ok(());
+    }
+    *since = world.machine.now;
+    world.machine.coverage.count("drives added so that others can leave");
+    add(world)
 }

@@ -40,6 +40,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         }
     }
     let deadline = world.machine.now + HEALING_MAX;
+    let mut since = world.machine.now;
     let status = loop {
         world.allow(4);
         world.work(LOOK_EVERY)?;
@@ -48,6 +49,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         if whole(&status) {
             break status;
         }
+        super::growth::make_room(world, &mut since)?;
         // A drive that the pool gave up on is replaced by the operator.
         if let Some(failed) = given_up(world, &status) {
             if world.machine.bays[failed].present {
@@ -56,7 +58,11 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
             replace_drive(world, failed)?;
         }
         if world.machine.now >= deadline {
-            return Err(Violation(format!("not whole again long after faults stopped: {}", complaint(&status))));
+            return Err(Violation(format!(
+                "not whole again long after faults stopped: {}; {}",
+                complaint(&status),
+                world.growth.put_off
+            )));
         }
     };
     if status.lost_stripes > 0 {

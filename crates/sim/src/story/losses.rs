@@ -50,7 +50,8 @@ pub(super) fn bring_back<S: System>(world: &mut World<S>) {
 }
 
 pub(super) fn lose_enclosure<S: System>(world: &mut World<S>) {
-    if !(world.setup.enclosure_may_go || world.atlas.is_beyond()) || world.atlas.is_hurt() {
+    let may_go = world.setup.enclosure_may_go && !world.growth.crowded;
+    if !(may_go || world.atlas.is_beyond()) || world.atlas.is_hurt() {
         return;
     }
     let count = 1 + world.setup.enclosures.iter().copied().max().unwrap_or(0);
@@ -87,7 +88,7 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
     let Outcome::Reached(status) = world.status()? else { return Ok(false) };
     let identity = world.machine.bays[old].identity;
     let Some(number) = status.drives.iter().find(|drive| drive.identity == identity).map(|drive| drive.index) else {
-        if world.leaving.contains(&old) {
+        if world.growth.is_leaving(old) {
             return Ok(false);
         }
         return Err(Violation(format!("drive {identity} is not in the pool's status")));
@@ -112,7 +113,8 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
             Ok(true)
         }
         Outcome::Reached(Err(error)) => {
-            if !world.atlas.is_beyond() {
+            // It may have left the pool in the meantime.
+            if !world.atlas.is_beyond() && !world.growth.is_leaving(old) {
                 return Err(Violation(format!("drive {number} could not be replaced: {error:?}")));
             }
             abandon(world, fresh);

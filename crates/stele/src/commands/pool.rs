@@ -240,8 +240,9 @@ fn describe(progress: &ProgressView) -> String {
     let left = progress
         .seconds_left
         .map_or_else(|| "time left unknown".to_owned(), |seconds| format!("{} left", span(seconds)));
+    let percent = u128::from(progress.done) * 100 / u128::from(progress.total.max(1));
     format!(
-        "{} {} of {}, {}/s, {left}",
+        "{} {percent} %, {} of {}, {}/s, {left}",
         bar(progress.done, progress.total),
         Bytes(progress.done),
         Bytes(progress.total),
