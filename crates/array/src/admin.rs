@@ -305,8 +305,16 @@ pub struct DriveStatus {
     pub write_errors: u64,
     pub digest_errors: u64,
     pub repaired: u64,
-    /// What is wrong and what to do next; empty when nothing is.
+    /// What is wrong; empty when nothing is.
     pub note: String,
+    /// Since when, on the pool's clock; none where that was before the pool was opened.
+    pub since: Option<Instant>,
+    /// What was done about it.
+    pub done: String,
+    /// What an operator should do next.
+    pub next: String,
+    /// As which alarm it stands; none where the drive is well.
+    pub alarm: Option<AlarmKind>,
 }
 
 /// A drive that has left the pool.
@@ -334,6 +342,8 @@ pub struct PoolStatus {
     pub epoch: u64,
     pub read_only: bool,
     pub drives: Vec<DriveStatus>,
+    /// What stands now about drives, not what once happened.
+    pub standing: Vec<Alarm>,
     /// Raw bytes of cells; in use; kept free for rebuilds.
     pub raw: Bytes,
     pub used: Bytes,
@@ -374,6 +384,14 @@ pub enum AlarmKind {
     DriveFailed,
     DriveRejected,
     DriveStale,
+    /// Errors beyond the ordinary: it may fail.
+    DriveSuspect,
+    /// Much slower than its peers.
+    DriveSlow,
+    /// Not well, and kept since it is needed.
+    DriveNeeded,
+    /// A slow or silent drive answers as it should again.
+    DriveRecovered,
     DamageRepaired,
     /// What waited in memory to be destaged changed by itself.
     MemoryDamaged,
@@ -401,6 +419,10 @@ pub struct Alarm {
     pub kind: AlarmKind,
     pub severity: Severity,
     pub drive: Option<u32>,
-    /// Cause, place, next step.
+    /// When it began, on the pool's clock.
+    pub since: Instant,
+    /// Cause and place.
     pub message: String,
+    /// The next step; empty where there is none to take.
+    pub next: String,
 }

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use stele_ground::Instant;
-use stele_media::{MediaError, MediaFault};
 
 use crate::label::Labels;
 use crate::place::DriveNumber;
@@ -51,18 +50,5 @@ impl Drives {
     /// Present and holding what it should: counts as redundancy.
     pub fn is_sound(&self, drive: DriveNumber) -> bool {
         self.index(drive).is_some() && !self.seen.borrow().get(&drive).is_some_and(|seen| seen.stale)
-    }
-
-    pub fn note_read_error(&self, drive: DriveNumber, error: &MediaError) {
-        if error.fault != MediaFault::Gone {
-            self.change(drive, |seen| {
-                seen.read_errors += 1;
-                seen.note = format!("a read failed: {error}; replace the drive if this continues");
-            });
-        }
-    }
-
-    pub fn note_digest_error(&self, drive: DriveNumber) {
-        self.change(drive, |seen| seen.digest_errors += 1);
     }
 }

@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::{Rc, Weak};
 
 use stele_ground::{Bytes, Duration, Instant, PoolId, VolumeId, digest};
-use stele_media::{MediaError, MediaFault};
 
 use crate::cache::{Cache, StripeKey};
 use crate::carry::Stuck;
 use crate::drives::Drives;
+use crate::hospital::Hospital;
 use crate::io::Io;
 use crate::label::DriveState;
 use crate::log::{Haste, Log, Purpose, Reservation};
@@ -173,6 +173,7 @@ pub struct Engine {
     /// Stripes that hosts had to have reconstructed because a drive is gone.
     pub promoted: RefCell<BTreeSet<StripeKey>>,
     pub bucket: Bucket,
+    pub hospital: Hospital,
     pub weak: Weak<Engine>,
 }
 
@@ -267,13 +268,13 @@ impl Engine {
             rebuild_failed: Cell::new(false),
             promoted: RefCell::default(),
             bucket: Bucket::new(now),
+            hospital: Hospital::default(),
             weak: weak.clone(),
         })
     }
 
     pub fn alarm(&self, kind: AlarmKind, severity: Severity, drive: Option<DriveNumber>, message: String) {
-        let drive = drive.map(|drive| u32::from(drive.0));
-        self.io.emit(Action::Alarm(Alarm { kind, severity, drive, message }));
+        self.io.emit(Action::Alarm(Alarm::now(kind, severity, drive, self.io.now(), message)));
     }
 
     /// A log that has stopped leaves a pool that reads and writes no more.
@@ -286,7 +287,7 @@ impl Engine {
     }
 
     /// From here on nothing is written any more; whoever waits to write finds out.
-    fn only_read(&self, kind: AlarmKind, message: String) {
+    pub fn only_read(&self, kind: AlarmKind, message: String) {
         if self.read_only.replace(true) {
             return;
         }
@@ -478,24 +479,16 @@ impl Engine {
 
     // Drives.
 
-    pub fn note_write_error(&self, index: usize, error: &MediaError) {
-        if error.fault == MediaFault::Gone {
-            self.drive_gone(index);
-            return;
-        }
-        if let Some(drive) = self.drives.labels.number(index) {
-            self.drives.change(drive, |seen| {
-                seen.write_errors += 1;
-                seen.note = format!("a write failed: {error}; replace the drive if this continues");
-            });
-        }
-    }
-
     /// The drive at the index does not answer any more.
     pub fn drive_gone(&self, index: usize) {
         let Some(drive) = self.drives.labels.number(index) else { return };
         self.io.detach(index);
         self.drives.labels.set_index(drive, None);
+        if !self.drive_state(drive).votes() {
+            // It was given up before.
+            self.drives_changed.wake_all();
+            return;
+        }
         let now = self.io.now();
         let name = self.drives.change(drive, |seen| {
             seen.missing_since = Some(now);

@@ -285,6 +285,7 @@ impl Engine {
             self.drives.labels.set_index(drive, None);
         }
         self.losses.borrow_mut().remove(&drive);
+        self.hospital.replaced(drive);
         let name = self.drives.change(drive, |seen| {
             (seen.stale, seen.missing_since) = (false, None);
             seen.note.clear();

@@ -56,6 +56,7 @@ impl Serving {
             closed: Cell::new(false),
         });
         let io = engine.io.clone();
+        io.spawn(Rc::clone(&serving).watch_flow());
         if !engine.read_only.get() {
             io.spawn(Rc::clone(&engine).destage_flow());
             io.spawn(Rc::clone(&engine).checkpoint_flow());
@@ -66,6 +67,7 @@ impl Serving {
             io.spawn(Rc::clone(&engine).scrub_flow());
             io.spawn(Rc::clone(&engine).reclaim_flow());
             io.spawn(Rc::clone(&engine).moving_flow());
+            io.spawn(Rc::clone(&engine).hospital_flow());
         }
         serving
     }

@@ -20,32 +20,20 @@ use stele_media::{Buffer, BufferPool, Completion, Extent, MediaError, MediaFault
 
 use crate::mutation::{Mutation, Mutations};
 use crate::pool::Action;
+use crate::sync::Notify;
 use crate::task::{Spawner, Tasks};
+
+pub mod overdue;
+pub mod service;
+
+pub use service::DriveCounters;
+use service::{Kind, Service, kind};
 
 /// Requests handed out to one drive at a time.
 pub const DEPTH: usize = 128;
 
 /// Memory kept for the next operation.
 const BUFFERS_KEPT: Bytes = Bytes(32 << 20);
-
-/// What a drive has done since it was attached.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct DriveCounters {
-    pub reads: u64,
-    pub writes: u64,
-    pub flushes: u64,
-    pub read_bytes: u64,
-    pub written_bytes: u64,
-    pub read_errors: u64,
-    pub write_errors: u64,
-    /// Exponential mean (an eighth each) of the time from handing out to completion.
-    pub read_time: Duration,
-    pub write_time: Duration,
-    pub flush_time: Duration,
-    /// Requests out, and waiting to go out.
-    pub out: usize,
-    pub waiting: usize,
-}
 
 /// Access to all drives, the clock and the executor. Cheap to clone.
 #[derive(Clone)]
@@ -60,6 +48,11 @@ struct Inner {
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     next_timer: Cell<u64>,
     buffers: BufferPool,
+    /// A read that takes longer is late, as its drive's peers go.
+    late_after: Cell<Duration>,
+    /// Somebody looks after drives that do not answer, and need not be told that there is work for him.
+    watching: Cell<bool>,
+    busy: Notify,
 }
 
 #[derive(Default)]
@@ -75,6 +68,7 @@ struct DriveState {
     flushing: Option<Rc<Round>>,
     joining: Option<Rc<Round>>,
     counters: DriveCounters,
+    service: Service,
 }
 
 struct Slot {
@@ -82,6 +76,9 @@ struct Slot {
     tenant: u32,
     submitted: Instant,
     state: SlotState,
+    reads: bool,
+    /// Answered in the drive's place; the driver has yet to hand it back.
+    owed: bool,
 }
 
 enum SlotState {
@@ -110,6 +107,9 @@ impl Io {
             timers: RefCell::default(),
             next_timer: Cell::new(0),
             buffers: BufferPool::new(BUFFERS_KEPT),
+            late_after: Cell::new(Duration(0)),
+            watching: Cell::new(true),
+            busy: Notify::default(),
         }))
     }
 
@@ -265,6 +265,8 @@ impl Io {
             return Err(Completion { tag: 0, op, result: Err(gone(drive)) });
         }
         let (index, tag) = state.occupy(SlotState::Waiting(None));
+        state.slots[index].reads = matches!(op, Op::Read { .. });
+        self.watch();
         let request = Request { tag, op, priority, deadline: None };
         if state.out < DEPTH && state.waiting.is_empty() {
             state.hand_out(drive, request, self.now(), &mut self.0.actions.borrow_mut());
@@ -358,11 +360,22 @@ impl Io {
         let Some(slot) = state.slots.get_mut(index).filter(|slot| slot.tenant == tenant) else { return };
         let was_out = slot.submitted != NEVER;
         let elapsed = now.since(slot.submitted);
+        let reads = slot.reads && was_out && completion.result.is_ok();
+        let owed = std::mem::take(&mut slot.owed);
+        if reads {
+            state.service.note(elapsed, self.0.late_after.get());
+        }
         let mut flushed = None;
         let mut waker = None;
         let (done, counted) = (completion.result.is_ok(), kind(&completion.op));
         let volatile = counted == Kind::Write && !(done && matches!(completion.op, Op::Write { fua: true, .. }));
         match std::mem::replace(&mut slot.state, SlotState::Free) {
+            // It was answered in the drive's place; whoever asked may still have to fetch that answer.
+            SlotState::Done(answer) if owed => slot.state = SlotState::Done(answer),
+            SlotState::Free if owed => {
+                slot.tenant = slot.tenant.wrapping_add(1);
+                state.free.push(index);
+            }
             SlotState::Free | SlotState::Done(_) => return,
             SlotState::Waiting(waiting) => {
                 let bytes = completion.op.range().map_or(0, |(_, length)| length);
@@ -391,7 +404,9 @@ impl Io {
             while state.out < DEPTH
                 && let Some((_, request)) = state.waiting.pop_first()
             {
-                state.hand_out(drive, request, now, &mut self.0.actions.borrow_mut());
+                if !state.drop_unwanted(&request) {
+                    state.hand_out(drive, request, now, &mut self.0.actions.borrow_mut());
+                }
             }
         }
         drop(drives);
@@ -431,6 +446,7 @@ impl Io {
         let Some(slot) = state.slots.get_mut(index).filter(|slot| slot.tenant == (tag >> 32) as u32) else { return };
         match slot.state {
             SlotState::Waiting(_) => slot.state = SlotState::Abandoned,
+            SlotState::Done(_) if slot.owed => slot.state = SlotState::Free,
             SlotState::Done(_) => {
                 slot.state = SlotState::Free;
                 slot.tenant = slot.tenant.wrapping_add(1);
@@ -443,46 +459,30 @@ impl Io {
 
 const NEVER: Instant = Instant(u64::MAX);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Read,
-    Write,
-    Flush,
-}
-
-fn kind(op: &Op) -> Kind {
-    match op {
-        Op::Read { .. } | Op::Extents { .. } => Kind::Read,
-        Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. } => Kind::Write,
-        Op::Flush => Kind::Flush,
-    }
-}
-
-impl DriveCounters {
-    fn count(&mut self, kind: Kind, bytes: u64, elapsed: Duration, done: bool) {
-        let (count, moved, errors, time) = match kind {
-            Kind::Read => (&mut self.reads, &mut self.read_bytes, &mut self.read_errors, &mut self.read_time),
-            Kind::Write => (&mut self.writes, &mut self.written_bytes, &mut self.write_errors, &mut self.write_time),
-            Kind::Flush => (&mut self.flushes, &mut 0, &mut self.write_errors, &mut self.flush_time),
-        };
-        *count += 1;
-        *moved += bytes;
-        *errors += u64::from(!done);
-        let first = *count == 1;
-        time.0 = if first { elapsed.0 } else { time.0 - time.0 / 8 + elapsed.0 / 8 };
-    }
-}
-
 impl DriveState {
     fn occupy(&mut self, state: SlotState) -> (usize, u64) {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { tenant: 0, submitted: NEVER, state: SlotState::Free });
+            self.slots.push(Slot { tenant: 0, submitted: NEVER, state: SlotState::Free, reads: false, owed: false });
             self.slots.len() - 1
         });
         let slot = &mut self.slots[index];
         slot.state = state;
         slot.submitted = NEVER;
+        slot.reads = false;
         (index, u64::from(slot.tenant) << 32 | index as u64)
+    }
+
+    /// A read that nobody waits for any more does not go out.
+    fn drop_unwanted(&mut self, request: &Request) -> bool {
+        let index = (request.tag as u32) as usize;
+        let slot = &mut self.slots[index];
+        let unwanted = slot.reads && matches!(slot.state, SlotState::Abandoned);
+        if unwanted {
+            slot.state = SlotState::Free;
+            slot.tenant = slot.tenant.wrapping_add(1);
+            self.free.push(index);
+        }
+        unwanted
     }
 
     fn hand_out(&mut self, drive: usize, request: Request, now: Instant, actions: &mut Vec<Action>) {
@@ -519,8 +519,10 @@ impl Future for Pending<'_> {
         assert_eq!(slot.tenant, (self.tag >> 32) as u32, "an operation was polled after it had answered");
         match std::mem::replace(&mut slot.state, SlotState::Free) {
             SlotState::Done(completion) => {
-                slot.tenant = slot.tenant.wrapping_add(1);
-                state.free.push(self.index);
+                if !slot.owed {
+                    slot.tenant = slot.tenant.wrapping_add(1);
+                    state.free.push(self.index);
+                }
                 Poll::Ready(completion)
             }
             _ => {

@@ -7,6 +7,7 @@
 
 pub mod admin;
 mod ahead;
+mod alarm;
 pub mod anchor;
 mod apply;
 mod cache;
@@ -21,6 +22,7 @@ mod engine;
 pub mod error;
 mod flush;
 mod growth;
+pub mod hospital;
 mod host;
 pub mod inspect;
 pub mod io;

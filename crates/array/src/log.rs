@@ -38,6 +38,7 @@ pub mod group;
 pub mod linger;
 pub mod membership;
 pub mod recover;
+mod relief;
 pub mod ring;
 pub mod scrub;
 pub mod space;

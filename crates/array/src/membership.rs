@@ -31,7 +31,7 @@ impl Engine {
     }
 
     /// Changes a drive's standing in the labels.
-    async fn commit_state(&self, drive: DriveNumber, state: DriveState) -> Result<(), ArrayError> {
+    pub async fn commit_state(&self, drive: DriveNumber, state: DriveState) -> Result<(), ArrayError> {
         let labels = self.drives.labels.clone();
         labels
             .commit(|configuration| {
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     /// Refuses to give up a drive that answers, where some stripe could then not be read any more.
-    fn check_can_lose(&self, drive: DriveNumber) -> Result<(), ArrayError> {
+    pub fn check_can_lose(&self, drive: DriveNumber) -> Result<(), ArrayError> {
         let configuration = self.drives.labels.configuration();
         let Some(entry) = configuration.drives.get(usize::from(drive.0)) else {
             return Err(ArrayError::Missing(format!("the pool has no {drive}")));
@@ -184,7 +184,7 @@ impl Serving {
         });
     }
 
-    async fn receive(self: &Rc<Self>, index: usize, attached: &Attached) -> Result<(), String> {
+    pub async fn receive(self: &Rc<Self>, index: usize, attached: &Attached) -> Result<(), String> {
         let engine = &self.engine;
         let label = match read_label(&engine.io, index, attached.geometry.size).await {
             Reading::Label(label) => label,
@@ -305,6 +305,7 @@ impl Serving {
             seen.name.clone_from(&attached.name);
             seen.note = "new; being filled".into();
         });
+        engine.hospital.replaced(old);
         self.rejected.borrow_mut().retain(|rejected| rejected.index != index);
         engine.log.replenish().await?;
         engine.drives_changed.wake_all();

@@ -169,7 +169,10 @@ impl Pool {
                 }
             }
             Event::Detach { drive } => match self.serving() {
-                Some(serving) => serving.engine.drive_gone(drive),
+                Some(serving) => {
+                    serving.engine.hospital.forget(drive);
+                    serving.engine.drive_gone(drive);
+                }
                 None => self.io.detach(drive),
             },
             Event::Attach(attached) => {

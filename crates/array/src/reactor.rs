@@ -46,7 +46,7 @@ pub struct ServerOptions {
     /// on machines with four or more.
     pub spin: Duration,
     pub engine: Engine,
-    /// Called on the reactor's thread with what an operator should know. It is logged in any case.
+    /// Called on the reactor's thread with what an operator should know; logged as text where nobody hears it.
     pub alarms: Option<Box<dyn FnMut(Alarm) + Send>>,
 }
 

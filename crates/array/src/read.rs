@@ -248,7 +248,7 @@ impl Engine {
         if units.clone().any(|unit| of.digest(strip, unit) == LOST) {
             return None;
         }
-        let read = self.read_units(of, strip, units, Priority::Host).await;
+        let read = self.read_hedged(of, strip, units).await;
         read.good.iter().all(|good| *good).then_some(read.buffer)
     }
 

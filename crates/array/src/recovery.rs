@@ -34,7 +34,7 @@ use crate::table::{Opened, Table};
 use crate::volumes::map::Home;
 use crate::volumes::tables::{LOST, LOST_PER_PAGE, ROWS, VOLUMES};
 use crate::volumes::{Volume, entry};
-use crate::{Alarm, AlarmKind, ArrayError, Attached, CreateOptions, OpenOptions, Severity};
+use crate::{AlarmKind, ArrayError, Attached, CreateOptions, OpenOptions, Severity};
 
 /// A redo record that no `Destaged` follows yet, its images gathered.
 struct Pending {
@@ -244,12 +244,8 @@ fn reject(engine: &Engine, found: &[crate::label::Found], drives: &[Attached]) -
         if engine.drives.labels.number(index).is_some() {
             continue;
         }
-        engine.io.emit(crate::Action::Alarm(Alarm {
-            kind: AlarmKind::DriveRejected,
-            severity: Severity::Warning,
-            drive: None,
-            message: format!("{} is not used: {}", drive.name, found.note),
-        }));
+        let text = format!("{} is not used: {}", drive.name, found.note);
+        engine.alarm(AlarmKind::DriveRejected, Severity::Warning, None, text);
         rejected.push(Rejected {
             index,
             name: drive.name.clone(),

@@ -90,11 +90,12 @@ impl Engine {
             bad: columns.repair.len() as u64,
             ..Healed::default()
         };
-        for (strip, _) in &columns.repair {
-            let drive = of.places[*strip].cell.drive;
+        for strip in Strips::of(columns.repair.iter().map(|(strip, _)| *strip)).iter() {
+            let drive = of.places[strip].cell.drive;
             // What a drive missed while it was away is not its fault.
             if self.drives.is_sound(drive) {
-                self.drives.note_digest_error(drive);
+                let units = columns.repair.iter().filter(|(bad, _)| *bad == strip).count() as u64;
+                self.note_digest_errors(drive, units);
             }
         }
         self.check_parity(&of, &columns);

@@ -3,13 +3,11 @@
 use stele_ground::Bytes;
 
 use crate::engine::Engine;
+use crate::hospital::condition::standing;
 use crate::host::Serving;
 use crate::label::{Configuration, DriveState};
 use crate::place::DriveNumber;
-use crate::{DriveHealth, DriveStatus, PoolStatus};
-
-/// A drive with so many errors is suspect.
-const SUSPECT_ERRORS: u64 = 3;
+use crate::{AlarmKind, DriveStatus, PoolStatus};
 
 impl Serving {
     pub fn status(&self) -> PoolStatus {
@@ -31,6 +29,10 @@ impl Serving {
                 digest_errors: 0,
                 repaired: 0,
                 note: rejected.note.clone(),
+                since: None,
+                done: "not used".into(),
+                next: AlarmKind::DriveRejected.next_step(None),
+                alarm: Some(AlarmKind::DriveRejected),
             });
         }
         let layout = engine.space.layout.borrow();
@@ -49,6 +51,7 @@ impl Serving {
             name: configuration.name.clone(),
             epoch: configuration.epoch,
             read_only: engine.read_only.get(),
+            standing: standing(&drives),
             drives,
             raw: Bytes(raw * unit),
             used: Bytes(used * unit),
@@ -83,31 +86,25 @@ fn drive_status(engine: &Engine, drive: DriveNumber) -> DriveStatus {
     let configuration = engine.drives.labels.configuration();
     let entry = &configuration.drives[usize::from(drive.0)];
     let seen = engine.drives.seen(drive);
-    let index = engine.drives.index(drive);
-    let errors = seen.read_errors + seen.write_errors + seen.digest_errors;
-    let health = match (entry.state, index) {
-        (DriveState::Failed | DriveState::Retired, _) => DriveHealth::Failed,
-        (_, None) => DriveHealth::Missing,
-        (DriveState::Filling, _) => DriveHealth::Stale,
-        _ if seen.stale => DriveHealth::Stale,
-        _ if entry.leaving => DriveHealth::Leaving,
-        _ if errors >= SUSPECT_ERRORS => DriveHealth::Suspect,
-        _ => DriveHealth::Healthy,
-    };
+    let condition = engine.condition(drive);
     let units = engine.space.layout.borrow().units(drive);
     DriveStatus {
         index: u32::from(drive.0),
         identity: entry.identity,
         name: seen.name,
         enclosure: entry.enclosure,
-        health,
+        health: engine.health(drive),
         size: entry.size,
         used: Bytes(u64::from(units.used) * configuration.unit_size.0),
         read_errors: seen.read_errors,
         write_errors: seen.write_errors,
         digest_errors: seen.digest_errors,
         repaired: seen.repaired,
-        note: seen.note,
+        note: condition.wrong,
+        since: condition.since,
+        done: condition.done,
+        next: condition.next,
+        alarm: condition.alarm,
     }
 }
 
@@ -140,6 +137,7 @@ fn counters(engine: &Engine) -> Vec<(&'static str, u64)> {
         ("destaged blocks", count.destaged_blocks.get()),
         ("read retries", count.retries.get()),
         ("reconstructed units", count.reconstructed.get()),
+        ("hedged reads", engine.hospital.hedged.get()),
         ("log groups", log.groups),
         ("log records", log.records),
         ("log bytes", log.bytes),

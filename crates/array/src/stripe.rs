@@ -18,6 +18,8 @@ use crate::sync::join_all;
 use crate::volumes::entry::{Binding, LOST, ZERO};
 use crate::volumes::shape::Shape;
 
+mod hedge;
+
 /// A strip's cell, and the byte offset on its drive where the strip begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Place {
@@ -109,9 +111,10 @@ impl Engine {
         let mut buffer = match read {
             Ok(buffer) => buffer,
             Err(error) => {
-                self.drives.note_read_error(drive, &error);
-                let reachable = error.fault != MediaFault::Gone;
-                if !reachable {
+                self.note_read_error(drive, &error);
+                // What a drive does not answer says nothing about what lies on it.
+                let reachable = error.fault != MediaFault::Gone && !self.hospital.is_silent(drive);
+                if error.fault == MediaFault::Gone {
                     self.drive_gone(index);
                 }
                 // A unit of a long range may still be readable by itself.
@@ -160,7 +163,8 @@ impl Engine {
                     of.check(self, strip, unit, &data)
                 }
                 Err(error) => {
-                    whole.reachable &= error.fault != MediaFault::Gone;
+                    let silent = self.hospital.is_silent(of.places[strip].cell.drive);
+                    whole.reachable &= error.fault != MediaFault::Gone && !silent;
                     false
                 }
             };
@@ -172,14 +176,25 @@ impl Engine {
     /// Verified units of the `wanted` strips over one range, reconstructing what is absent or bad. The stripe's lock must
     /// be held (shared will do), or a destage under way would look like damage.
     pub async fn read_columns(&self, of: &Stripe, wanted: Strips, units: Range<usize>, priority: Priority) -> Columns {
+        // Whoever verifies all of a stripe, or rebuilds it, wants to hear from every drive.
+        match priority <= Priority::Destage && wanted != Strips::all(of.shape.width()) {
+            true => self.read_columns_hedged(of, wanted, units, priority).await,
+            false => self.read_columns_whole(of, wanted, units, priority).await,
+        }
+    }
+
+    async fn read_columns_whole(
+        &self,
+        of: &Stripe,
+        wanted: Strips,
+        units: Range<usize>,
+        priority: Priority,
+    ) -> Columns {
         let width = of.shape.width();
         let mut read: Vec<Option<Units>> = (0..width).map(|_| None).collect();
         let first: Vec<usize> = wanted.iter().collect();
         self.read_strips(of, &first, units.clone(), priority, &mut read).await;
-        let all_good = |read: &[Option<Units>]| {
-            wanted.iter().all(|strip| read[strip].as_ref().is_some_and(|units| units.good.iter().all(|good| *good)))
-        };
-        if !all_good(&read) {
+        if !all_good(&read, wanted) {
             let others: Vec<usize> = (0..width).filter(|&strip| !wanted.contains(strip)).collect();
             self.read_strips(of, &others, units.clone(), priority, &mut read).await;
         }
@@ -297,6 +312,10 @@ impl Engine {
         }
         failed
     }
+}
+
+fn all_good(read: &[Option<Units>], wanted: Strips) -> bool {
+    wanted.iter().all(|strip| read[strip].as_ref().is_some_and(|units| units.good.iter().all(|good| *good)))
 }
 
 /// Bytes for a strip, from an offset within it.

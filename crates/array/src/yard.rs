@@ -23,6 +23,10 @@ pub struct YardDrive {
     pub gone: bool,
     /// Fails writes and flushes, while reads still work.
     pub write_protected: bool,
+    /// Answers writes of data with errors, and every second read of it.
+    pub fails_writes: bool,
+    pub fails_reads: bool,
+    reads: u64,
 }
 
 pub struct Yard {
@@ -307,6 +311,15 @@ impl YardDrive {
         }
         if self.write_protected && !matches!(op, Op::Read { .. }) {
             return Err(MediaError::new(MediaFault::Gone, "the drive takes no writes"));
+        }
+        if self.fails_writes && matches!(op, Op::Write { at, .. } if *at >= 12 << 20) {
+            return Err(MediaError::new(MediaFault::Retry, "the drive did not write"));
+        }
+        if self.fails_reads && matches!(op, Op::Read { at, .. } if *at >= 12 << 20) {
+            self.reads += 1;
+            if self.reads.is_multiple_of(2) {
+                return Err(MediaError::new(MediaFault::Damaged, "the drive cannot read this"));
+            }
         }
         match op {
             Op::Read { at, buffer } => get(&self.current, *at, buffer),

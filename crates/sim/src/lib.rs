@@ -8,9 +8,11 @@
 //! - [`kill`]: no simulation: a process that is killed again and again, and what the next one finds.
 //! - [`stage`]: the world behind a port, for what stands on a volume and blocks; [`shelf`]: the catalog on it, [`rack`]: a pool beneath it,
 //!   [`custody`]: the archive on two volumes of that.
+//! - [`clinic`]: a pool in virtual time without chance, for what takes how long.
 //! - [`run`]: each seed twice, with equal traces; many seeds; how to repeat one.
 
 pub mod atlas;
+pub mod clinic;
 pub mod coverage;
 pub mod custody;
 pub mod enumerate;

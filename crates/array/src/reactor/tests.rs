@@ -119,7 +119,7 @@ impl Machine for Through {
                 Event::Command { id, command: Command::StartScrub } => {
                     let message = "scrubbing".to_owned();
                     let alarm =
-                        Alarm { kind: AlarmKind::ScrubFinished, severity: Severity::Notice, drive: None, message };
+                        Alarm::now(AlarmKind::ScrubFinished, Severity::Notice, None, Instant::default(), message);
                     self.actions.push(Action::Alarm(alarm));
                     self.reply(id, Reply::Done);
                 }

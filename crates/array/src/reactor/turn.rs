@@ -352,13 +352,13 @@ impl<M: Machine> Reactor<M> {
     }
 
     fn alarm(&mut self, alarm: Alarm) {
+        if let Some(heard) = &mut self.options.alarms {
+            return heard(alarm);
+        }
         match alarm.severity {
             Severity::Notice => tracing::info!(kind = ?alarm.kind, "{}", alarm.message),
             Severity::Warning => tracing::warn!(kind = ?alarm.kind, "{}", alarm.message),
             Severity::Critical => tracing::error!(kind = ?alarm.kind, "{}", alarm.message),
-        }
-        if let Some(heard) = &mut self.options.alarms {
-            heard(alarm);
         }
     }
 

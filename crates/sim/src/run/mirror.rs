@@ -325,6 +325,10 @@ impl<F: Flaw> Mirror<F> {
             digest_errors: 0,
             repaired: 0,
             note: String::new(),
+            since: None,
+            done: String::new(),
+            next: String::new(),
+            alarm: None,
         });
         PoolStatus {
             pool: PoolId::default(),
@@ -332,6 +336,7 @@ impl<F: Flaw> Mirror<F> {
             epoch: 0,
             read_only: false,
             drives: drives.collect(),
+            standing: Vec::new(),
             raw: Bytes(0),
             used: Bytes(0),
             spare: Bytes(0),

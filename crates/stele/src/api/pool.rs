@@ -7,6 +7,7 @@ use stele_ground::Instant;
 use super::{Actor, Call, Done};
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Outcome};
+use crate::node::alarms::kebab;
 use crate::node::{Node, membership, standing};
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -43,7 +44,7 @@ pub struct StatusView {
     pub repaired: u64,
     /// What is wrong now.
     pub standing: Vec<StandingView>,
-    /// Alarms since the server started, oldest first; the last 100.
+    /// Alarms as they came, also under earlier servers, oldest first; the last 100.
     pub alarms: Vec<AlarmView>,
     pub counters: Vec<(String, u64)>,
 }
@@ -55,7 +56,7 @@ pub struct StandingView {
     pub kind: String,
     /// What it is about: `drive 3`, `pool`, `archive`.
     pub subject: String,
-    /// Seconds since 1970 on the machine's clock: when it was first noticed since the pool was opened.
+    /// Seconds since 1970 on the machine's clock: since when it is so, or else when it was first noticed.
     pub since: u64,
     /// What is wrong.
     pub message: String,
@@ -78,7 +79,20 @@ pub struct DriveView {
     pub write_errors: u64,
     pub digest_errors: u64,
     pub repaired: u64,
+    /// What is wrong; empty when nothing is.
     pub note: String,
+    /// Since when, in seconds since 1970 on the machine's clock, where that is known.
+    #[serde(default)]
+    pub since: Option<u64>,
+    /// What was done about it.
+    #[serde(default)]
+    pub done: String,
+    /// What an operator should do next.
+    #[serde(default)]
+    pub next: String,
+    /// As which alarm that stands; empty when the drive is well.
+    #[serde(default)]
+    pub alarm: String,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -99,7 +113,16 @@ pub struct AlarmView {
     pub severity: String,
     pub kind: String,
     pub drive: Option<u32>,
+    /// When what it tells of began, in seconds since 1970.
+    #[serde(default)]
+    pub since: Option<u64>,
     pub message: String,
+    /// The next step; empty where there is none to take.
+    #[serde(default)]
+    pub next: String,
+    /// It came under an earlier server.
+    #[serde(skip)]
+    pub earlier: bool,
 }
 
 fn progress(progress: stele_array::Progress, now: Instant) -> ProgressView {
@@ -133,6 +156,14 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
         ));
     };
     let now = stele_media::system::now();
+    let wall = crate::node::wall_clock();
+    let moment = |at: Instant| wall.saturating_sub(now.since(at).0 / 1_000_000_000);
+    let alarms = node.alarms();
+    // What was given up before this start was told by an earlier one.
+    let told = |drive: u32| {
+        let given_up = |alarm: &&AlarmView| alarm.drive == Some(drive) && alarm.kind == "drive-failed";
+        alarms.iter().rev().find(given_up).map(|alarm| alarm.since.unwrap_or(alarm.at))
+    };
     let unwell = status.drives.iter().any(|drive| !matches!(drive.health, DriveHealth::Healthy | DriveHealth::Leaving));
     let state = match () {
         () if status.lost_stripes > 0 => "damaged",
@@ -161,6 +192,13 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
                 digest_errors: drive.digest_errors,
                 repaired: drive.repaired,
                 note: drive.note,
+                since: drive.since.map(moment).or_else(|| {
+                    let failed = drive.health == DriveHealth::Failed;
+                    failed.then(|| told(drive.index)).flatten()
+                }),
+                done: drive.done,
+                next: drive.next,
+                alarm: drive.alarm.map(|kind| kebab(&format!("{kind:?}"))).unwrap_or_default(),
             })
             .collect(),
         raw: status.raw.0,

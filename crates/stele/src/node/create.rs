@@ -84,7 +84,7 @@ pub async fn make(site: &Site, config: Config, made: Made) -> Outcome<Node> {
         spare_drives: made.spare,
         created: wall_clock(),
     };
-    let alarms = Alarms::default();
+    let alarms = Alarms::of_server(&site.dir);
     let (places, open, server) =
         (places(site, &config), options(&config, Opening::for_server()), alarms.server_options());
     let new = made.new;

@@ -3,6 +3,7 @@
 //! The server keeps one for as long as it runs; a command without a server opens one for itself, with the archive
 //! read-only.
 
+pub mod alarms;
 pub mod block;
 pub mod create;
 pub mod first_start;
@@ -12,14 +13,13 @@ pub mod rebuild;
 pub mod standing;
 pub mod surroundings;
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stele_archive::{Archive, ArchiveError, Foundation, Guard, ScrubCursor, ScrubReport};
-use stele_array::reactor::{DrivePlace, PoolServer, ServerOptions};
-use stele_array::{Alarm, Command, OpenOptions, Reply, Severity, VolumeStatus};
+use stele_array::reactor::{DrivePlace, PoolServer};
+use stele_array::{Command, OpenOptions, Reply, VolumeStatus};
 use stele_catalog::EmbeddedCatalog;
 use stele_ground::{Duration, VolumeId};
 
@@ -29,10 +29,8 @@ use crate::config::{Config, Site};
 use crate::exports::Exports;
 use crate::failure::{Failure, Kind, Outcome};
 
+pub use alarms::Alarms;
 pub use surroundings::{own_uid, wall_clock};
-
-/// Alarms kept for `stele pool status`.
-const ALARMS_KEPT: usize = 100;
 
 /// How a node is opened.
 #[derive(Clone, Copy, Debug)]
@@ -53,56 +51,6 @@ impl Opening {
     pub fn for_command() -> Opening {
         Opening { archive_read_only: true, ..Opening::for_server() }
     }
-}
-
-/// The last alarms, shared with the reactor's callback.
-#[derive(Clone, Default)]
-pub struct Alarms(Arc<Mutex<VecDeque<AlarmView>>>);
-
-impl Alarms {
-    fn note(&self, alarm: &Alarm) {
-        let severity = match alarm.severity {
-            Severity::Notice => "notice",
-            Severity::Warning => "warning",
-            Severity::Critical => "critical",
-        };
-        self.keep(AlarmView {
-            at: wall_clock(),
-            severity: severity.to_owned(),
-            kind: kebab(&format!("{:?}", alarm.kind)),
-            drive: alarm.drive,
-            message: alarm.message.clone(),
-        });
-    }
-
-    fn keep(&self, alarm: AlarmView) {
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == ALARMS_KEPT {
-            kept.pop_front();
-        }
-        kept.push_back(alarm);
-    }
-
-    pub fn list(&self) -> Vec<AlarmView> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
-    }
-
-    /// For the reactor: it logs alarms itself, this keeps them.
-    pub fn server_options(&self) -> ServerOptions {
-        let alarms = self.clone();
-        ServerOptions { alarms: Some(Box::new(move |alarm| alarms.note(&alarm))), ..ServerOptions::default() }
-    }
-}
-
-fn kebab(name: &str) -> String {
-    let mut text = String::new();
-    for c in name.chars() {
-        if c.is_ascii_uppercase() && !text.is_empty() {
-            text.push('-');
-        }
-        text.push(c.to_ascii_lowercase());
-    }
-    text
 }
 
 /// Where hosts reach volumes.
@@ -201,7 +149,7 @@ impl Node {
 
     /// The pool alone.
     pub async fn open_pool(site: &Site, config: Config, opening: Opening) -> Outcome<Node> {
-        let alarms = Alarms::default();
+        let alarms = if opening.archive_read_only { Alarms::default() } else { Alarms::of_server(&site.dir) };
         let (places, options, server) = (places(site, &config), options(&config, opening), alarms.server_options());
         let pool = blocking(move || Ok(PoolServer::open(&places, options, server)?)).await?;
         Node::bare(site, pool, config, alarms)
@@ -353,13 +301,15 @@ impl Node {
 
     /// An alarm of the archive: shown and logged beside those of the array.
     pub fn note_alarm(&self, kind: &str, message: &str) {
-        tracing::warn!(kind, "{message}");
         self.alarms.keep(AlarmView {
             at: wall_clock(),
             severity: "warning".to_owned(),
             kind: kind.to_owned(),
             drive: None,
+            since: None,
             message: message.to_owned(),
+            next: String::new(),
+            earlier: false,
         });
     }
 

@@ -20,13 +20,15 @@ const RESERVED: u32 = 2;
 pub struct Noticed(Mutex<BTreeMap<(String, String), u64>>);
 
 impl Noticed {
-    /// Dates what stands now, and forgets what does not.
+    /// Dates what stands now and has no date of its own, and forgets what does not.
     pub fn date(&self, standing: &mut [StandingView], now: u64) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let before = std::mem::take(&mut *known);
         for alarm in standing {
             let key = (alarm.kind.clone(), alarm.subject.clone());
-            alarm.since = before.get(&key).copied().unwrap_or(now);
+            if alarm.since == 0 {
+                alarm.since = before.get(&key).copied().unwrap_or(now);
+            }
             known.insert(key, alarm.since);
         }
     }
@@ -45,7 +47,7 @@ fn alarm(kind: &str, subject: &str, message: String, done: impl Into<String>, ne
 
 /// Everything that stands now, the pool's first.
 pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
-    let mut standing = of_pool(status, node.config.pool.rebuild_after);
+    let mut standing = of_pool(status);
     if let Some(message) = node.damage() {
         let next = "`stele pool scrub --wait`; if it stays, restore the version from a copy";
         standing.push(alarm(
@@ -112,9 +114,9 @@ fn told(of: stele_archive::Alarm) -> StandingView {
 }
 
 /// What the array knows to be wrong.
-fn of_pool(status: &StatusView, rebuild_after: u64) -> Vec<StandingView> {
+fn of_pool(status: &StatusView) -> Vec<StandingView> {
     let unwell = status.drives.iter().filter(|drive| !matches!(drive.health.as_str(), "healthy" | "leaving"));
-    let mut standing: Vec<StandingView> = unwell.map(|drive| of_drive(drive, status, rebuild_after)).collect();
+    let mut standing: Vec<StandingView> = unwell.map(of_drive).collect();
     if status.lost_stripes > 0 {
         standing.push(alarm(
             "stripe-lost",
@@ -145,12 +147,13 @@ fn of_pool(status: &StatusView, rebuild_after: u64) -> Vec<StandingView> {
         ));
     }
     // It was said once; what it says stands until the pool is opened again.
-    for said in status.alarms.iter().filter(|alarm| alarm.kind == "log-degraded").take(1) {
+    let here = status.alarms.iter().filter(|alarm| alarm.kind == "log-degraded" && !alarm.earlier);
+    for said in here.take(1) {
         let next = "replace or add drives";
         standing.push(alarm(&said.kind, "pool", said.message.clone(), "the log goes on with the drives it has", next));
     }
     let stopped = |kind: &str| kind == "growth-finished" || kind == "drive-removed" || kind == "moving-put-off";
-    let last = status.alarms.iter().rfind(|alarm| stopped(&alarm.kind));
+    let last = status.alarms.iter().rfind(|alarm| stopped(&alarm.kind) && !alarm.earlier);
     if let Some(said) = last.filter(|alarm| alarm.kind == "moving-put-off") {
         let next = "free some space, add drives, or return missing ones";
         standing.push(alarm(&said.kind, "pool", said.message.clone(), "it is tried again every five seconds", next));
@@ -167,31 +170,7 @@ fn of_pool(status: &StatusView, rebuild_after: u64) -> Vec<StandingView> {
     standing
 }
 
-fn of_drive(drive: &DriveView, status: &StatusView, rebuild_after: u64) -> StandingView {
-    let lost = || match status.rebuild {
-        Some(work) => format!(
-            "reads reconstruct what it held, and its strips move into spare space: {} of {} are done",
-            Bytes(work.done),
-            Bytes(work.total)
-        ),
-        None if status.spare_used > 0 => {
-            format!("reads reconstruct what it held; {} lie in spare space", Bytes(status.spare_used))
-        }
-        None => format!(
-            "reads reconstruct what it held; its strips move into spare space once it has been gone for {rebuild_after} s"
-        ),
-    };
-    let replace = format!("`stele pool replace {} PATH`", drive.drive);
-    let (done, next) = match drive.health.as_str() {
-        "missing" => (lost(), format!("reconnect it, or {replace}")),
-        "failed" => (lost(), replace),
-        "stale" => ("it is brought up to date".to_owned(), "nothing".to_owned()),
-        "suspect" => (
-            format!("{} strips were repaired from redundancy", drive.repaired),
-            format!("if its errors go on growing: {replace}"),
-        ),
-        _ => ("it is not used".to_owned(), "take it out of `[pool] drives`, or correct the cabling".to_owned()),
-    };
+fn of_drive(drive: &DriveView) -> StandingView {
     let note = if drive.note.is_empty() { drive.health.as_str() } else { drive.note.as_str() };
     let (name, subject) = match drive.drive {
         u32::MAX => (drive.path.clone(), drive.path.clone()),
@@ -199,7 +178,8 @@ fn of_drive(drive: &DriveView, status: &StatusView, rebuild_after: u64) -> Stand
         number if drive.path.is_empty() => (format!("drive {number}"), format!("drive {number}")),
         number => (format!("drive {number} ({})", drive.path), format!("drive {number}")),
     };
-    alarm(&format!("drive-{}", drive.health), &subject, format!("{name}: {note}"), done, next)
+    let told = alarm(&drive.alarm, &subject, format!("{name}: {note}"), drive.done.clone(), drive.next.clone());
+    StandingView { since: drive.since.unwrap_or(0), ..told }
 }
 
 #[cfg(test)]

@@ -1,0 +1,109 @@
+//! What a drive has done, and how long its reads take beside those of its peers.
+//!
+//! The mean follows slowly (a 32nd a read), so that it tells the drive and not its last request. Beside it stand the last
+//! 32 reads as late or not: one stall among quick reads moves the mean, but does not make a slow drive.
+
+use stele_ground::Duration;
+use stele_media::Op;
+
+use super::Io;
+
+/// The mean is taken over all reads until there are so many.
+const SETTLED: u64 = 32;
+
+/// A drive's reads.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Service {
+    pub reads: u64,
+    /// From handing out to completion.
+    pub mean: Duration,
+    /// One bit for each of the last reads that were compared, the newest lowest: it was late.
+    late: u32,
+    compared: u32,
+}
+
+impl Service {
+    pub fn note(&mut self, elapsed: Duration, late_after: Duration) {
+        self.reads += 1;
+        let weight = self.reads.min(SETTLED);
+        self.mean = Duration(self.mean.0 - self.mean.0 / weight + elapsed.0 / weight);
+        if late_after.0 > 0 {
+            self.late = self.late << 1 | u32::from(elapsed > late_after);
+            self.compared = (self.compared + 1).min(u32::BITS);
+        }
+    }
+
+    /// Late ones among the last so many, at most 32.
+    pub fn late_of(&self, last: u32) -> u32 {
+        let compared = last.min(self.compared);
+        (self.late & (u64::from(u32::MAX) >> (32 - compared.min(32))) as u32).count_ones()
+    }
+}
+
+impl Io {
+    pub fn service(&self, drive: usize) -> Service {
+        self.0.drives.borrow().get(drive).map_or_else(Service::default, |state| state.service)
+    }
+
+    /// From now on a read that takes longer than this counts as late; zero: none is compared.
+    /// A read is out for so long that it will be late.
+    pub fn note_late(&self, drive: usize) {
+        if let Some(state) = self.0.drives.borrow_mut().get_mut(drive) {
+            state.service.late = state.service.late << 1 | 1;
+            state.service.compared = (state.service.compared + 1).min(u32::BITS);
+        }
+    }
+
+    pub fn set_late_after(&self, span: Duration) {
+        self.0.late_after.set(span);
+    }
+}
+
+/// What a drive has done since it was attached.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct DriveCounters {
+    pub reads: u64,
+    pub writes: u64,
+    pub flushes: u64,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    pub read_errors: u64,
+    pub write_errors: u64,
+    /// Exponential mean (an eighth each) of the time from handing out to completion.
+    pub read_time: Duration,
+    pub write_time: Duration,
+    pub flush_time: Duration,
+    /// Requests out, and waiting to go out.
+    pub out: usize,
+    pub waiting: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Read,
+    Write,
+    Flush,
+}
+
+pub(super) fn kind(op: &Op) -> Kind {
+    match op {
+        Op::Read { .. } | Op::Extents { .. } => Kind::Read,
+        Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. } => Kind::Write,
+        Op::Flush => Kind::Flush,
+    }
+}
+
+impl DriveCounters {
+    pub(super) fn count(&mut self, kind: Kind, bytes: u64, elapsed: Duration, done: bool) {
+        let (count, moved, errors, time) = match kind {
+            Kind::Read => (&mut self.reads, &mut self.read_bytes, &mut self.read_errors, &mut self.read_time),
+            Kind::Write => (&mut self.writes, &mut self.written_bytes, &mut self.write_errors, &mut self.write_time),
+            Kind::Flush => (&mut self.flushes, &mut 0, &mut self.write_errors, &mut self.flush_time),
+        };
+        *count += 1;
+        *moved += bytes;
+        *errors += u64::from(!done);
+        let first = *count == 1;
+        time.0 = if first { elapsed.0 } else { time.0 - time.0 / 8 + elapsed.0 / 8 };
+    }
+}

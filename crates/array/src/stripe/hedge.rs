@@ -1,0 +1,158 @@
+//! Reads that do not wait for a slow drive: what it should answer is reconstructed from the others.
+//!
+//! Two kinds. A drive known to be slow is not asked at all; a read that is overdue on any other is answered by whoever is
+//! first, the drive or the others. Neither decides about damage: where the others cannot answer, the drive is waited for.
+//! The extra load is bounded (see [`crate::hospital`]).
+
+use std::ops::Range;
+
+use futures_util::future::{Either, select};
+use futures_util::pin_mut;
+use stele_codes::Strips;
+use stele_ground::Duration;
+use stele_media::{Buffer, Priority};
+
+use super::{Columns, Stripe, Units};
+use crate::engine::{Engine, add};
+use crate::hospital::Course;
+
+impl Units {
+    /// What stands for a strip that was not waited for.
+    fn absent(of: &Stripe, units: Range<usize>) -> Units {
+        let buffer = Buffer::zeroed(of.shape.bytes_of(units.clone()).len());
+        Units { buffer, good: vec![false; units.len()], reachable: false }
+    }
+}
+
+impl Engine {
+    /// As `read_units` for a host: whoever is first answers. What does not verify may be no damage, as there.
+    pub async fn read_hedged(&self, of: &Stripe, strip: usize, units: Range<usize>) -> Units {
+        match self.course(of.places[strip].cell.drive) {
+            Course::Avoid => {
+                if let Some(units) = self.reconstruct_hedged(of, strip, units.clone()).await {
+                    return units;
+                }
+                self.read_units(of, strip, units, Priority::Host).await
+            }
+            Course::AskBoth => self.race(of, strip, units, None).await,
+            Course::AskFor(patience) => self.race(of, strip, units, Some(patience)).await,
+        }
+    }
+
+    async fn race(&self, of: &Stripe, strip: usize, units: Range<usize>, patience: Option<Duration>) -> Units {
+        let asked = self.read_units(of, strip, units.clone(), Priority::Host);
+        pin_mut!(asked);
+        if let Some(patience) = patience {
+            let late = self.io.sleep(patience);
+            pin_mut!(late);
+            if let Either::Left((units, _)) = select(asked.as_mut(), late).await {
+                return units;
+            }
+            self.note_overdue(of.places[strip].cell.drive);
+            if !self.hospital.pay_for_hedge() {
+                return asked.await;
+            }
+        }
+        let others = self.reconstruct_hedged(of, strip, units);
+        pin_mut!(others);
+        match select(asked, others).await {
+            Either::Left((units, _)) => units,
+            Either::Right((Some(units), _)) => units,
+            Either::Right((None, asked)) => asked.await,
+        }
+    }
+
+    /// Units of a strip from as many others as it takes; none where those cannot answer now.
+    async fn reconstruct_hedged(&self, of: &Stripe, strip: usize, units: Range<usize>) -> Option<Units> {
+        let (width, k) = (of.shape.width(), of.shape.k);
+        // Begun at a place of the stripe's own, so that the same drives do not always stand in.
+        let first = of.stripe as usize % width;
+        let others: Vec<usize> = (0..width)
+            .map(|at| (first + at) % width)
+            .filter(|&other| other != strip && self.is_prompt(of.places[other].cell.drive))
+            .take(k)
+            .collect();
+        if others.len() < k {
+            return None;
+        }
+        let _bound = self.hospital.begin_hedge()?;
+        let mut read: Vec<Option<Units>> = (0..width).map(|_| None).collect();
+        self.read_strips(of, &others, units.clone(), Priority::Host, &mut read).await;
+        read[strip] = Some(Units::absent(of, units.clone()));
+        let columns = self.complete_columns(of, Strips::of([strip]), units.clone(), read);
+        if !columns.lost.is_empty() {
+            return None;
+        }
+        let buffer = columns.strips.into_iter().nth(strip).flatten()?;
+        add(&self.hospital.hedged, 1);
+        Some(Units { buffer, good: vec![true; units.len()], reachable: true })
+    }
+
+    /// The wanted strips as far as their drives answer in time. Answers which were left out.
+    pub(super) async fn read_prompt_strips(
+        &self,
+        of: &Stripe,
+        strips: &[usize],
+        units: Range<usize>,
+        priority: Priority,
+        read: &mut [Option<Units>],
+    ) -> Strips {
+        let units = &units;
+        let reads = strips.iter().map(|&strip| async move {
+            let absent = || Units::absent(of, units.clone());
+            let asked = self.read_units(of, strip, units.clone(), priority);
+            match self.course(of.places[strip].cell.drive) {
+                Course::AskBoth => (strip, asked.await, false),
+                Course::Avoid => (strip, absent(), true),
+                Course::AskFor(patience) => {
+                    let late = self.io.sleep(patience);
+                    pin_mut!(asked, late);
+                    match select(asked, late).await {
+                        Either::Left((units, _)) => (strip, units, false),
+                        Either::Right(((), asked)) => {
+                            self.note_overdue(of.places[strip].cell.drive);
+                            match self.hospital.pay_for_hedge() {
+                                true => (strip, absent(), true),
+                                false => (strip, asked.await, false),
+                            }
+                        }
+                    }
+                }
+            }
+        });
+        let mut left_out = Strips::default();
+        for (strip, units, left) in crate::sync::join_all(reads).await {
+            read[strip] = Some(units);
+            if left {
+                left_out = Strips::of(left_out.iter().chain([strip]));
+            }
+        }
+        left_out
+    }
+
+    /// As `read_columns`, but a drive that is slow is not waited for where the others can answer.
+    pub(super) async fn read_columns_hedged(
+        &self,
+        of: &Stripe,
+        wanted: Strips,
+        units: Range<usize>,
+        priority: Priority,
+    ) -> Columns {
+        let width = of.shape.width();
+        let mut read: Vec<Option<Units>> = (0..width).map(|_| None).collect();
+        let first: Vec<usize> = wanted.iter().collect();
+        let left_out = self.read_prompt_strips(of, &first, units.clone(), priority, &mut read).await;
+        if left_out.is_empty() && super::all_good(&read, wanted) {
+            return self.complete_columns(of, wanted, units, read);
+        }
+        let others: Vec<usize> = (0..width).filter(|&strip| !wanted.contains(strip)).collect();
+        self.read_strips(of, &others, units.clone(), priority, &mut read).await;
+        let columns = self.complete_columns(of, wanted, units.clone(), read);
+        if !left_out.is_empty() && !columns.lost.is_empty() {
+            // It is needed after all.
+            return Box::pin(self.read_columns_whole(of, wanted, units, priority)).await;
+        }
+        add(&self.hospital.hedged, left_out.len() as u64);
+        columns
+    }
+}

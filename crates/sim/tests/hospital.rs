@@ -1,0 +1,203 @@
+//! Drives that limp, and drives that do not answer, in virtual time.
+
+use stele_array::{AlarmKind, DriveHealth, OpenOptions};
+use stele_ground::{Bytes, Dice, Duration, MIB};
+use stele_media::faulty::FaultKind;
+use stele_media::simulated::Plain;
+use stele_sim::clinic::{Clinic, Ward};
+
+const PATIENT: Duration = Duration::from_secs(120);
+
+fn clinic(drives: u32, seed: u64) -> Clinic {
+    // A missing drive is not rebuilt within these tests, and nothing is read from memory.
+    let open = OpenOptions {
+        rebuild_after: Duration::from_secs(24 * 3600),
+        block_cache: Bytes(64 << 10),
+        ..OpenOptions::default()
+    };
+    let ward = Ward {
+        enclosures: (0..drives).collect(),
+        drive_size: Bytes(96 * MIB),
+        log: Bytes(8 * MIB),
+        spare_drives: None,
+        open,
+        seed,
+        model: &|dice| Box::new(Plain::flash(dice)),
+    };
+    Clinic::new(ward).expect("a pool")
+}
+
+fn content(at: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    Dice::new(at ^ 0x5EED).fill(&mut bytes);
+    bytes
+}
+
+/// A volume of 24 MiB, each 64 KiB of it telling where it belongs, on the drives and not in memory.
+fn filled(clinic: &mut Clinic, code: &str) -> stele_ground::VolumeId {
+    let volume = clinic.volume("a", code, 24 * MIB, 16 << 10).expect("a volume");
+    for at in (0..24 * MIB).step_by(64 << 10) {
+        let (result, _) = clinic.write(volume, at, &content(at, 64 << 10), PATIENT).expect("an answer");
+        result.expect("written");
+    }
+    clinic.command(stele_array::Command::Checkpoint).expect("a checkpoint");
+    volume
+}
+
+/// The times of so many 4 KiB reads at random places, sorted; each is compared with what was written.
+fn read_times(clinic: &mut Clinic, volume: stele_ground::VolumeId, seed: u64, count: usize) -> Vec<Duration> {
+    let mut dice = Dice::new(seed);
+    let mut times: Vec<Duration> = (0..count)
+        .map(|_| {
+            let at = dice.below(24 * MIB / 4096) * 4096;
+            let (read, took) = clinic.read(volume, at, 4096, PATIENT).expect("an answer");
+            let begin = at / (64 << 10) * (64 << 10);
+            let whole = content(begin, 64 << 10);
+            assert!(read.expect("read") == whole[(at - begin) as usize..][..4096], "at {at}");
+            took
+        })
+        .collect();
+    times.sort_unstable();
+    times
+}
+
+fn mean(times: &[Duration]) -> Duration {
+    Duration(times.iter().map(|time| time.0).sum::<u64>() / times.len() as u64)
+}
+
+fn health(clinic: &mut Clinic, drive: usize) -> DriveHealth {
+    clinic.status().expect("a status").drives[drive].health
+}
+
+fn alarmed(clinic: &Clinic, kind: AlarmKind) -> bool {
+    clinic.alarms.iter().any(|alarm| alarm.kind == kind)
+}
+
+/// Every operation of the drive is stuck from now on, or answered again, with those that were.
+fn stick(clinic: &mut Clinic, drive: usize, stuck: bool) {
+    let place = &mut clinic.machine.bays[drive].drive;
+    place.decider().set_rate(FaultKind::Stuck, u64::from(stuck));
+    if !stuck {
+        place.release();
+    }
+}
+
+#[test]
+fn reads_take_as_long_beside_a_limping_drive_as_without_it() {
+    for (code, seed) in [("4+2", 1), ("2+1", 2), ("mirror-2", 3)] {
+        let mut clinic = clinic(8, seed);
+        let volume = filled(&mut clinic, code);
+        let well = read_times(&mut clinic, volume, 7, 1000);
+        clinic.machine.bays[3].drive.limp(Duration::from_millis(80));
+        let first = read_times(&mut clinic, volume, 8, 1000);
+        let later = read_times(&mut clinic, volume, 9, 1000);
+        let [quiet, begun, settled] = [&well, &first, &later].map(|times| (mean(times), times[989], times[999]));
+        println!("{code}: mean, 99 in 100, worst: well {quiet:?}, limp begins {begun:?}, goes on {settled:?}");
+        // Of the first reads some wait until they are overdue, a hundred-fold; then nobody waits any more.
+        assert!(begun.0.0 < quiet.0.0 * 4, "{code}: {begun:?} against {quiet:?}");
+        assert!(settled.0.0 < quiet.0.0 * 3 / 2, "{code}: {settled:?} against {quiet:?}");
+        assert!(settled.2 < Duration::from_millis(3), "{code}: {settled:?}");
+        let status = clinic.status().expect("a status");
+        let drive = &status.drives[3];
+        assert_eq!(drive.health, DriveHealth::Suspect, "{drive:?}");
+        assert!(drive.note.contains("slower than its peers") && drive.since.is_some(), "{drive:?}");
+        assert!(drive.next.contains("stele pool replace 3"), "{drive:?}");
+        assert_eq!(status.standing.len(), 1, "{:?}", status.standing);
+        assert_eq!(status.standing[0].kind, AlarmKind::DriveSlow);
+        // The log does not wait for it either, once another drive has its place.
+        clinic.pass(Duration::from_secs(1));
+        let writes =
+            (0..50).map(|at| clinic.write(volume, at * 4096, &content(at, 4096), PATIENT).expect("an answer").1);
+        let slowest = writes.max().expect("a write");
+        assert!(slowest < Duration::from_millis(5), "{code}: a write took {slowest}");
+        // Once it is well again it is asked again.
+        clinic.machine.bays[3].drive.limp(Duration(0));
+        for at in (0..50).map(|at| at * 4096) {
+            let begin = at / (64 << 10) * (64 << 10);
+            let back = &content(begin, 64 << 10)[(at - begin) as usize..][..4096];
+            clinic.write(volume, at, back, PATIENT).expect("an answer").0.expect("written");
+        }
+        clinic.until(Duration::from_millis(10), PATIENT, |status| status.dirty.0 == 0).expect("destaged");
+        let mut rounds = 0u64;
+        while health(&mut clinic, 3) != DriveHealth::Healthy {
+            rounds += 1;
+            let drive = clinic.status().expect("a status").drives[3].clone();
+            assert!(rounds < 20, "{code}: it is not asked any more: {drive:?}");
+            read_times(&mut clinic, volume, 10 + rounds, 500);
+        }
+        assert!(alarmed(&clinic, AlarmKind::DriveRecovered));
+    }
+}
+
+#[test]
+fn a_drive_that_does_not_answer_is_let_go_and_holds_nobody_up_for_good() {
+    let mut clinic = clinic(8, 4);
+    let volume = filled(&mut clinic, "4+2");
+    stick(&mut clinic, 2, true);
+    let times = read_times(&mut clinic, volume, 5, 300);
+    assert!(times[299] < Duration::from_millis(1_100), "a read waited {}", times[299]);
+    // A whole stripe needs the drive, until it is let go.
+    let begun = clinic.machine.now;
+    for at in (0..4 * MIB).step_by(64 << 10) {
+        let (result, _) = clinic.write(volume, at, &content(at, 64 << 10), PATIENT).expect("an answer");
+        result.expect("written without it");
+    }
+    let took = clinic.machine.now.since(begun);
+    assert!(took < Duration::from_secs(21), "writes were held up for {took}");
+    assert_eq!(health(&mut clinic, 2), DriveHealth::Missing);
+    assert!(alarmed(&clinic, AlarmKind::DriveMissing));
+    // It answers again, with all it owes: it is taken back and brought up to date.
+    stick(&mut clinic, 2, false);
+    let whole = |status: &stele_array::PoolStatus| status.drives[2].health == DriveHealth::Healthy;
+    if let Err(reason) = clinic.until(Duration::from_secs(1), PATIENT, whole) {
+        panic!("{reason}: {:?} {:?}", clinic.status().expect("a status").drives[2], clinic.alarms);
+    }
+    read_times(&mut clinic, volume, 6, 300);
+    assert_eq!(clinic.status().expect("a status").lost_stripes, 0);
+}
+
+#[test]
+fn a_silent_drive_that_is_needed_is_kept_and_reads_of_it_end_with_an_error() {
+    let mut clinic = clinic(5, 5);
+    let volume = filled(&mut clinic, "2+1");
+    clinic.machine.detach(0);
+    clinic.pass(Duration::from_secs(1));
+    stick(&mut clinic, 2, true);
+    let mut refused = 0;
+    for at in (0..24 * MIB).step_by(3 * MIB as usize) {
+        let (read, took) = clinic.read(volume, at, 64 << 10, PATIENT).expect("an answer in the end");
+        refused += u32::from(read.is_err());
+        assert!(took < Duration::from_secs(60), "it took {took}");
+        // Before the driver loses patience.
+        clinic.machine.bays[2].drive.release();
+    }
+    assert!(refused > 0, "some stripe lies on both");
+    assert!(alarmed(&clinic, AlarmKind::DriveNeeded), "{:?}", clinic.alarms);
+    let status = clinic.status().expect("a status");
+    assert!(!status.read_only && status.lost_stripes == 0, "{status:?}");
+    assert_eq!(status.drives[2].health, DriveHealth::Suspect, "{:?}", status.drives[2]);
+    stick(&mut clinic, 2, false);
+    clinic.pass(Duration::from_secs(10));
+    read_times(&mut clinic, volume, 6, 300);
+    assert_eq!(clinic.status().expect("a status").lost_stripes, 0);
+}
+
+#[test]
+fn no_drive_is_blamed_when_none_answers() {
+    let mut clinic = clinic(6, 6);
+    let volume = filled(&mut clinic, "2+1");
+    (0..6).for_each(|drive| stick(&mut clinic, drive, true));
+    let tags: Vec<u64> = (0..40)
+        .map(|at| at * (512 << 10))
+        .map(|at| clinic.submit(volume, stele_media::Op::Read { at, buffer: stele_media::Buffer::zeroed(64 << 10) }))
+        .collect();
+    clinic.pass(Duration::from_secs(25));
+    assert!(clinic.alarms.iter().any(|alarm| alarm.message.contains("no drive has answered")), "{:?}", clinic.alarms);
+    (0..6).for_each(|drive| stick(&mut clinic, drive, false));
+    for tag in tags {
+        clinic.wait(tag, PATIENT).expect("an answer").1.expect("read");
+    }
+    clinic.pass(Duration::from_secs(30));
+    let status = clinic.status().expect("a status");
+    assert!(status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy), "{:?}", status.drives);
+}

@@ -1,0 +1,123 @@
+//! Alarms as they come: the last of them for `stele pool status`, and each as one line of JSON where the server logs.
+//!
+//! The server also keeps them in `alarms.jsonl` in the data directory, so that a start knows since when a drive has been out of
+//! use. The file is cut to its last lines when it has grown; that it cannot be written keeps nothing from working.
+
+use std::collections::VecDeque;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stele_array::reactor::ServerOptions;
+use stele_array::{Alarm, Severity};
+
+use super::wall_clock;
+use crate::api::pool::AlarmView;
+
+/// Alarms kept for `stele pool status`.
+const KEPT: usize = 100;
+/// The file is cut when it is larger.
+const FILE_MAX: u64 = 1 << 20;
+
+#[derive(Default)]
+struct Inner {
+    last: VecDeque<AlarmView>,
+    /// Where a server keeps them; a command shows its own as text only.
+    file: Option<PathBuf>,
+}
+
+/// The last alarms, shared with the reactor's callback.
+#[derive(Clone, Default)]
+pub struct Alarms(Arc<Mutex<Inner>>);
+
+impl Alarms {
+    /// Those of a server, with what an earlier one left.
+    pub fn of_server(dir: &Path) -> Alarms {
+        let file = dir.join("alarms.jsonl");
+        let text = std::fs::read_to_string(&file).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().rev().take(KEPT).collect();
+        // A line that a crash cut off is none.
+        let read = lines.into_iter().rev().filter_map(|line| serde_json::from_str(line).ok());
+        let last = read.map(|alarm| AlarmView { earlier: true, ..alarm }).collect();
+        Alarms(Arc::new(Mutex::new(Inner { last, file: Some(file) })))
+    }
+
+    /// One of the array.
+    fn note(&self, alarm: &Alarm) {
+        let at = wall_clock();
+        let ago = stele_media::system::now().since(alarm.since).0 / 1_000_000_000;
+        self.keep(AlarmView {
+            at,
+            severity: severity(alarm.severity).to_owned(),
+            kind: kebab(&format!("{:?}", alarm.kind)),
+            drive: alarm.drive,
+            since: Some(at.saturating_sub(ago)),
+            message: alarm.message.clone(),
+            next: alarm.next.clone(),
+            earlier: false,
+        });
+    }
+
+    pub fn keep(&self, alarm: AlarmView) {
+        let mut inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &inner.file {
+            None => tracing::warn!(kind = alarm.kind, severity = alarm.severity, "{}", alarm.message),
+            Some(file) => {
+                let line = serde_json::to_string(&alarm).unwrap_or_default();
+                eprintln!("{line}");
+                if let Err(error) = append(file, &line, &inner.last) {
+                    tracing::warn!("{} cannot be written: {error}", file.display());
+                }
+            }
+        }
+        if inner.last.len() == KEPT {
+            inner.last.pop_front();
+        }
+        inner.last.push_back(alarm);
+    }
+
+    pub fn list(&self) -> Vec<AlarmView> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).last.iter().cloned().collect()
+    }
+
+    /// For the reactor.
+    pub fn server_options(&self) -> ServerOptions {
+        let alarms = self.clone();
+        ServerOptions { alarms: Some(Box::new(move |alarm| alarms.note(&alarm))), ..ServerOptions::default() }
+    }
+}
+
+fn append(file: &Path, line: &str, last: &VecDeque<AlarmView>) -> std::io::Result<()> {
+    let long = std::fs::metadata(file).is_ok_and(|data| data.len() > FILE_MAX);
+    if long {
+        let kept: Vec<String> = last.iter().filter_map(|alarm| serde_json::to_string(alarm).ok()).collect();
+        let cut = file.with_extension("jsonl.new");
+        std::fs::write(&cut, format!("{}\n", kept.join("\n")))?;
+        std::fs::rename(&cut, file)?;
+    }
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file)?;
+    file.write_all(format!("{line}\n").as_bytes())
+}
+
+pub fn severity(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Notice => "notice",
+        Severity::Warning => "warning",
+        Severity::Critical => "critical",
+    }
+}
+
+/// A name as alarms and metrics write it.
+pub fn kebab(name: &str) -> String {
+    let mut text = String::new();
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && !text.is_empty() {
+            text.push('-');
+        }
+        text.push(c.to_ascii_lowercase());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;
