@@ -364,6 +364,9 @@ pub struct PoolStatus {
     pub scrub_damage_found: u64,
     pub scrub_damage_repaired: u64,
     pub lost_stripes: u64,
+    /// Stripes that have a slot, and of them those that may lose no further drive without loss of data.
+    pub stripes: u64,
+    pub critical_stripes: u64,
     /// Strips rebuilt or repaired since open.
     pub rebuilt: u64,
     pub repaired: u64,

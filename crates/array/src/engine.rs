@@ -174,6 +174,8 @@ pub struct Engine {
     pub promoted: RefCell<BTreeSet<StripeKey>>,
     pub bucket: Bucket,
     pub hospital: Hospital,
+    /// Members of rows all of whose strips lie in spare space.
+    pub moved: RefCell<BTreeSet<(RowId, u8)>>,
     pub weak: Weak<Engine>,
 }
 
@@ -269,6 +271,7 @@ impl Engine {
             promoted: RefCell::default(),
             bucket: Bucket::new(now),
             hospital: Hospital::default(),
+            moved: RefCell::default(),
             weak: weak.clone(),
         })
     }

@@ -29,6 +29,8 @@ use crate::volumes::entry;
 use crate::volumes::map::Home;
 use crate::{AlarmKind, ArrayError, Severity};
 
+mod breadth;
+
 /// Strips moved at once.
 const MOVES: usize = 16;
 /// Bytes a second while hosts are active, where nothing else was said.
@@ -124,20 +126,26 @@ impl Engine {
                 continue;
             }
             self.note_work(&tasks);
-            // Chosen again after each row: what matters most may have changed.
-            if let Some(task) = tasks.first() {
-                match self.carry_out(*task, &done).await {
+            // Chosen again after these rows: what matters most may have changed.
+            let batch = self.side_by_side(&tasks);
+            let results = join_all(batch.iter().map(|task| self.carry_out(*task, &done))).await;
+            let mut again = false;
+            for (task, result) in batch.into_iter().zip(results) {
+                match result {
                     Ok(true) => {
-                        done.insert(*task);
+                        done.insert(task);
                     }
-                    Ok(false) => self.io.sleep(Duration::from_millis(5)).await,
+                    Ok(false) => again = true,
                     Err(error) => {
                         tracing::warn!(row = task.row.0, "rebuild of a row put off: {error}");
-                        done.insert(*task);
+                        done.insert(task);
                         self.rebuild_failed.set(true);
                         self.retry_later();
                     }
                 }
+            }
+            if again {
+                self.io.sleep(Duration::from_millis(5)).await;
             }
         }
     }
@@ -336,6 +344,9 @@ impl Engine {
             return Ok(true);
         }
         let complete = self.for_each_stripe(task, true, done).await?;
+        if complete {
+            self.note_moved(task);
+        }
         Ok(complete)
     }
 
@@ -386,6 +397,7 @@ impl Engine {
         assert!(distinct, "invariant 12: a spare lies on a drive of its own");
         let record = Record::Replacement { row: row.id, member: member as u8, cell: Some(cell) };
         self.append(&record, &pages, &mut funds);
+        self.forget_moved(row.id, member);
         self.spare_warned.set(false);
         Ok(true)
     }

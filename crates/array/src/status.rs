@@ -35,6 +35,7 @@ impl Serving {
                 alarm: Some(AlarmKind::DriveRejected),
             });
         }
+        let (stripes, critical_stripes) = engine.exposure();
         let layout = engine.space.layout.borrow();
         let (mut raw, mut used, mut spare) = (0, 0, 0);
         for drive in in_pool(&configuration) {
@@ -68,6 +69,8 @@ impl Serving {
             scrubs_finished: count.scrubs.get(),
             scrub_damage_found: count.scrub_found.get(),
             scrub_damage_repaired: count.scrub_repaired.get(),
+            stripes,
+            critical_stripes,
             lost_stripes: engine.lost_slots.borrow().iter().flatten().count() as u64,
             rebuilt: count.rebuilt.get(),
             repaired: count.repaired.get(),

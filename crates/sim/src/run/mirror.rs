@@ -352,6 +352,8 @@ impl<F: Flaw> Mirror<F> {
             scrubs_finished: self.scrubs,
             scrub_damage_found: 0,
             scrub_damage_repaired: 0,
+            stripes: 0,
+            critical_stripes: 0,
             lost_stripes: 0,
             rebuilt: 0,
             repaired: 0,
