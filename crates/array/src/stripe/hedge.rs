@@ -67,15 +67,22 @@ impl Engine {
         let (width, k) = (of.shape.width(), of.shape.k);
         // Begun at a place of the stripe's own, so that the same drives do not always stand in.
         let first = of.stripe as usize % width;
-        let others: Vec<usize> = (0..width)
+        let mut others: Vec<usize> = (0..width)
             .map(|at| (first + at) % width)
             .filter(|&other| other != strip && self.is_prompt(of.places[other].cell.drive))
-            .take(k)
             .collect();
         if others.len() < k {
             return None;
         }
-        let _bound = self.hospital.begin_hedge()?;
+        // Another copy of a mirror costs no more than the one that was asked for: nothing to bound.
+        let _bound = if of.shape.code().is_mirror() {
+            let load = |copy: &usize| self.drives.index(of.places[*copy].cell.drive).map(|index| self.io.load(index));
+            others.sort_by_key(load);
+            None
+        } else {
+            Some(self.hospital.begin_hedge()?)
+        };
+        others.truncate(k);
         let mut read: Vec<Option<Units>> = (0..width).map(|_| None).collect();
         self.read_strips(of, &others, units.clone(), Priority::Host, &mut read).await;
         read[strip] = Some(Units::absent(of, units.clone()));
