@@ -8,6 +8,7 @@
 //! hosts read in the meantime comes before all. Hosts are protected by a token bucket, with a floor where nothing more
 //! may be lost.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -24,15 +25,12 @@ use crate::log::Purpose;
 use crate::place::{Cell, DriveNumber, RowId, SlotId};
 use crate::records::Record;
 use crate::stripe::{Place, StripWrite, Stripe};
-use crate::sync::join_all;
 use crate::volumes::entry;
 use crate::volumes::map::Home;
 use crate::{AlarmKind, ArrayError, Severity};
 
 mod breadth;
 
-/// Strips moved at once.
-const MOVES: usize = 16;
 /// Bytes a second while hosts are active, where nothing else was said.
 const RATE_WITH_HOSTS: u64 = 128 << 20;
 /// Bytes a second for stripes that may not lose another strip, whatever hosts do.
@@ -55,6 +53,30 @@ struct Task {
     need: Need,
     row: RowId,
     member: u8,
+}
+
+/// Tasks that are done since the round began.
+#[derive(Default)]
+struct Done(RefCell<BTreeSet<(RowId, u8, Need, u32)>>);
+
+impl Done {
+    fn insert(&self, task: Task) {
+        self.0.borrow_mut().insert((task.row, task.member, task.need, task.left));
+    }
+
+    fn contains(&self, task: Task) -> bool {
+        self.0.borrow().contains(&(task.row, task.member, task.need, task.left))
+    }
+
+    /// All strips of the member have moved to its spare cell.
+    fn has_moved(&self, row: RowId, member: usize) -> bool {
+        let of = |left| (row, member as u8, Need::Spare, left);
+        self.0.borrow().range(of(0)..=of(u32::MAX)).next().is_some()
+    }
+
+    fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
 }
 
 /// What was known of drives when the flow began to look at all of them.
@@ -98,7 +120,7 @@ impl Engine {
 
     /// Runs for the pool's life.
     pub async fn rebuild_flow(self: Rc<Self>) {
-        let mut done: BTreeSet<Task> = BTreeSet::new();
+        let done = Done::default();
         let mut gone: BTreeSet<DriveNumber> = BTreeSet::new();
         // Since the round began: what failed early in it may succeed with a drive that returned before its end.
         let mut round = self.begin_round();
@@ -110,8 +132,8 @@ impl Engine {
             }
             self.evacuate_tables(&mut gone).await;
             let (tasks, wait) = self.tasks(&done);
-            if tasks.is_empty() {
-                self.finish_rebuild(&mut done, &round).await;
+            let Some(first) = tasks.first() else {
+                self.finish_rebuild(&done, &round).await;
                 match wait {
                     Some(at) => {
                         let sleep = self.io.sleep_until(at);
@@ -124,29 +146,9 @@ impl Engine {
                 changed.set(self.drives_changed.changed());
                 done.clear();
                 continue;
-            }
-            self.note_work(&tasks);
-            // Chosen again after these rows: what matters most may have changed.
-            let batch = self.side_by_side(&tasks);
-            let results = join_all(batch.iter().map(|task| self.carry_out(*task, &done))).await;
-            let mut again = false;
-            for (task, result) in batch.into_iter().zip(results) {
-                match result {
-                    Ok(true) => {
-                        done.insert(task);
-                    }
-                    Ok(false) => again = true,
-                    Err(error) => {
-                        tracing::warn!(row = task.row.0, "rebuild of a row put off: {error}");
-                        done.insert(task);
-                        self.rebuild_failed.set(true);
-                        self.retry_later();
-                    }
-                }
-            }
-            if again {
-                self.io.sleep(Duration::from_millis(5)).await;
-            }
+            };
+            // Ends when no row is left that is as urgent, or when drives came or went: what matters most may have changed.
+            self.work_side_by_side(*first, &done).await;
         }
     }
 
@@ -191,7 +193,7 @@ impl Engine {
     }
 
     /// All members that need work and are not `done`, most urgent first; and when more may.
-    fn tasks(&self, done: &BTreeSet<Task>) -> (Vec<Task>, Option<Instant>) {
+    fn tasks(&self, done: &Done) -> (Vec<Task>, Option<Instant>) {
         let count = self.drives.labels.configuration().drives.len();
         let mut wait: Option<Instant> = None;
         let mut given_up = BTreeSet::new();
@@ -217,10 +219,8 @@ impl Engine {
         for row in layout.rows().filter(|row| self.space.row_class(row.id).is_some()) {
             // A member whose strips have all moved to a sound drive is as good as any other.
             let bad = |cell: &Cell| unsound.contains(&cell.drive);
-            let moved = |at: usize| {
-                let all = |task: &Task| (task.row, task.member, task.need) == (row.id, at as u8, Need::Spare);
-                row.members[at].replacement.is_some_and(|cell| !bad(&cell)) && done.iter().any(all)
-            };
+            let moved =
+                |at: usize| row.members[at].replacement.is_some_and(|cell| !bad(&cell)) && done.has_moved(row.id, at);
             let weak = row.members.iter().enumerate().filter(|(at, member)| bad(&member.cell) && !moved(*at)).count();
             if weak == 0 && row.members.iter().all(|member| member.replacement.is_none()) {
                 continue;
@@ -243,7 +243,7 @@ impl Engine {
                     continue;
                 };
                 let task = Task { left, need, row: row.id, member: at as u8 };
-                let is_done = done.contains(&task) || need == Need::Spare && moved(at);
+                let is_done = done.contains(task) || need == Need::Spare && moved(at);
                 tasks.extend((!is_done).then_some((std::cmp::Reverse(lost), task)));
             }
         }
@@ -279,7 +279,7 @@ impl Engine {
     }
 
     /// Nothing is left to do: says so, and makes filled drives full members again.
-    async fn finish_rebuild(self: &Rc<Self>, done: &mut BTreeSet<Task>, round: &Round) {
+    async fn finish_rebuild(self: &Rc<Self>, done: &Done, round: &Round) {
         let failed = self.rebuild_failed.replace(false);
         if let Some(work) = self.rebuild.take()
             && !failed
@@ -316,18 +316,12 @@ impl Engine {
         }
     }
 
-    async fn carry_out(self: &Rc<Self>, task: Task, done: &BTreeSet<Task>) -> Result<bool, ArrayError> {
+    async fn carry_out(self: &Rc<Self>, task: Task, lanes: usize, done: &Done) -> Result<bool, ArrayError> {
         self.serve_promoted().await;
         match task.need {
-            Need::Spare => self.move_to_spare(task, done).await,
-            Need::Fill => self.fill(task, done).await,
+            Need::Spare => self.move_to_spare(task, lanes, done).await,
+            Need::Fill => self.fill(task, lanes, done).await,
         }
-    }
-
-    /// Drives were lost since, and something else has less redundancy left than the task's row.
-    fn is_overtaken(&self, task: Task, losses: &mut u64, done: &BTreeSet<Task>) -> bool {
-        std::mem::replace(losses, self.drives_lost.get()) != self.drives_lost.get()
-            && self.tasks(done).0.first().is_some_and(|first| first.left < task.left && first.row != task.row)
     }
 
     fn row(&self, row: RowId) -> Option<Row> {
@@ -335,7 +329,7 @@ impl Engine {
     }
 
     /// Strips of a lost member go to its replacement, which is chosen first where there is none.
-    async fn move_to_spare(self: &Rc<Self>, task: Task, done: &BTreeSet<Task>) -> Result<bool, ArrayError> {
+    async fn move_to_spare(self: &Rc<Self>, task: Task, lanes: usize, done: &Done) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);
         let Some(row) = self.row(task.row) else { return Ok(true) };
         let has = row.members[member].replacement.is_some_and(|cell| !self.is_given_up(cell.drive).0);
@@ -343,7 +337,7 @@ impl Engine {
             self.rebuild_failed.set(true);
             return Ok(true);
         }
-        let complete = self.for_each_stripe(task, true, done).await?;
+        let complete = self.for_each_stripe(task, true, lanes, done).await?;
         if complete {
             self.note_moved(task);
         }
@@ -403,11 +397,11 @@ impl Engine {
     }
 
     /// The member's home drive is here: verifies what should be there, copies back what moved, and releases the spare.
-    async fn fill(self: &Rc<Self>, task: Task, done: &BTreeSet<Task>) -> Result<bool, ArrayError> {
+    async fn fill(self: &Rc<Self>, task: Task, lanes: usize, done: &Done) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);
         let Some(row) = self.row(task.row) else { return Ok(true) };
         let home_here = self.drives.index(row.members[member].cell.drive).is_some();
-        let complete = self.for_each_stripe(task, !home_here, done).await?;
+        let complete = self.for_each_stripe(task, !home_here, lanes, done).await?;
         if !complete || !home_here || row.members[member].replacement.is_none() {
             return Ok(complete);
         }
@@ -440,49 +434,6 @@ impl Engine {
         // The cell itself is free once this is durable.
         self.record(Record::Replacement { row: task.row, member: task.member, cell: None }, Purpose::Inside).await?;
         Ok(true)
-    }
-
-    /// Every stripe of the row gets its strip right. False when some could not be at this time, or other rows are more
-    /// urgent now: the row stays queued.
-    async fn for_each_stripe(
-        self: &Rc<Self>,
-        task: Task,
-        to_spare: bool,
-        done: &BTreeSet<Task>,
-    ) -> Result<bool, ArrayError> {
-        let mut losses = self.drives_lost.get();
-        let slots = self.space.slots(task.row);
-        let mut complete = true;
-        let mut batch: Vec<(VolumeId, u64, SlotId)> = Vec::new();
-        for index in 0..slots {
-            let slot = SlotId { row: task.row, index };
-            let Some(shape) = self.row_shape(slot) else { return Ok(true) };
-            let head = self.slot_head(&shape, slot).await?;
-            if !head.is_free() {
-                batch.push((VolumeId(head.volume), head.stripe, slot));
-            }
-            if batch.len() == MOVES || index + 1 == slots {
-                let bytes = batch.len() as u64 * shape.strip as u64;
-                self.throttle(bytes, task.left == 0).await;
-                self.check_writable()?;
-                if self.is_overtaken(task, &mut losses, done) {
-                    return Ok(false);
-                }
-                let work = std::mem::take(&mut batch);
-                let moves = work.into_iter().map(|(volume, stripe, slot)| {
-                    self.place_strip(volume, stripe, slot, usize::from(task.member), to_spare)
-                });
-                for result in join_all(moves).await {
-                    complete &= result?;
-                }
-                let place = if task.need == Need::Spare { &self.rebuild } else { &self.copy_back };
-                if let Some(work) = place.get() {
-                    place.set(Some(Work { done: work.done + bytes, ..work }));
-                }
-                self.serve_promoted().await;
-            }
-        }
-        Ok(complete)
     }
 
     /// Brings one strip to where it belongs: the replacement (`to_spare`), or home. True when it is there, or listed as

@@ -195,7 +195,20 @@ impl Engine {
         let first: Vec<usize> = wanted.iter().collect();
         self.read_strips(of, &first, units.clone(), priority, &mut read).await;
         if !all_good(&read, wanted) {
-            let others: Vec<usize> = (0..width).filter(|&strip| !wanted.contains(strip)).collect();
+            let mut others: Vec<usize> = (0..width).filter(|&strip| !wanted.contains(strip)).collect();
+            if priority == Priority::Rebuild {
+                // As many as it takes, of drives that are not slow where there are enough; another one is spared in each stripe.
+                let spared = of.slot.index as usize % others.len().max(1);
+                others.rotate_left(spared);
+                others.sort_by_key(|&strip| !self.is_prompt(of.places[strip].cell.drive));
+                let good = wanted.iter().filter(|&strip| all_good(&read, Strips::of([strip]))).count();
+                let rest = others.split_off(of.shape.k.saturating_sub(good).min(others.len()));
+                self.read_strips(of, &others, units.clone(), priority, &mut read).await;
+                if all_good(&read, Strips::of(others)) {
+                    return self.complete_columns(of, wanted, units, read);
+                }
+                others = rest;
+            }
             self.read_strips(of, &others, units.clone(), priority, &mut read).await;
         }
         self.complete_columns(of, wanted, units, read)

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use stele_ground::{Duration, Instant};
 
+use super::breadth::STRIPES_MIN as MOVES;
 use super::{Bucket, Need, Task};
 use crate::engine::Engine;
 use crate::layout::RowKind;
@@ -226,7 +227,7 @@ fn stripes_that_lose_a_second_strip_overtake_a_rebuild_under_way() {
         let (moved, all) = counted(&critical);
         if moved == all {
             let since = counted(&others).0 - before;
-            assert!(since <= super::MOVES, "{since} strips of stripes that lack one came before those that lack two");
+            assert!(since <= MOVES, "{since} strips of stripes that lack one came before those that lack two");
             return;
         }
         bed.run_operations(1);
@@ -269,7 +270,7 @@ fn what_hosts_read_is_rebuilt_before_its_turn() {
             assert!(steps < 100_000, "it never moved");
         }
         let overtook = before - waiting();
-        assert!(overtook <= 2 * super::MOVES, "{overtook} strips were moved before the one a host wanted");
+        assert!(overtook <= 2 * MOVES, "{overtook} strips were moved before the one a host wanted");
         return;
     }
     panic!("no stripe waited for its turn");
