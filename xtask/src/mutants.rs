@@ -9,6 +9,9 @@ use std::time::Instant;
 use crate::cargo;
 use crate::step::{lasted, lines_of};
 
+/// The array's own tests, and those of its time in the simulated world.
+const SUITES: [&[&str]; 2] =
+    [&["--package", "stele-array", "--lib"], &["--package", "stele-sim", "--test", "hospital", "--test", "rebuild"]];
 const SWITCHES: &str = "crates/array/src/mutation.rs";
 /// Seeds tried until one fails.
 const SEEDS: &str = "200";
@@ -77,31 +80,23 @@ fn names(root: &Path) -> Result<Vec<String>, String> {
 
 fn hunt(name: Option<&str>) -> Result<Caught, String> {
     let mut caught = Caught::default();
-    let mut tests = cargo();
-    tests.args([
-        "test",
-        "--quiet",
-        "--locked",
-        "--release",
-        "--package",
-        "stele-array",
-        "--lib",
-        "--",
-        "--format=pretty",
-    ]);
-    if let Some(name) = name {
-        tests.env("STELE_WITHOUT", name);
-    }
-    let mut last = String::new();
-    let ended = lines_of(&mut tests, |line| {
-        if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
-            caught.tests.push(test.to_owned());
+    for suite in SUITES {
+        let mut tests = cargo();
+        tests.args(["test", "--quiet", "--locked", "--release"]).args(suite).args(["--", "--format=pretty"]);
+        if let Some(name) = name {
+            tests.env("STELE_WITHOUT", name);
         }
-        last = line;
-    })?;
-    if !ended && caught.tests.is_empty() {
-        // It did not build, or it died as a whole.
-        return Err(format!("the array's tests ended without a verdict: {last}"));
+        let (before, mut last) = (caught.tests.len(), String::new());
+        let ended = lines_of(&mut tests, |line| {
+            if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+                caught.tests.push(test.to_owned());
+            }
+            last = line;
+        })?;
+        if !ended && caught.tests.len() == before {
+            // It did not build, or it died as a whole.
+            return Err(format!("the tests of {} ended without a verdict: {last}", suite.join(" ")));
+        }
     }
     caught.crash = red(&CRASHES, name)?;
     caught.seed = red(&["--seeds", SEEDS], name)?;

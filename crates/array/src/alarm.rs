@@ -53,6 +53,7 @@ impl AlarmKind {
                 "none; if it repeats on one drive, replace it".to_owned()
             }
             AlarmKind::MovingPutOff => "free some space, add drives, or return missing ones".to_owned(),
+            AlarmKind::MemoryDamaged => "test the machine's memory; move the pool to another machine".to_owned(),
             AlarmKind::DriveStale
             | AlarmKind::DriveRecovered
             | AlarmKind::GrowthFinished

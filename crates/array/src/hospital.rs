@@ -20,6 +20,7 @@ use stele_media::{MediaError, MediaFault};
 use crate::engine::Engine;
 use crate::io::overdue::Out;
 use crate::io::service::Service;
+use crate::mutation::Mutation;
 use crate::place::DriveNumber;
 use crate::sync::Notify;
 use crate::{AlarmKind, Severity};
@@ -226,6 +227,9 @@ impl Engine {
             self.compare();
         }
         hospital.earn();
+        if self.io.lacks(Mutation::Hedge) {
+            return Course::AskFor(DAY);
+        }
         if hospital.is_silent(drive) {
             return Course::Avoid;
         }
@@ -254,7 +258,7 @@ impl Engine {
             .collect();
         let mut means: Vec<Duration> = served.iter().map(|(_, service)| service.mean).collect();
         means.sort_unstable();
-        if means.len() < 3 {
+        if means.len() < 3 || self.io.lacks(Mutation::Peers) {
             hospital.patience.set(OVERDUE_MAX);
             return;
         }

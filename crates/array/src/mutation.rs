@@ -57,11 +57,23 @@ pub enum Mutation {
     MemoryDigest,
     /// Pages are left out of a checkpoint without what changed in them in the log.
     PageWords,
+    /// Reads wait for a slow or late drive.
+    Hedge,
+    /// Drives are not compared with their peers.
+    Peers,
+    /// Drives are given up and let go although something needs them.
+    Needed,
+    /// What lost most is not rebuilt before the rest.
+    UrgentFirst,
+    /// What hosts had to have reconstructed is not rebuilt before its turn.
+    Promotion,
+    /// Background work takes what it can while hosts are active.
+    Throttle,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 26] = [
+    pub const ALL: [Mutation; 32] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -88,6 +100,12 @@ impl Mutation {
         Mutation::LayerGate,
         Mutation::MemoryDigest,
         Mutation::PageWords,
+        Mutation::Hedge,
+        Mutation::Peers,
+        Mutation::Needed,
+        Mutation::UrgentFirst,
+        Mutation::Promotion,
+        Mutation::Throttle,
     ];
 
     /// The one of that name.
@@ -138,6 +156,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::PageWords as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::Throttle as usize + 1);
     }
 }

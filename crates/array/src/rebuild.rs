@@ -22,6 +22,7 @@ use crate::engine::{Engine, Work, add};
 use crate::label::DriveState;
 use crate::layout::Row;
 use crate::log::Purpose;
+use crate::mutation::Mutation;
 use crate::place::{Cell, DriveNumber, RowId, SlotId};
 use crate::records::Record;
 use crate::stripe::{Place, StripWrite, Stripe};
@@ -108,6 +109,9 @@ impl Bucket {
 impl Engine {
     /// Waits until background work may move so many bytes.
     pub async fn throttle(&self, bytes: u64, critical: bool) {
+        if self.io.lacks(Mutation::Throttle) {
+            return;
+        }
         let rate = match (self.options.background_rate, self.hosts_wait()) {
             (_, false) => return,
             (Some(rate), true) => rate.0,
@@ -247,7 +251,10 @@ impl Engine {
                 tasks.extend((!is_done).then_some((std::cmp::Reverse(lost), task)));
             }
         }
-        tasks.sort_unstable_by_key(|(lost, task)| (task.left, *lost, *task));
+        match self.io.lacks(Mutation::UrgentFirst) {
+            true => tasks.sort_unstable_by_key(|(_, task)| (task.row, task.member)),
+            false => tasks.sort_unstable_by_key(|(lost, task)| (task.left, *lost, *task)),
+        }
         (tasks.into_iter().map(|(_, task)| task).collect(), wait)
     }
 
@@ -528,7 +535,7 @@ impl Engine {
     async fn serve_promoted(self: &Rc<Self>) {
         loop {
             let next = self.promoted.borrow_mut().pop_first();
-            let Some(key) = next else { return };
+            let Some(key) = next.filter(|_| !self.io.lacks(Mutation::Promotion)) else { return };
             let _ = self.promote(key).await;
         }
     }

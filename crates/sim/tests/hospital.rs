@@ -1,14 +1,23 @@
 //! Drives that limp, and drives that do not answer, in virtual time.
 
+use stele_array::mutation::Mutation;
 use stele_array::{AlarmKind, DriveHealth, OpenOptions};
 use stele_ground::{Bytes, Dice, Duration, MIB};
 use stele_media::faulty::FaultKind;
 use stele_media::simulated::Plain;
 use stele_sim::clinic::{Clinic, Ward};
 
+/// What `./x mutants` takes away, so that each of these tests is a detector.
+fn go_without_what_is_named() {
+    if let Ok(name) = std::env::var("STELE_WITHOUT") {
+        stele_sim::system::go_without(Mutation::named(&name).expect("a protection"));
+    }
+}
+
 const PATIENT: Duration = Duration::from_secs(120);
 
 fn clinic(drives: u32, seed: u64) -> Clinic {
+    go_without_what_is_named();
     // A missing drive is not rebuilt within these tests, and nothing is read from memory.
     let open = OpenOptions {
         rebuild_after: Duration::from_secs(24 * 3600),

@@ -12,6 +12,7 @@ use crate::engine::Engine;
 use crate::host::Serving;
 use crate::label::DriveState;
 use crate::layout::RowKind;
+use crate::mutation::Mutation;
 use crate::place::{Cell, DriveNumber};
 use crate::{AlarmKind, ArrayError, Attached, Severity};
 
@@ -239,7 +240,7 @@ impl Engine {
     /// Why the drive cannot be spared, if so: a stripe or a page of the tables could not be read, the log would have too few members,
     /// or the labels no majority.
     pub fn can_do_without(&self, drive: DriveNumber) -> Result<(), String> {
-        if !self.drive_state(drive).votes() {
+        if !self.drive_state(drive).votes() || self.io.lacks(Mutation::Needed) {
             return Ok(());
         }
         self.check_can_lose(drive).map_err(|error| error.to_string())?;

@@ -1,5 +1,7 @@
 use stele_ground::{Bytes, Dice, DriveId, VolumeId};
 
+use crate::layout::RowKind;
+use crate::place::DriveNumber;
 use crate::testing::{Bed, Trouble, pattern, spec};
 use crate::{AlarmKind, ArrayError, Command, DriveHealth, PoolStatus, VolumeSpec};
 
@@ -293,9 +295,19 @@ fn lost_stripes_stay_lost_and_named_when_their_row_moves() {
     bed.write(volume, 0, &data).expect("written");
     bed.command(Command::Close).expect("closed");
     bed.open().expect("opened");
-    for drive in 0..3 {
-        // Fewer strips than a drive is given up for.
-        bed.yard.damage(drive, 12 << 20, 704 << 10);
+    // The first strips of a row on three of its drives: fewer than a drive is given up for.
+    let cells: Vec<(usize, u64)> = {
+        let engine = &bed.pool.serving().expect("it is open").engine;
+        let layout = engine.space.layout.borrow();
+        let on = |row: &&crate::layout::Row| row.class.kind == RowKind::Data && row.uses(DriveNumber(0));
+        let row = layout.rows().filter(on).find(|row| engine.space.used(row.id) > 20).expect("a row on drive 0");
+        let configuration = engine.drives.labels.configuration();
+        let mut cells: Vec<_> = row.members.iter().map(|member| member.cell).collect();
+        cells.sort_by_key(|cell| cell.drive);
+        cells.iter().take(3).map(|cell| (usize::from(cell.drive.0), configuration.cell_at(*cell))).collect()
+    };
+    for (drive, at) in cells {
+        bed.yard.damage(drive, at, 320 << 10);
     }
     bed.scrub();
     let lost = bed.status().lost_stripes;

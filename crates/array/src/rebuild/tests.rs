@@ -255,13 +255,13 @@ fn what_hosts_read_is_rebuilt_before_its_turn() {
         let lost = row.members.iter().position(|member| member.cell.drive.0 == 4)?;
         Some((lost, head.exceptions >> lost & 1 == 1, row.members[lost].replacement.is_some()))
     };
-    let waiting = || (0..stripes).filter(|stripe| lost(*stripe).is_some_and(|(_, moved, _)| !moved)).count();
+    let moved = || (0..stripes).filter(|stripe| lost(*stripe).is_some_and(|(_, moved, _)| moved)).count();
     for _ in 0..20_000 {
         bed.run_operations(1);
         // A stripe whose row has its spare cell already, and whose turn is not soon. Nobody reads parity.
         let is_next = |stripe: &u64| matches!(lost(*stripe), Some((0 | 1, false, true)));
         let Some(stripe) = (0..stripes).rev().find(is_next) else { continue };
-        let before = waiting();
+        let before = moved();
         bed.read(volume, stripe * (32 << 10), 32 << 10).expect("read");
         let mut steps = 0;
         while !matches!(lost(stripe), Some((_, true, _))) {
@@ -269,7 +269,7 @@ fn what_hosts_read_is_rebuilt_before_its_turn() {
             steps += 1;
             assert!(steps < 100_000, "it never moved");
         }
-        let overtook = before - waiting();
+        let overtook = moved() - before;
         assert!(overtook <= 2 * MOVES, "{overtook} strips were moved before the one a host wanted");
         return;
     }

@@ -1,0 +1,109 @@
+//! How fast a rebuild goes beside hosts, without them, and with more drives, in virtual time.
+
+use stele_array::mutation::Mutation;
+use stele_array::{OpenOptions, PoolStatus};
+use stele_ground::{Bytes, Duration, Instant, MIB, VolumeId};
+use stele_media::simulated::Plain;
+use stele_media::{Buffer, Op};
+use stele_sim::clinic::{Clinic, Ward};
+
+const PATIENT: Duration = Duration::from_secs(600);
+const STRIP: u64 = 16 << 10;
+
+/// What `./x mutants` takes away, so that each of these tests is a detector.
+fn go_without_what_is_named() {
+    if let Ok(name) = std::env::var("STELE_WITHOUT") {
+        stele_sim::system::go_without(Mutation::named(&name).expect("a protection"));
+    }
+}
+
+fn clinic(drives: u32, rate: Option<Bytes>) -> Clinic {
+    go_without_what_is_named();
+    let open = OpenOptions { rebuild_after: Duration(0), background_rate: rate, ..OpenOptions::default() };
+    let ward = Ward {
+        enclosures: (0..drives).collect(),
+        drive_size: Bytes(96 * MIB),
+        log: Bytes(8 * MIB),
+        spare_drives: Some(2),
+        open,
+        seed: u64::from(drives),
+        model: &|dice| Box::new(Plain::flash(dice)),
+    };
+    Clinic::new(ward).expect("a pool")
+}
+
+/// A volume of 4+2 that holds so much of each drive.
+fn filled(clinic: &mut Clinic, held: u64) -> VolumeId {
+    let size = clinic.machine.bays.len() as u64 * held / 6 * 4 / MIB * MIB;
+    let volume = clinic.volume("a", "4+2", size, STRIP).expect("a volume");
+    let data = Buffer::zeroed(MIB as usize).freeze();
+    for at in (0..size).step_by(MIB as usize) {
+        let tag = clinic.submit(volume, Op::Write { at, data: vec![data.clone()], fua: false });
+        clinic.wait(tag, PATIENT).expect("an answer").1.expect("written");
+    }
+    clinic.command(stele_array::Command::Checkpoint).expect("a checkpoint");
+    volume
+}
+
+/// A host that asks for something every five milliseconds, until this is so; how long that took.
+fn beside_a_host(clinic: &mut Clinic, volume: VolumeId, mut enough: impl FnMut(&PoolStatus) -> bool) -> Duration {
+    let begun: Instant = clinic.machine.now;
+    while !enough(&clinic.status().expect("a status")) {
+        clinic.read(volume, 0, 4096, PATIENT).expect("an answer").0.expect("read");
+        clinic.pass(Duration::from_millis(5));
+        assert!(clinic.machine.now.since(begun) < PATIENT, "it does not end");
+    }
+    clinic.machine.now.since(begun)
+}
+
+#[test]
+fn beside_hosts_a_rebuild_keeps_to_its_rate_and_without_them_to_none() {
+    let mut clinic = clinic(12, Some(Bytes(MIB)));
+    let volume = filled(&mut clinic, 12 * MIB);
+    clinic.machine.detach(0);
+    clinic.pass(Duration::from_millis(1));
+    let begun = clinic.machine.now;
+    let took = beside_a_host(&mut clinic, volume, |status| status.rebuilt * STRIP >= 3 * MIB);
+    assert!(took > Duration::from_millis(2_500), "3 MiB in {took}, at 1 MiB a second");
+    assert!(took < Duration::from_millis(3_500), "3 MiB in {took}, at 1 MiB a second");
+    let over = |status: &PoolStatus| status.rebuild.is_none();
+    let left = clinic.until(Duration::from_millis(10), PATIENT, over).expect("rebuilt");
+    assert!(left < Duration::from_secs(2), "the other 9 MiB took {left} without hosts");
+    assert!(clinic.machine.now > begun);
+}
+
+#[test]
+fn stripes_that_may_lose_nothing_more_are_rebuilt_at_their_floor_beside_hosts() {
+    let mut clinic = clinic(12, Some(Bytes(256 << 10)));
+    let volume = filled(&mut clinic, 12 * MIB);
+    clinic.machine.detach(0);
+    clinic.machine.detach(5);
+    clinic.pass(Duration::from_micros(10));
+    let status = clinic.status().expect("a status");
+    let critical = status.critical_stripes * STRIP;
+    assert!(critical > 2 * MIB, "{critical} bytes may lose nothing more");
+    // At the rate that was set it would take more than eight seconds.
+    let took = beside_a_host(&mut clinic, volume, |status| status.critical_stripes == 0);
+    assert!(took < Duration::from_secs(1), "{critical} bytes took {took}");
+    let rebuilt = clinic.status().expect("a status").rebuilt * STRIP;
+    assert!(rebuilt < critical + MIB, "{rebuilt} bytes were rebuilt for {critical} that were urgent");
+}
+
+#[test]
+fn a_rebuild_is_the_faster_the_more_drives_take_part() {
+    let times = [12, 24, 48].map(|drives| {
+        let mut clinic = clinic(drives, None);
+        filled(&mut clinic, 24 * MIB);
+        clinic.machine.detach(0);
+        let begun = clinic.machine.now;
+        let moment = Duration::from_millis(1);
+        clinic.until(moment, PATIENT, |status| status.rebuild.is_some()).expect("begun");
+        clinic.until(moment, PATIENT, |status| status.rebuild.is_none()).expect("rebuilt");
+        assert_eq!(clinic.status().expect("a status").lost_stripes, 0);
+        clinic.machine.now.since(begun)
+    });
+    println!("12, 24 and 48 drives: {times:?}");
+    let [few, more, many] = times.map(|time| time.0);
+    // Finding out, and ending it, take the same time with all.
+    assert!(few * 2 > more * 3 && few > many * 2, "{times:?}");
+}
