@@ -50,8 +50,10 @@ const READS_MIN: u64 = 16;
 /// Late: so many times the median of the drives' means, and this much above it.
 const LATE_TIMES: u64 = 4;
 const LATE_ABOVE: Duration = Duration::from_millis(2);
-/// Slow: so many late ones among the last 32 reads. Well again: none among the last eight.
+/// Slow: so many late ones among the last 32 reads, and a mean so many times the median, lest the first drives to show that all
+/// have much to do were called slow. Well again: no late one among the last eight.
 const LATE_MAX: u32 = 8;
+const MEAN_TIMES: u64 = 2;
 /// A read is overdue after so many times the median of the means, within bounds: short stalls of flash drives pass,
 /// and no host waits for more than the upper one where others can answer.
 const OVERDUE_TIMES: u64 = 8;
@@ -270,7 +272,7 @@ impl Engine {
             .iter()
             .filter(|(drive, service)| match was.contains(drive) {
                 true => service.late_of(8) > 0,
-                false => service.late_of(32) >= LATE_MAX,
+                false => service.late_of(32) >= LATE_MAX && service.mean.0 > MEAN_TIMES.saturating_mul(median.0),
             })
             .map(|(drive, service)| (service.mean, *drive))
             .collect();

@@ -217,3 +217,18 @@ fn no_drive_is_blamed_when_none_answers() {
     let status = clinic.status().expect("a status");
     assert!(status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy), "{:?}", status.drives);
 }
+
+#[test]
+fn drives_that_are_late_because_all_have_much_to_do_are_not_called_slow() {
+    for seed in 20..26 {
+        let mut clinic = clinic(12, seed);
+        let volume = filled(&mut clinic, "4+2");
+        read_times(&mut clinic, volume, 7, 600);
+        for bay in &mut clinic.machine.bays {
+            bay.drive.limp(Duration::from_millis(5));
+        }
+        read_times(&mut clinic, volume, 8, 600);
+        let slow: Vec<_> = clinic.alarms.iter().filter(|alarm| alarm.kind == AlarmKind::DriveSlow).collect();
+        assert!(slow.is_empty(), "{seed}: {slow:?}");
+    }
+}
