@@ -5,12 +5,12 @@ use std::rc::Rc;
 use stele_media::{Buffer, Op};
 
 use super::KIB;
-use crate::Command;
 use crate::cache::StripeKey;
 use crate::engine::Engine;
 use crate::place::Lsn;
-use crate::testing::{Bed, pattern, spec};
+use crate::testing::{Bed, Trouble, pattern, spec};
 use crate::volumes::map;
+use crate::{Command, DigestUnit, VolumeSpec};
 
 #[test]
 fn reads_of_a_mirror_go_to_the_idlest_copy_and_any_bad_copy_is_put_right() {
@@ -54,4 +54,41 @@ fn reads_of_a_mirror_go_to_the_idlest_copy_and_any_bad_copy_is_put_right() {
         assert!(bed.status().repaired > repaired, "the copy at {place:?} was not put right");
     }
     assert_eq!(bed.scrub().0, 0, "nothing is left for the scrub to find");
+}
+
+#[test]
+fn what_a_mirror_lost_on_all_copies_is_lost_on_each_of_them() {
+    let mut bed = Bed::new(6, 3, 2);
+    let spec = VolumeSpec { digest: DigestUnit::Strip, ..spec("a", "mirror-2", 64 << 10) };
+    let volume = bed.create_volume(spec).id;
+    let data = pattern(1, 64 * KIB);
+    bed.write(volume, 0, &data).expect("written");
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened, with nothing cached");
+    let engine = Rc::clone(&bed.pool.serving().expect("it is open").engine);
+    assert!(bed.read(volume, 0, 4096).expect("read") == data[..4096]);
+    let (page, at) = Engine::map_page_id(volume, 1);
+    let map::Home::Slot(slot) = engine.table.cached(page).expect("in memory").read(|bytes| map::get(bytes, at)) else {
+        panic!("the stripe has a slot");
+    };
+    let shape = engine.volumes.get(volume).expect("a volume").shape.clone();
+    for place in engine.places(&shape, slot, 0) {
+        bed.yard.damage(usize::from(place.cell.drive.0), place.at, 16 << 10);
+    }
+    // A part of what is lost is written again, and moves with the rest.
+    bed.write(volume, 16 << 10, &data[..4096]).expect("written");
+    bed.command(Command::Checkpoint).expect("a checkpoint");
+    bed.idle();
+    drop(engine);
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened, with nothing cached");
+    for block in 5..8 {
+        match bed.read(volume, block * 4096, 4096) {
+            Err(Trouble::Media(error)) => assert_eq!(error.fault, stele_media::MediaFault::Damaged),
+            Err(other) => panic!("block {block}: {other:?}"),
+            Ok(_) => panic!("block {block} is invented"),
+        }
+    }
+    bed.write(volume, 16 << 10, &data[..16 * KIB]).expect("written whole");
+    assert!(bed.read(volume, 16 << 10, 16 << 10).expect("read") == data[..16 * KIB]);
 }
