@@ -435,3 +435,35 @@ fn what_cannot_be_read_when_its_row_moves_is_told_and_never_invented() {
         }
     }
 }
+
+#[test]
+fn a_crash_anywhere_in_the_change_of_members_leaves_it_made_or_not_and_the_pool_at_work() {
+    for (case, at) in (0..2).flat_map(|case| (0..24).map(move |at| (case, at))) {
+        let mut bed = Bed::new(6, 6, at);
+        let volume = bed.create_volume(spec("a", "2+1", 4 << 20)).id;
+        let data = pattern(at, 4 << 20);
+        bed.write(volume, 0, &data).expect("written");
+        bed.command(Command::Checkpoint).expect("a checkpoint");
+        let command = match case {
+            0 => {
+                let first = bed.add_blank() as u32;
+                let second = bed.add_blank() as u32;
+                Command::AddDrives { drives: vec![(first, DriveId([70; 16])), (second, DriveId([71; 16]))] }
+            }
+            _ => Command::RemoveDrive { drive: 2 },
+        };
+        bed.yard.cut_at = Some(bed.yard.operations + 2 * at);
+        let _ = bed.command(command);
+        for round in 0..3 {
+            bed.crash().unwrap_or_else(|error| panic!("case {case}, {at}, round {round}: {error:?}"));
+            bed.write(volume, 0, &data).unwrap_or_else(|error| panic!("case {case}, {at}, round {round}: {error:?}"));
+        }
+        bed.idle();
+        let status = bed.status();
+        let count = status.drives.iter().filter(|drive| drive.index != u32::MAX).count();
+        let allowed = if case == 0 { [6, 8] } else { [5, 6] };
+        assert!(allowed.contains(&count), "case {case}, {at}: {count} drives");
+        assert!(bed.read(volume, 0, 4 << 20).expect("read") == data, "case {case}, {at}");
+        assert_eq!(bed.scrub(), (0, 0), "case {case}, {at}");
+    }
+}
