@@ -2,19 +2,28 @@
 //! check, a fence, a generation check, a redo image. Each is switched off in turn; the array's own tests, the crashes of
 //! short workloads and the seeds of the simulated world are run; and at least one of them must go red.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Instant;
 
 use crate::cargo;
 use crate::step::{lasted, lines_of};
 
-/// The array's own tests, and those of its time in the simulated world.
-const SUITES: [&[&str]; 2] =
-    [&["--package", "stele-array", "--lib"], &["--package", "stele-sim", "--test", "hospital", "--test", "rebuild"]];
 const SWITCHES: &str = "crates/array/src/mutation.rs";
 /// Seeds tried until one fails.
 const SEEDS: &str = "200";
+/// Seconds after which a detector without a verdict counts as red.
+const PATIENCE: &str = "900";
+const TABLE: &str = "docs/mutants.md";
+const HEAD: &str = "\
+# Protections taken away
+
+Written by `./x mutants`: each protection is switched off, and the array's own tests, the crashes of short workloads and the
+seeds of the simulated world must go red. \"Tests\" counts the array's tests that failed; crashes and seeds stop at the first.
+
+| taken away | tests | crashes | seeds | first noticed by |
+| --- | ---: | --- | --- | --- |
+";
 const CRASHES: [&str; 5] = ["--enumerate", "--outcomes", "8", "--stride", "3"];
 
 /// What noticed that a protection is gone.
@@ -34,21 +43,27 @@ pub fn run(root: &Path, chosen: &[String]) -> ExitCode {
         return refuse(&format!("there is no protection '{unknown}'; known: {}", known.join(", ")));
     }
     let begun = Instant::now();
-    println!("with every protection in place ...");
-    match hunt(None) {
+    println!("building, and looking on with every protection in place ...");
+    let detectors = match Detectors::build(root) {
+        Ok(detectors) => detectors,
+        Err(reason) => return refuse(&reason),
+    };
+    match detectors.hunt(None) {
         Ok(caught) if caught.is_nothing() => {}
         Ok(caught) => return refuse(&format!("already red, so nothing can be learnt: {}", caught.told())),
         Err(reason) => return refuse(&reason),
     }
     let mutants: Vec<&String> = known.iter().filter(|name| chosen.is_empty() || chosen.contains(name)).collect();
     let mut survivors = Vec::new();
+    let mut table = String::from(HEAD);
     println!("{:<14} {:>6}  {:<8} {:<8}  first noticed by", "taken away", "tests", "crashes", "seeds");
     for name in &mutants {
-        match hunt(Some(name)) {
+        match detectors.hunt(Some(name)) {
             Ok(caught) => {
                 let word = |found: bool| if found { "red" } else { "-" };
                 let (crash, seed) = (word(caught.crash.is_some()), word(caught.seed.is_some()));
                 println!("{name:<14} {:>6}  {crash:<8} {seed:<8}  {}", caught.tests.len(), caught.told());
+                table += &format!("| {name} | {} | {crash} | {seed} | {} |\n", caught.tests.len(), caught.told());
                 if caught.is_nothing() {
                     survivors.push(name.as_str());
                 }
@@ -56,9 +71,17 @@ pub fn run(root: &Path, chosen: &[String]) -> ExitCode {
             Err(reason) => return refuse(&reason),
         }
     }
-    println!("{} of {} noticed, in {}", mutants.len() - survivors.len(), mutants.len(), lasted(begun.elapsed()));
+    let sum = format!("{} of {} noticed", mutants.len() - survivors.len(), mutants.len());
+    println!("{sum}, in {}", lasted(begun.elapsed()));
     if !survivors.is_empty() {
         println!("survived: {}", survivors.join(", "));
+    }
+    if chosen.is_empty() {
+        let path = root.join(TABLE);
+        if let Err(error) = std::fs::write(&path, format!("{table}\n{sum}.\n")) {
+            return refuse(&format!("{}: {error}", path.display()));
+        }
+        println!("the table is in {TABLE}");
     }
     ExitCode::from(u8::from(!survivors.is_empty()))
 }
@@ -78,50 +101,91 @@ fn names(root: &Path) -> Result<Vec<String>, String> {
     Ok(lines.filter_map(|line| line.strip_suffix(',')).map(str::to_owned).collect())
 }
 
-fn hunt(name: Option<&str>) -> Result<Caught, String> {
-    let mut caught = Caught::default();
-    for suite in SUITES {
-        let mut tests = cargo();
-        tests.args(["test", "--quiet", "--locked", "--release"]).args(suite).args(["--", "--format=pretty"]);
+/// The programs that hunt, built once: what is edited meanwhile is not hunted with.
+struct Detectors {
+    root: PathBuf,
+    tests: PathBuf,
+    world: PathBuf,
+}
+
+impl Detectors {
+    fn build(root: &Path) -> Result<Detectors, String> {
+        let place = root.join("target/mutants");
+        std::fs::create_dir_all(&place).map_err(|error| format!("{}: {error}", place.display()))?;
+        let mut build = cargo();
+        build.args(["build", "--quiet", "--locked", "--release", "--package", "stele-sim"]);
+        if !lines_of(&mut build, |line| println!("{line}"))? {
+            return Err("the world does not build".to_owned());
+        }
+        let world = copied(&root.join("target/release/stele-sim"), &place)?;
+        let mut build = cargo();
+        build.args(["test", "--locked", "--release", "--no-run", "--package", "stele-array", "--lib"]);
+        let mut program = None;
+        let mut last = String::new();
+        let built = lines_of(&mut build, |line| {
+            // "  Executable unittests src/lib.rs (target/release/deps/stele_array-0123456789abcdef)"
+            let path = line.trim().strip_prefix("Executable ").and_then(|rest| rest.rsplit_once('('));
+            program = path.map(|(_, path)| root.join(path.trim_end_matches(')'))).or(program.take());
+            last = line;
+        })?;
+        let Some(program) = program.filter(|_| built) else {
+            return Err(format!("the array's tests do not build: {last}"));
+        };
+        let tests = copied(&program, &place)?;
+        Ok(Detectors { root: root.to_owned(), tests, world })
+    }
+
+    fn hunt(&self, name: Option<&str>) -> Result<Caught, String> {
+        let mut caught = Caught::default();
+        let mut tests = patient(&self.tests);
+        tests.current_dir(self.root.join("crates/array")).arg("--format=pretty");
         if let Some(name) = name {
             tests.env("STELE_WITHOUT", name);
         }
-        let (before, mut last) = (caught.tests.len(), String::new());
+        let mut last = String::new();
         let ended = lines_of(&mut tests, |line| {
             if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
                 caught.tests.push(test.to_owned());
             }
             last = line;
         })?;
-        if !ended && caught.tests.len() == before {
-            // It did not build, or it died as a whole.
-            return Err(format!("the tests of {} ended without a verdict: {last}", suite.join(" ")));
+        if !ended && caught.tests.is_empty() {
+            caught.tests.push(format!("no verdict: {last}"));
         }
+        caught.crash = self.red(&CRASHES, name)?;
+        caught.seed = self.red(&["--seeds", SEEDS], name)?;
+        Ok(caught)
     }
-    caught.crash = red(&CRASHES, name)?;
-    caught.seed = red(&["--seeds", SEEDS], name)?;
-    Ok(caught)
+
+    /// The first line in which the world says that something failed.
+    fn red(&self, arguments: &[&str], name: Option<&str>) -> Result<Option<String>, String> {
+        let mut world = patient(&self.world);
+        world.args(arguments);
+        if let Some(name) = name {
+            world.args(["--without", name]);
+        }
+        let (mut first, mut last) = (None, String::new());
+        let ended = lines_of(&mut world, |line| {
+            if first.is_none() && line.contains("FAILED") {
+                first = Some(line.clone());
+            }
+            last = line;
+        })?;
+        Ok((!ended).then(|| first.unwrap_or_else(|| format!("no verdict: {last}"))))
+    }
 }
 
-/// The first line in which the world says that something failed.
-fn red(arguments: &[&str], name: Option<&str>) -> Result<Option<String>, String> {
-    let mut world: Command = cargo();
-    world.args(["run", "--quiet", "--locked", "--release", "--package", "stele-sim", "--"]).args(arguments);
-    if let Some(name) = name {
-        world.args(["--without", name]);
-    }
-    let (mut first, mut last) = (None, String::new());
-    let ended = lines_of(&mut world, |line| {
-        if first.is_none() && line.contains("FAILED") {
-            first = Some(line.clone());
-        }
-        last = line;
-    })?;
-    match (ended, first) {
-        (true, _) => Ok(None),
-        (false, Some(line)) => Ok(Some(line)),
-        (false, None) => Err(format!("the world ended without a verdict: {last}")),
-    }
+/// A program that is ended when it hangs, as some do that lack a protection.
+fn patient(program: &Path) -> Command {
+    let mut command = Command::new("timeout");
+    command.args(["--kill-after=5", PATIENCE]).arg(program);
+    command
+}
+
+fn copied(from: &Path, place: &Path) -> Result<PathBuf, String> {
+    let to = place.join(from.file_name().unwrap_or_default());
+    std::fs::copy(from, &to).map_err(|error| format!("{}: {error}", from.display()))?;
+    Ok(to)
 }
 
 impl Caught {
