@@ -49,10 +49,13 @@ enum Task {
         rest: Vec<OsString>,
     },
     /// Takes each protection of the array away in turn and shows which tests notice; one that none misses is a hole.
-    #[command(after_help = "Examples:\n  ./x mutants\n  ./x mutants LogFlush ReadDigest")]
+    #[command(after_help = "Examples:\n  ./x mutants\n  ./x mutants --first\n  ./x mutants LogFlush ReadDigest")]
     Mutants {
         /// Only these; leave out for all.
         names: Vec<String>,
+        /// Whoever notices first is enough: faster, and the table says nothing of the others.
+        #[arg(long)]
+        first: bool,
     },
     /// Random bytes, steered by coverage, into a parser of stored bytes.
     #[command(after_help = "Examples:\n  ./x fuzz\n  ./x fuzz label --seconds 600")]
@@ -79,7 +82,7 @@ fn main() -> ExitCode {
         Task::Demo { rest } => become_crate("stele-demo", rest),
         Task::Bench { rest } => become_crate("stele-bench", rest),
         Task::Soak { rest } => become_crate("stele-sim", rest),
-        Task::Mutants { names } => mutants::run(&root, &names),
+        Task::Mutants { names, first } => mutants::run(&root, &names, first),
         Task::Fuzz { target, seconds } => fuzz::run(&root, target.as_deref(), seconds),
         Task::Fmt => hand_over(cargo().args(["fmt", "--all"])),
         Task::Tidy => {

@@ -34,7 +34,8 @@ struct Caught {
     seed: Option<String>,
 }
 
-pub fn run(root: &Path, chosen: &[String]) -> ExitCode {
+/// `first`: of each protection, whoever notices first is enough; the others are not asked.
+pub fn run(root: &Path, chosen: &[String], first: bool) -> ExitCode {
     let known = match names(root) {
         Ok(known) => known,
         Err(reason) => return refuse(&reason),
@@ -48,7 +49,7 @@ pub fn run(root: &Path, chosen: &[String]) -> ExitCode {
         Ok(detectors) => detectors,
         Err(reason) => return refuse(&reason),
     };
-    match detectors.hunt(None) {
+    match detectors.hunt(None, false) {
         Ok(caught) if caught.is_nothing() => {}
         Ok(caught) => return refuse(&format!("already red, so nothing can be learnt: {}", caught.told())),
         Err(reason) => return refuse(&reason),
@@ -58,7 +59,7 @@ pub fn run(root: &Path, chosen: &[String]) -> ExitCode {
     let mut table = String::from(HEAD);
     println!("{:<14} {:>6}  {:<8} {:<8}  first noticed by", "taken away", "tests", "crashes", "seeds");
     for name in &mutants {
-        match detectors.hunt(Some(name)) {
+        match detectors.hunt(Some(name), first) {
             Ok(caught) => {
                 let word = |found: bool| if found { "red" } else { "-" };
                 let (crash, seed) = (word(caught.crash.is_some()), word(caught.seed.is_some()));
@@ -135,7 +136,7 @@ impl Detectors {
         Ok(Detectors { root: root.to_owned(), tests, world })
     }
 
-    fn hunt(&self, name: Option<&str>) -> Result<Caught, String> {
+    fn hunt(&self, name: Option<&str>, first: bool) -> Result<Caught, String> {
         let mut caught = Caught::default();
         let mut tests = patient(&self.tests);
         tests.current_dir(self.root.join("crates/array")).arg("--format=pretty");
@@ -152,8 +153,12 @@ impl Detectors {
         if !ended && caught.tests.is_empty() {
             caught.tests.push(format!("no verdict: {last}"));
         }
-        caught.crash = self.red(&CRASHES, name)?;
-        caught.seed = self.red(&["--seeds", SEEDS], name)?;
+        if !first || caught.is_nothing() {
+            caught.crash = self.red(&CRASHES, name)?;
+        }
+        if !first || caught.is_nothing() {
+            caught.seed = self.red(&["--seeds", SEEDS], name)?;
+        }
         Ok(caught)
     }
 
