@@ -9,6 +9,11 @@ use std::time::Instant;
 use crate::cargo;
 use crate::step::{lasted, lines_of};
 
+/// The array's own tests, and those of its time in the simulated world; each with its crate's folder.
+const SUITES: [(&str, &[&str]); 2] = [
+    ("crates/array", &["--package", "stele-array", "--lib"]),
+    ("crates/sim", &["--package", "stele-sim", "--test", "hospital", "--test", "rebuild"]),
+];
 const SWITCHES: &str = "crates/array/src/mutation.rs";
 /// Seeds tried until one fails.
 const SEEDS: &str = "200";
@@ -104,8 +109,8 @@ fn names(root: &Path) -> Result<Vec<String>, String> {
 
 /// The programs that hunt, built once: what is edited meanwhile is not hunted with.
 struct Detectors {
-    root: PathBuf,
-    tests: PathBuf,
+    /// Each with the folder it runs in.
+    tests: Vec<(PathBuf, PathBuf)>,
     world: PathBuf,
 }
 
@@ -119,39 +124,48 @@ impl Detectors {
             return Err("the world does not build".to_owned());
         }
         let world = copied(&root.join("target/release/stele-sim"), &place)?;
-        let mut build = cargo();
-        build.args(["test", "--locked", "--release", "--no-run", "--package", "stele-array", "--lib"]);
-        let mut program = None;
-        let mut last = String::new();
-        let built = lines_of(&mut build, |line| {
-            // "  Executable unittests src/lib.rs (target/release/deps/stele_array-0123456789abcdef)"
-            let path = line.trim().strip_prefix("Executable ").and_then(|rest| rest.rsplit_once('('));
-            program = path.map(|(_, path)| root.join(path.trim_end_matches(')'))).or(program.take());
-            last = line;
-        })?;
-        let Some(program) = program.filter(|_| built) else {
-            return Err(format!("the array's tests do not build: {last}"));
-        };
-        let tests = copied(&program, &place)?;
-        Ok(Detectors { root: root.to_owned(), tests, world })
+        let mut tests = Vec::new();
+        for (folder, suite) in SUITES {
+            let mut build = cargo();
+            build.args(["test", "--locked", "--release", "--no-run"]).args(suite);
+            let mut last = String::new();
+            let built = lines_of(&mut build, |line| {
+                // "  Executable unittests src/lib.rs (target/release/deps/stele_array-0123456789abcdef)"
+                let path = line.trim().strip_prefix("Executable ").and_then(|rest| rest.rsplit_once('('));
+                tests.extend(path.map(|(_, path)| (root.join(folder), root.join(path.trim_end_matches(')')))));
+                last = line;
+            })?;
+            if !built {
+                return Err(format!("the tests in {folder} do not build: {last}"));
+            }
+        }
+        for (_, program) in &mut tests {
+            *program = copied(program, &place)?;
+        }
+        Ok(Detectors { tests, world })
     }
 
     fn hunt(&self, name: Option<&str>, first: bool) -> Result<Caught, String> {
         let mut caught = Caught::default();
-        let mut tests = patient(&self.tests);
-        tests.current_dir(self.root.join("crates/array")).arg("--format=pretty");
-        if let Some(name) = name {
-            tests.env("STELE_WITHOUT", name);
-        }
-        let mut last = String::new();
-        let ended = lines_of(&mut tests, |line| {
-            if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
-                caught.tests.push(test.to_owned());
+        for (folder, program) in &self.tests {
+            if first && !caught.is_nothing() {
+                break;
             }
-            last = line;
-        })?;
-        if !ended && caught.tests.is_empty() {
-            caught.tests.push(format!("no verdict: {last}"));
+            let mut tests = patient(program);
+            tests.current_dir(folder).arg("--format=pretty");
+            if let Some(name) = name {
+                tests.env("STELE_WITHOUT", name);
+            }
+            let (before, mut last) = (caught.tests.len(), String::new());
+            let ended = lines_of(&mut tests, |line| {
+                if let Some(test) = line.strip_prefix("test ").and_then(|rest| rest.strip_suffix(" ... FAILED")) {
+                    caught.tests.push(test.to_owned());
+                }
+                last = line;
+            })?;
+            if !ended && caught.tests.len() == before {
+                caught.tests.push(format!("no verdict: {last}"));
+            }
         }
         if !first || caught.is_nothing() {
             caught.crash = self.red(&CRASHES, name)?;
