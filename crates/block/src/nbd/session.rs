@@ -125,7 +125,8 @@ impl<S: Stream> Session<S> {
     /// The request's next step, or its reply.
     fn go_on(&mut self, pending: Pending, op: Op) {
         let Pending { request, at } = pending;
-        let end = request.at + request.length;
+        // A flush may name any range.
+        let end = request.at.saturating_add(request.length);
         match (request.command, op) {
             (Command::Read, Op::Read { buffer, .. }) => {
                 self.outgoing.push(Chunk::content(self.form, &request, buffer));
