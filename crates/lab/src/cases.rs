@@ -20,6 +20,9 @@ pub const STROKE: f64 = 0.08;
 pub const MEMORY: u64 = 2 << 30;
 /// Volumes, working sets and memory are sampled to one part in so many, so that the set ends in minutes.
 pub const SAMPLE: u64 = 4;
+/// The profile's cache is sampled further, so that it is as full as it stays before a probe ends: of a larger one the probes would
+/// see how it drains.
+pub const PROFILE_SAMPLE: u64 = 16;
 
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +85,7 @@ pub fn ask_ds4500(cell: &Cell, stroke: f64, machine: Machine, effort: Effort) ->
         stroke,
         drive: machine.drive,
         charge: machine.charge,
-        cache: MEMORY / SAMPLE,
+        cache: MEMORY / PROFILE_SAMPLE,
         seed: dice.roll(),
     });
     let mut generator = Generator::new(spec, machine.alignment, dice.fork());

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::cases::{Machine, SAMPLE};
+use crate::cases::{Machine, PROFILE_SAMPLE, SAMPLE};
 use crate::published::{Level, suspicion};
 use crate::set::{Row, StrokeRow, is_fitted, nearness};
 
@@ -59,9 +59,8 @@ fn head(page: &mut String) {
          sampled to one part in {SAMPLE}, spread over the whole share of the drives. Reads are not cached, as the published \
          machine read without a cache. These runs end before table pages are stored at the \
          rate of the long run: by calculation a page for every fifteen to forty small writes, in runs, up to 3 % of the drives' time. \
-         The profile's cache is full when it is asked; with mixed accesses it has not drained to where it would stay when the \
-         larger pools are measured, so that its cached OLTP cells from 100 drives on are \
-         too low and stand further from the published ones than they would: there Stele's ratio to the published figure tells more than that to the profile.\n\n\
+         The profile's cache is sampled to one part in {PROFILE_SAMPLE}, and full when it is asked, so that it is as full as it stays \
+         before it is measured.\n\n\
          The drive's seeks, settling, overhead and window were fitted to the 18 uncached cells of 20 drives, the \
          controllers' charge to the four random reads of 140 drives; those cells are marked f. Everything else is held out. \
          Cells that contradict their own table or text are marked with what is wrong with them.\n",
