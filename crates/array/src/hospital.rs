@@ -51,7 +51,8 @@ const READS_MIN: u64 = 16;
 const LATE_TIMES: u64 = 4;
 const LATE_ABOVE: Duration = Duration::from_millis(2);
 /// Slow: so many late ones among the last 32 reads, and a mean so many times the median, lest the first drives to show that all
-/// have much to do were called slow. Well again: no late one among the last eight.
+/// have much to do were called slow; and so also of each request's share of the time, lest a drive were that has the longest
+/// queue. Well again: no late one among the last eight.
 const LATE_MAX: u32 = 8;
 const MEAN_TIMES: u64 = 2;
 /// A read is overdue after so many times the median of the means, within bounds: short stalls of flash drives pass,
@@ -61,9 +62,10 @@ const OVERDUE_MIN: Duration = Duration::from_millis(10);
 const OVERDUE_MAX: Duration = Duration::from_secs(1);
 /// Reconstructions for hosts' reads under way at once; further reads wait for the drive itself.
 const HEDGES_MAX: u32 = 32;
-/// One hedge of an overdue read is earned by so many reads, and so many are saved up.
-const READS_A_HEDGE: u32 = 8;
-const HEDGES_SAVED: u32 = 64;
+/// Each read that hedging an overdue one takes is earned by so many reads of hosts, so that drives with much to do get but a
+/// sixteenth more; and so many are saved up for when a drive stops answering.
+const READS_A_READ: u32 = 16;
+const READS_SAVED: u32 = 64 * 8 * READS_A_READ;
 /// Of the reads that go round a slow drive, one in so many asks it too, so that it can show that it is well again.
 const PROBE_EVERY: u64 = 16;
 
@@ -133,7 +135,7 @@ impl Default for Hospital {
             patience: Cell::new(OVERDUE_MAX),
             compare_at: Cell::default(),
             under_way: Cell::new(0),
-            credit: Cell::new(READS_A_HEDGE * HEDGES_SAVED),
+            credit: Cell::new(READS_SAVED),
             rounds: Cell::new(0),
             hedged: Cell::new(0),
             wanted: Notify::default(),
@@ -173,9 +175,9 @@ impl Hospital {
         })
     }
 
-    /// False where reads have not earned another hedge of an overdue one yet.
-    pub fn pay_for_hedge(&self) -> bool {
-        let left = self.credit.get().checked_sub(READS_A_HEDGE);
+    /// False where reads have not earned another hedge that takes so many yet.
+    pub fn pay_for_hedge(&self, reads: usize) -> bool {
+        let left = self.credit.get().checked_sub(READS_A_READ * reads as u32);
         if let Some(left) = left {
             self.credit.set(left);
         }
@@ -183,7 +185,7 @@ impl Hospital {
     }
 
     fn earn(&self) {
-        self.credit.set((self.credit.get() + 1).min(READS_A_HEDGE * HEDGES_SAVED));
+        self.credit.set((self.credit.get() + 1).min(READS_SAVED));
     }
 
     /// The driver has lost the drive at this index: it is not asked again.
@@ -265,6 +267,10 @@ impl Engine {
             return;
         }
         let median = means[means.len() / 2];
+        let mut shares: Vec<Duration> = served.iter().map(|(_, service)| service.share).collect();
+        shares.sort_unstable();
+        let share = shares[shares.len() / 2];
+        let times = |span: Duration| span.0.saturating_mul(MEAN_TIMES);
         hospital.patience.set(Duration(median.0.saturating_mul(OVERDUE_TIMES)).clamp(OVERDUE_MIN, OVERDUE_MAX));
         self.io.set_late_after(Duration((median.0.saturating_mul(LATE_TIMES)).max(median.0 + LATE_ABOVE.0)));
         let was = hospital.slow.borrow().clone();
@@ -272,7 +278,9 @@ impl Engine {
             .iter()
             .filter(|(drive, service)| match was.contains(drive) {
                 true => service.late_of(8) > 0,
-                false => service.late_of(32) >= LATE_MAX && service.mean.0 > MEAN_TIMES.saturating_mul(median.0),
+                false => {
+                    service.late_of(32) >= LATE_MAX && service.mean.0 > times(median) && service.share.0 > times(share)
+                }
             })
             .map(|(drive, service)| (service.mean, *drive))
             .collect();

@@ -75,6 +75,8 @@ struct Slot {
     /// Distinguishes tenants of the slot, so that a late completion meets nobody else's.
     tenant: u32,
     submitted: Instant,
+    /// Requests out on the drive then, this one among them.
+    depth: u32,
     state: SlotState,
     reads: bool,
     /// Answered in the drive's place; the driver has yet to hand it back.
@@ -363,7 +365,7 @@ impl Io {
         let reads = slot.reads && was_out && completion.result.is_ok();
         let owed = std::mem::take(&mut slot.owed);
         if reads {
-            state.service.note(elapsed, self.0.late_after.get());
+            state.service.note(elapsed, slot.depth, self.0.late_after.get());
         }
         let mut flushed = None;
         let mut waker = None;
@@ -462,7 +464,14 @@ const NEVER: Instant = Instant(u64::MAX);
 impl DriveState {
     fn occupy(&mut self, state: SlotState) -> (usize, u64) {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot { tenant: 0, submitted: NEVER, state: SlotState::Free, reads: false, owed: false });
+            self.slots.push(Slot {
+                tenant: 0,
+                submitted: NEVER,
+                depth: 0,
+                state: SlotState::Free,
+                reads: false,
+                owed: false,
+            });
             self.slots.len() - 1
         });
         let slot = &mut self.slots[index];
@@ -487,7 +496,8 @@ impl DriveState {
 
     fn hand_out(&mut self, drive: usize, request: Request, now: Instant, actions: &mut Vec<Action>) {
         self.out += 1;
-        self.slots[(request.tag as u32) as usize].submitted = now;
+        let slot = &mut self.slots[(request.tag as u32) as usize];
+        (slot.submitted, slot.depth) = (now, self.out as u32);
         actions.push(Action::Drive { drive, request });
     }
 }

@@ -17,16 +17,20 @@ pub struct Service {
     pub reads: u64,
     /// From handing out to completion.
     pub mean: Duration,
+    /// Mean of the same spans, each divided by the requests that were out: a drive with a longer queue is no slower drive.
+    pub share: Duration,
     /// One bit for each of the last reads that were compared, the newest lowest: it was late.
     late: u32,
     compared: u32,
 }
 
 impl Service {
-    pub fn note(&mut self, elapsed: Duration, late_after: Duration) {
+    pub fn note(&mut self, elapsed: Duration, depth: u32, late_after: Duration) {
         self.reads += 1;
         let weight = self.reads.min(SETTLED);
-        self.mean = Duration(self.mean.0 - self.mean.0 / weight + elapsed.0 / weight);
+        let towards = |mean: Duration, span: u64| Duration(mean.0 - mean.0 / weight + span / weight);
+        self.mean = towards(self.mean, elapsed.0);
+        self.share = towards(self.share, elapsed.0 / u64::from(depth.max(1)));
         if late_after.0 > 0 {
             self.late = self.late << 1 | u32::from(elapsed > late_after);
             self.compared = (self.compared + 1).min(u32::BITS);
@@ -45,7 +49,6 @@ impl Io {
         self.0.drives.borrow().get(drive).map_or_else(Service::default, |state| state.service)
     }
 
-    /// From now on a read that takes longer than this counts as late; zero: none is compared.
     /// A read is out for so long that it will be late.
     pub fn note_late(&self, drive: usize) {
         if let Some(state) = self.0.drives.borrow_mut().get_mut(drive) {
@@ -54,6 +57,7 @@ impl Io {
         }
     }
 
+    /// From now on a read that takes longer than this counts as late; zero: none is compared.
     pub fn set_late_after(&self, span: Duration) {
         self.0.late_after.set(span);
     }
@@ -105,5 +109,21 @@ impl DriveCounters {
         *errors += u64::from(!done);
         let first = *count == 1;
         time.0 = if first { elapsed.0 } else { time.0 - time.0 / 8 + elapsed.0 / 8 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_longer_queue_is_no_slower_drive() {
+        let (mut busy, mut idle) = (Service::default(), Service::default());
+        for _ in 0..200 {
+            busy.note(Duration::from_millis(80), 16, Duration::from_millis(30));
+            idle.note(Duration::from_millis(5), 1, Duration::from_millis(30));
+        }
+        assert_eq!(busy.late_of(32), 32);
+        assert!(busy.mean.0 > 15 * idle.mean.0 && busy.share.0 < idle.share.0 + 1_000_000, "{busy:?} {idle:?}");
     }
 }

@@ -49,7 +49,7 @@ impl Engine {
                 return units;
             }
             self.note_overdue(of.places[strip].cell.drive);
-            if !self.hospital.pay_for_hedge() {
+            if !self.hospital.pay_for_hedge(of.shape.k) {
                 return asked.await;
             }
         }
@@ -118,7 +118,7 @@ impl Engine {
                         Either::Left((units, _)) => (strip, units, false),
                         Either::Right(((), asked)) => {
                             self.note_overdue(of.places[strip].cell.drive);
-                            match self.hospital.pay_for_hedge() {
+                            match self.hospital.pay_for_hedge(of.shape.k) {
                                 true => (strip, absent(), true),
                                 false => (strip, asked.await, false),
                             }
