@@ -16,7 +16,7 @@ fn what_several_drives_say_is_one_alarm_of_its_name() {
 fn scrubbed_bytes_add_up_over_passes() {
     let mut status: StatusView = serde_json::from_value(serde_json::json!({
         "pool": "", "name": "", "epoch": 1, "state": "ok", "drives": [], "raw": 0, "used": 0, "spare": 0, "spare_used": 0,
-        "log_used": 0, "log_size": 0, "dirty": 0, "rebuild": null, "copy_back": null, "scrub": null, "scrubs_finished": 0,
+        "log_used": 0, "log_size": 0, "dirty": 0, "rebuild": null, "copy_back": null, "scrub": null, "moving": null, "removed": [], "scrubs_finished": 0,
         "scrub_damage_found": 0, "scrub_damage_repaired": 0, "lost_stripes": 0, "rebuilt": 0, "repaired": 0, "alarms": [],
         "standing": [], "counters": []
     }))
