@@ -208,7 +208,7 @@ async fn serve_node(
     });
     let tls = files.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
     let socket = config.admin.socket.as_ref().map_or_else(|| site.dir.join("stele.sock"), |socket| site.path(socket));
-    let admin_listener = admin::listen(&socket)?;
+    let admin_listener = admin::listen(&socket, "[admin] socket")?;
     let (latest, mut look) = (snapshot::Latest::default(), snapshot::Look::default());
     latest.refresh(node, &mut look).await;
 
@@ -325,7 +325,7 @@ async fn serve_nbd(site: &Site, node: &Arc<Node>, tasks: &mut tokio::task::JoinS
         tasks.spawn(block::serve_tcp(listener, door.clone()));
     }
     let socket = site.nbd_socket(&node.config);
-    tasks.spawn(block::serve_unix(block::listen_unix(&socket)?, door));
+    tasks.spawn(block::serve_unix(admin::listen(&socket, "[nbd] socket")?, door));
     Ok(NbdPlaces { socket, address })
 }
 

@@ -30,8 +30,9 @@ impl Connected<IncomingStream<'_, UnixListener>> for Peer {
     }
 }
 
-/// Makes the socket. The caller holds the drives, so a socket file that exists is left over from a killed server.
-pub fn listen(path: &Path) -> Outcome<UnixListener> {
+/// Makes a unix socket that only this user and root may connect to. The caller holds the drives, so a socket file that exists
+/// is left over from a killed server. `setting`: where its path is configured.
+pub fn listen(path: &Path, setting: &str) -> Outcome<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(io_failure("remove the old socket", path, &error));
@@ -40,7 +41,7 @@ pub fn listen(path: &Path) -> Outcome<UnixListener> {
     }
     let listener = UnixListener::bind(path).map_err(|error| {
         io_failure("listen on", path, &error)
-            .next("a unix socket path is at most 107 bytes; set [admin] socket to a shorter one")
+            .next(format!("a unix socket path is at most 107 bytes; set {setting} to a shorter one"))
     })?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
         .map_err(|error| io_failure("protect", path, &error))?;

@@ -5,8 +5,6 @@
 //! wait in the listener's backlog.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +16,6 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
-
-use crate::failure::{Outcome, io_failure};
 
 mod secure;
 
@@ -36,23 +32,6 @@ pub struct Door {
     pub tls: Option<TlsAcceptor>,
     /// Nothing but TLS over TCP.
     pub tls_required: bool,
-}
-
-/// Makes the unix socket. Only this user and root may connect.
-pub fn listen_unix(path: &Path) -> Outcome<UnixListener> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(io_failure("remove the old socket", path, &error));
-        }
-        _ => {}
-    }
-    let listener = UnixListener::bind(path).map_err(|error| {
-        io_failure("listen on", path, &error)
-            .next("a unix socket path is at most 107 bytes; set [nbd] socket to a shorter one")
-    })?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
-        .map_err(|error| io_failure("protect", path, &error))?;
-    Ok(listener)
 }
 
 /// Accepts until the task is dropped.
