@@ -71,6 +71,7 @@ fuzz_target!(|input: &[u8]| {
         protocol: Protocol::Nbd,
         read_only: true,
         access: Access::default(),
+        iscsi: Default::default(),
     };
     let handle = Handle::new(Still(Mutex::new(MemoryDrive::new(Bytes(1 << 20)))));
     let target = directory.serve(export, handle, Limits::default());

@@ -6,6 +6,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::iscsi::Terms;
+
 /// Longest name of an export: what NBD allows, with room for the rest of a request.
 pub const NAME_MAX: usize = 255;
 
@@ -36,6 +38,9 @@ pub struct Export {
     pub read_only: bool,
     #[serde(default)]
     pub access: Access,
+    /// Of iSCSI alone.
+    #[serde(default, skip_serializing_if = "Terms::is_plain")]
+    pub iscsi: Terms,
 }
 
 /// Who may connect. Everything that is given must hold.

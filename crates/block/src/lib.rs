@@ -11,7 +11,9 @@
 pub mod counters;
 pub mod disk;
 pub mod export;
+pub mod iscsi;
 pub mod nbd;
+pub mod scsi;
 pub mod share;
 pub mod stream;
 pub mod target;

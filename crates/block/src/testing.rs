@@ -110,6 +110,7 @@ pub fn export(name: &str) -> Export {
         protocol: Protocol::Nbd,
         read_only: false,
         access: Access::default(),
+        iscsi: Default::default(),
     }
 }
 

@@ -19,6 +19,8 @@ pub struct Config {
     #[serde(default)]
     pub nbd: Nbd,
     #[serde(default)]
+    pub iscsi: Iscsi,
+    #[serde(default)]
     pub block: Block,
     #[serde(default)]
     pub admin: Admin,
@@ -92,6 +94,15 @@ pub struct Nbd {
     pub client_authority: Option<PathBuf>,
     /// Over TCP, nothing is served in the clear.
     pub tls_required: bool,
+}
+
+/// Volumes as iSCSI targets: where initiators connect. Which volumes, `stele volume export` says.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Iscsi {
+    /// TCP address; none: iSCSI is not served. The port of the protocol is 3260.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
 }
 
 /// Limits of all block protocols.
@@ -241,6 +252,7 @@ impl Config {
             pool: Pool { drives, rebuild_after: ten_minutes(), background_rate: None },
             s3: S3::default(),
             nbd: Nbd::default(),
+            iscsi: Iscsi::default(),
             block: Block::default(),
             admin: Admin::default(),
             archive: Archive::default(),

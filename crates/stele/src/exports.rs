@@ -5,14 +5,18 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 use stele_array::VolumeStatus;
 use stele_array::reactor::PoolServer;
+use stele_block::iscsi::{Keeper, Node};
 use stele_block::{Directory, Export, Limits, Protocol};
 
+use stele_ground::PoolId;
+
 use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::reservations::ReservationFiles;
 
 /// `exports.json`, version 1; FORMAT/exports.md describes it.
 #[derive(Default, Serialize, Deserialize)]
@@ -31,6 +35,9 @@ pub struct Exports {
     /// What connections find.
     pub directory: Directory,
     limits: Limits,
+    /// Of iSCSI, with the files that keep its reservations.
+    pub iscsi: Arc<Node>,
+    reservations: Arc<ReservationFiles>,
 }
 
 impl Exports {
@@ -53,7 +60,10 @@ impl Exports {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(io_failure("read", &path, &error)),
         };
-        Ok(Exports { path, list: Mutex::new(list), directory: Directory::default(), limits })
+        let files = ReservationFiles::at(dir).map_err(|error| io_failure("start a thread for", dir, &error))?;
+        let (directory, reservations) = (Directory::default(), Arc::new(files));
+        let iscsi = Arc::new(Node::new(directory.clone(), Arc::clone(&reservations) as Arc<dyn Keeper>));
+        Ok(Exports { path, list: Mutex::new(list), directory, limits, iscsi, reservations })
     }
 
     pub fn list(&self) -> Vec<Export> {
@@ -76,6 +86,20 @@ impl Exports {
                 export.protocol, export.name, other.volume
             ))
             .next("choose another --name, or `stele export remove` it first"));
+        }
+        let twice = |other: &&Export| {
+            other.protocol == Protocol::Iscsi
+                && export.protocol == Protocol::Iscsi
+                && other.volume == export.volume
+                && !same(other)
+        };
+        // Reservations and the order of commands are the target's: two targets would each have their own.
+        if let Some(other) = list.iter().find(twice) {
+            return Err(Failure::usage(format!(
+                "volume '{}' is the iSCSI target '{}' already",
+                other.volume, other.name
+            ))
+            .next("one target serves any number of initiators, over any number of paths"));
         }
         let mut changed: Vec<Export> = list.iter().filter(|other| !same(other)).cloned().collect();
         changed.push(export);
@@ -109,8 +133,9 @@ impl Exports {
     }
 
     /// Lets connections find an export.
-    pub fn serve(&self, export: Export, pool: &PoolServer, volume: &VolumeStatus) -> Outcome<()> {
+    pub fn serve(&self, export: Export, pool: &PoolServer, id: PoolId, volume: &VolumeStatus) -> Outcome<()> {
         check(&export, volume)?;
+        self.reservations.introduce(&volume.spec.name, id, volume.id);
         self.directory.serve(export, pool.volume_of(volume), self.limits);
         Ok(())
     }

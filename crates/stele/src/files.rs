@@ -38,6 +38,22 @@ pub fn create_private(path: &Path, bytes: &[u8]) -> Outcome<()> {
     written.and_then(|()| sync_folder(path)).map_err(|error| io_failure("write", path, &error))
 }
 
+/// Takes a file away, durably. That it is not there is no error.
+pub fn remove(path: &Path) -> Outcome<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.and_then(|()| sync_folder(path)).map_err(|error| io_failure("remove", path, &error)),
+    }
+}
+
+/// A folder, durable; it may be there already.
+pub fn folder(path: &Path) -> Outcome<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made.and_then(|()| sync_folder(path)).map_err(|error| io_failure("make", path, &error)),
+    }
+}
+
 fn taken(path: &Path) -> io::Result<()> {
     if path.exists() { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(()) }
 }

@@ -10,6 +10,7 @@ mod failure;
 mod files;
 mod node;
 mod output;
+mod reservations;
 mod seat;
 mod server;
 

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use stele_array::{Command, Reply, VolumeStatus};
+use stele_block::iscsi::Terms;
 use stele_block::{Access, Export, Protocol};
 
 use super::{Actor, Call, Done};
@@ -29,14 +30,20 @@ pub struct Add {
     pub protocol: Protocol,
     pub read_only: bool,
     pub access: Access,
+    #[serde(default)]
+    pub iscsi: Terms,
 }
 
 impl Call for Add {
     const NAME: &'static str = "export/add";
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
-        let Add { volume, name, protocol, read_only, access } = self;
-        let export = Export { name: name.unwrap_or_else(|| volume.clone()), volume, protocol, read_only, access };
+        let Add { volume, name, protocol, read_only, access, iscsi } = self;
+        let name = name.unwrap_or_else(|| match protocol {
+            Protocol::Nbd => volume.clone(),
+            Protocol::Iscsi => target_name(&volume),
+        });
+        let export = Export { name, volume, protocol, read_only, access, iscsi };
         let place = format!("{} {} of {}", export.protocol, export.name, export.volume);
         let added = add(node, export.clone()).await;
         node.audit(actor, Add::NAME, &place, added.as_ref().err().map(ToString::to_string)).await?;
@@ -47,10 +54,14 @@ impl Call for Add {
 
 async fn add(node: &Node, export: Export) -> Outcome<()> {
     stele_block::export::check_name(&export.name).map_err(Failure::usage)?;
+    if export.protocol == Protocol::Iscsi {
+        stele_block::iscsi::check_target(&export.name).map_err(Failure::usage)?;
+        export.iscsi.check().map_err(Failure::usage)?;
+    }
     let volume = find(node, &export.volume).await?;
     crate::exports::check(&export, &volume)?;
     node.exports.add(export.clone())?;
-    node.exports.serve(export, &node.pool, &volume)
+    node.serve_export(export, &volume).await
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -89,8 +100,15 @@ fn view(node: &Node, export: Export) -> View {
         urls,
         connections: target.as_ref().map_or(0, |target| target.connections().len()),
         served: target.is_some(),
-        export,
+        // Secrets are written and never shown.
+        export: Export { iscsi: export.iscsi.without_secrets(), ..export },
     }
+}
+
+/// The name of a volume's target where none is given: what of the volume's name an iSCSI name may have.
+fn target_name(volume: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || ".:-".contains(c) { c.to_ascii_lowercase() } else { '-' };
+    format!("iqn.2026-01.local.stele:{}", volume.chars().map(plain).collect::<String>())
 }
 
 async fn find(node: &Node, name: &str) -> Outcome<VolumeStatus> {

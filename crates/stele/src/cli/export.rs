@@ -1,5 +1,7 @@
 //! `stele volume export` and `stele export`.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand, ValueEnum};
 use stele_block::Protocol;
 use stele_block::export::{Fingerprint, Network};
@@ -9,14 +11,18 @@ use stele_block::export::{Fingerprint, Network};
 Examples:
   stele volume export vm1 --nbd
   stele volume export vm1-monday --nbd --read-only --json
-  stele volume export vm1 --nbd --name web --allow 10.1.0.0/16 --tls")]
+  stele volume export vm1 --nbd --name web --allow 10.1.0.0/16 --tls
+  stele volume export db --iscsi --allow 10.1.0.0/16 --chap-user host1 --chap-secret host1.secret")]
 pub struct Add {
     /// The volume or snapshot
     pub volume: String,
     /// Serve it as a network block device
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "iscsi", conflicts_with = "iscsi")]
     pub nbd: bool,
-    /// What clients ask for [default: the volume's name]
+    /// Serve it as an iSCSI target
+    #[arg(long)]
+    pub iscsi: bool,
+    /// What clients ask for [default: the volume's name; of iSCSI iqn.2026-01.local.stele:VOLUME]
     #[arg(long)]
     pub name: Option<String>,
     /// Refuse every change
@@ -31,6 +37,24 @@ pub struct Add {
     /// SHA-256 fingerprint of a client certificate that may connect; several are given one after another
     #[arg(long, value_name = "SHA256")]
     pub client_certificate: Vec<Fingerprint>,
+    /// iSCSI: the name that initiators log in with by CHAP
+    #[arg(long, requires_all = ["iscsi", "chap_secret"])]
+    pub chap_user: Option<String>,
+    /// iSCSI: file with their secret, of at least 12 characters
+    #[arg(long, value_name = "FILE", requires = "chap_user")]
+    pub chap_secret: Option<PathBuf>,
+    /// iSCSI: the name by which the target proves itself to initiators that ask
+    #[arg(long, requires_all = ["chap_user", "mutual_secret"])]
+    pub mutual_user: Option<String>,
+    /// iSCSI: file with the target's own secret
+    #[arg(long, value_name = "FILE", requires = "mutual_user")]
+    pub mutual_secret: Option<PathBuf>,
+    /// iSCSI: show a removable disk, which initiators can eject
+    #[arg(long, requires = "iscsi")]
+    pub removable: bool,
+    /// iSCSI: show physical blocks as large as logical ones, for initiators that take no 512e disk
+    #[arg(long, requires = "iscsi")]
+    pub native_blocks: bool,
 }
 
 #[derive(Subcommand, Debug)]
@@ -50,12 +74,14 @@ pub enum Export {
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum Kind {
     Nbd,
+    Iscsi,
 }
 
 impl From<Kind> for Protocol {
     fn from(kind: Kind) -> Protocol {
         match kind {
             Kind::Nbd => Protocol::Nbd,
+            Kind::Iscsi => Protocol::Iscsi,
         }
     }
 }

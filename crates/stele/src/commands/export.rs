@@ -1,33 +1,57 @@
 //! What `stele volume export` and `stele export` do and show.
 
+use std::path::PathBuf;
+
+use stele_block::iscsi::{Credentials, Terms};
 use stele_block::{Access, Protocol};
 
 use crate::api::export::{self as calls, View};
 use crate::cli::export::{Add, Export};
 use crate::commands::print_json;
 use crate::config::Site;
-use crate::failure::Outcome;
+use crate::failure::{Outcome, io_failure};
 use crate::output::{Align, Table};
 use crate::seat::Seat;
 
 pub async fn add(seat: &Seat, json: bool, add: Add) -> Outcome<()> {
+    let terms = Terms {
+        chap: credentials(add.chap_user, add.chap_secret)?,
+        mutual: credentials(add.mutual_user, add.mutual_secret)?,
+        removable: add.removable,
+        native_blocks: add.native_blocks,
+    };
+    let protocol = if add.iscsi { Protocol::Iscsi } else { Protocol::Nbd };
     let view = seat
         .call(calls::Add {
             volume: add.volume,
             name: add.name,
-            protocol: Protocol::Nbd,
+            protocol,
             read_only: add.read_only,
             access: Access { networks: add.allow, tls: add.tls, certificates: add.client_certificate },
+            iscsi: terms,
         })
         .await?;
     if json {
         return print_json(&view);
     }
     print!("{}", table(std::slice::from_ref(&view)));
+    if view.urls.is_empty() {
+        println!(
+            "\nNo address is set for {protocol}: write `listen` under [{protocol}] in stele.toml and start the server again."
+        );
+    }
     if !seat.is_server() {
         println!("\nNo server runs: `stele serve` will serve it.");
     }
     Ok(())
+}
+
+/// A user with the secret in a file, of which the last newline does not count.
+fn credentials(user: Option<String>, file: Option<PathBuf>) -> Outcome<Option<Credentials>> {
+    let (Some(user), Some(file)) = (user, file) else { return Ok(None) };
+    let text = std::fs::read_to_string(&file).map_err(|error| io_failure("read", &file, &error))?;
+    let secret = text.strip_suffix('\n').unwrap_or(&text).to_owned();
+    Ok(Some(Credentials { user, secret }))
 }
 
 pub async fn run(site: &Site, json: bool, command: Export) -> Outcome<()> {
@@ -89,6 +113,9 @@ fn access(view: &View) -> String {
     }
     if !certificates.is_empty() {
         words.push(format!("{} certificates", certificates.len()));
+    }
+    if let Some(chap) = &view.export.iscsi.chap {
+        words.push(format!("CHAP {}", chap.user));
     }
     words.join(", ")
 }

@@ -24,7 +24,7 @@ use crate::node::create::{Made, make, space_of};
 use crate::node::first_start::FirstStart;
 use crate::node::{Node, Opening, own_uid};
 use crate::seat::alone;
-use crate::server::{admin, background, block, ending, s3, snapshot, tls};
+use crate::server::{admin, background, block, ending, iscsi, s3, snapshot, tls};
 
 /// How long requests under way may take to finish once told to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -59,6 +59,9 @@ struct Ready {
     nbd: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     nbd_socket: Option<PathBuf>,
+    /// Where iSCSI is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    iscsi: Option<String>,
 }
 
 /// A node, and what the first start still owes its operator.
@@ -225,6 +228,7 @@ async fn serve_node(
         metrics: None,
         nbd: None,
         nbd_socket: None,
+        iscsi: None,
     };
     let mut face = None;
     let mut metrics = None;
@@ -262,6 +266,7 @@ async fn serve_node(
     let nbd = serve_nbd(site, node, &mut background).await?;
     ready.nbd_socket = Some(nbd.socket.clone());
     ready.nbd = nbd.address.map(|address| address.to_string());
+    ready.iscsi = serve_iscsi(node, &mut background).await?.map(|address| address.to_string());
     background.spawn(latest.keep_fresh(Arc::clone(node), look));
     background::start(&mut background, site, node);
 
@@ -327,6 +332,15 @@ async fn serve_nbd(site: &Site, node: &Arc<Node>, tasks: &mut tokio::task::JoinS
     let socket = site.nbd_socket(&node.config);
     tasks.spawn(block::serve_unix(admin::listen(&socket, "[nbd] socket")?, door));
     Ok(NbdPlaces { socket, address })
+}
+
+async fn serve_iscsi(node: &Arc<Node>, tasks: &mut tokio::task::JoinSet<()>) -> Outcome<Option<SocketAddr>> {
+    let Some(listen) = node.config.iscsi.listen else { return Ok(None) };
+    let (listener, address) = s3::listen(listen, "[iscsi] listen").await?;
+    node.note_iscsi_address(address);
+    let door = iscsi::Door { node: Arc::clone(&node.exports.iscsi), pool: Arc::clone(&node.pool) };
+    tasks.spawn(iscsi::serve(listener, door));
+    Ok(Some(address))
 }
 
 fn settings(config: &Config, address: SocketAddr) -> Settings {

@@ -3,13 +3,10 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use stele_block::{Export, Protocol};
+use stele_block::Export;
 
 /// The URLs of an export (the NBD project's `uri.md`): over TCP where the server listens there, and over the unix socket.
 pub fn nbd_urls(export: &Export, listen: Option<SocketAddr>, socket: &Path, tls_required: bool) -> Vec<String> {
-    if export.protocol != Protocol::Nbd {
-        return Vec::new();
-    }
     let access = &export.access;
     let secure = access.tls || !access.certificates.is_empty();
     let name = escaped(&export.name);
@@ -22,6 +19,11 @@ pub fn nbd_urls(export: &Export, listen: Option<SocketAddr>, socket: &Path, tls_
     urls
 }
 
+/// The URL of an export as libiscsi and QEMU take it; secrets are not in it. Without a listener there is none.
+pub fn iscsi_urls(export: &Export, listen: Option<SocketAddr>) -> Vec<String> {
+    listen.map(|address| format!("iscsi://{address}/{}/0", export.name)).into_iter().collect()
+}
+
 /// What is not plain in a URL's path or query, in per cent.
 fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte);
@@ -31,6 +33,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use stele_block::Protocol;
 
     #[test]
     fn urls_name_the_export_and_its_socket_whatever_they_are_called() {
@@ -40,6 +43,7 @@ mod tests {
             protocol: Protocol::Nbd,
             read_only: false,
             access: Default::default(),
+            iscsi: Default::default(),
         };
         let urls = |listen: Option<&str>, tls| {
             nbd_urls(&export, listen.map(|text| text.parse().unwrap()), Path::new("/a dir/nbd.sock"), tls)

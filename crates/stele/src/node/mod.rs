@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use stele_archive::{Archive, ArchiveError, Foundation, Guard, ScrubCursor, ScrubReport};
 use stele_array::reactor::{DrivePlace, PoolServer};
 use stele_array::{Command, OpenOptions, Reply, VolumeStatus};
+use stele_block::Protocol;
 use stele_catalog::EmbeddedCatalog;
 use stele_ground::{Duration, VolumeId};
 
@@ -57,6 +58,7 @@ impl Opening {
 struct BlockPlaces {
     nbd_socket: std::path::PathBuf,
     nbd_listen: Mutex<Option<std::net::SocketAddr>>,
+    iscsi_listen: Mutex<Option<std::net::SocketAddr>>,
 }
 
 pub struct Node {
@@ -123,6 +125,7 @@ impl Node {
         let block_places = BlockPlaces {
             nbd_socket: std::path::absolute(site.nbd_socket(&config)).unwrap_or_else(|_| site.nbd_socket(&config)),
             nbd_listen: Mutex::new(config.nbd.listen),
+            iscsi_listen: Mutex::new(config.iscsi.listen),
         };
         let (pool, verification) = (Arc::new(pool), Verification::default());
         let noticed = standing::Noticed::default();
@@ -275,7 +278,11 @@ impl Node {
     pub fn block_urls(&self, export: &stele_block::Export) -> Vec<String> {
         let places = &self.block_places;
         let listen = *places.nbd_listen.lock().unwrap_or_else(PoisonError::into_inner);
-        crate::node::block::nbd_urls(export, listen, &places.nbd_socket, self.config.nbd.tls_required)
+        let iscsi = *places.iscsi_listen.lock().unwrap_or_else(PoisonError::into_inner);
+        match export.protocol {
+            Protocol::Nbd => block::nbd_urls(export, listen, &places.nbd_socket, self.config.nbd.tls_required),
+            Protocol::Iscsi => block::iscsi_urls(export, iscsi),
+        }
     }
 
     /// The server has this address; the configuration may leave the port to the system.
@@ -283,11 +290,24 @@ impl Node {
         *self.block_places.nbd_listen.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
     }
 
+    /// As [`Node::note_nbd_address`].
+    pub fn note_iscsi_address(&self, address: std::net::SocketAddr) {
+        *self.block_places.iscsi_listen.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+    }
+
+    /// Lets connections find an export.
+    pub async fn serve_export(&self, export: stele_block::Export, volume: &VolumeStatus) -> Outcome<()> {
+        let Reply::Status(status) = self.pool.command(Command::Status).await? else {
+            return Err(Failure::failed("the pool answered a status with something else; this is a defect of Stele"));
+        };
+        self.exports.serve(export, &self.pool, status.pool, volume)
+    }
+
     /// Lets connections find every export whose volume is there; the others are kept, and named in an alarm.
     pub async fn serve_exports(&self) -> Outcome<()> {
         for export in self.exports.list() {
             let served = match self.volume(&export.volume).await? {
-                Some(volume) => self.exports.serve(export.clone(), &self.pool, &volume),
+                Some(volume) => self.serve_export(export.clone(), &volume).await,
                 None => Err(Failure::missing(format!("the pool has no volume '{}'", export.volume))),
             };
             if let Err(failure) = served {

@@ -74,11 +74,11 @@ pub async fn serve_tcp(listener: TcpListener, door: Door) {
     }
 }
 
-fn tcp_peer(address: SocketAddr) -> Peer {
+pub(super) fn tcp_peer(address: SocketAddr) -> Peer {
     Peer { address: Some(address.ip().to_canonical()), name: address.to_string(), ..Peer::default() }
 }
 
-async fn pause(error: &std::io::Error) {
+pub(super) async fn pause(error: &std::io::Error) {
     tracing::warn!("cannot accept a connection: {error}");
     tokio::time::sleep(Duration::from_millis(50)).await;
 }

@@ -4,6 +4,7 @@ pub mod admin;
 pub mod background;
 pub mod block;
 pub mod ending;
+pub mod iscsi;
 pub mod s3;
 pub mod snapshot;
 pub mod tls;

@@ -1,0 +1,49 @@
+//! iSCSI (RFC 7143): login, sessions, and the transport of SCSI commands; what the commands mean is in [`crate::scsi`].
+//!
+//! All of it is state machines over bytes: [`Login`] until a session is agreed on, [`Discovery`] for those who only ask
+//! what there is, and [`Connection`] for a connection of a session. Connections of a target share a [`Shared`]: its unit,
+//! its sessions, their order of commands. [`Session`] is the guest that lives on the volume's reactor and moves the bytes.
+//! Error recovery level 0: what goes wrong on a connection ends it, and the initiator comes again.
+
+pub mod chap;
+pub mod connection;
+pub mod discovery;
+pub mod framing;
+pub mod guest;
+pub mod login;
+pub mod node;
+pub mod parameters;
+pub mod pdu;
+pub mod shared;
+pub mod text;
+
+mod management;
+mod outbox;
+mod respond;
+mod transfer;
+
+pub use chap::{Credentials, Terms};
+pub use connection::Connection;
+pub use discovery::Discovery;
+pub use guest::Session;
+pub use login::{Agreed, Door, Doors, Login, Next};
+pub use node::{Keeper, Node};
+pub use shared::Shared;
+
+/// The port that IANA gave it.
+pub const PORT: u16 = 3260;
+
+/// The rule of iSCSI names (RFC 7143, 4.2.7.1), as far as it can be checked.
+pub fn check_target(name: &str) -> Result<(), String> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".:-".contains(c);
+    let kind = ["iqn.", "eui.", "naa."].iter().any(|kind| name.starts_with(kind));
+    if kind && name.len() <= 223 && name.chars().all(plain) {
+        return Ok(());
+    }
+    Err(format!(
+        "'{name}' cannot name an iSCSI target: iqn.YYYY-MM.reversed.domain:name, in lower case, at most 223 characters"
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,134 @@
+//! CHAP (RFC 1994, RFC 7143 12.1): a shared secret proved without being sent. Both directions; MD5, SHA-1 and SHA-256, of
+//! those that the initiator offers the strongest.
+
+use std::fmt;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
+use md5::{Digest, Md5};
+use serde::{Deserialize, Serialize};
+
+/// Bytes of our challenge: as many as the longest of the hashes.
+pub const CHALLENGE: usize = 32;
+const CHALLENGE_MAX: usize = 1024;
+/// Bits below which a secret is refused (RFC 7143, 9.2.1).
+pub const SECRET_MIN: usize = 12;
+
+/// A name with its secret.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Credentials {
+    pub user: String,
+    pub secret: String,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credentials({}, ...)", self.user)
+    }
+}
+
+/// What an export asks of initiators and offers them, beyond what every protocol has.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Terms {
+    /// What an initiator must prove to know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chap: Option<Credentials>,
+    /// What the target proves to know, if it is asked to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mutual: Option<Credentials>,
+    /// Shown as a removable disk, which initiators can eject.
+    pub removable: bool,
+    /// Physical blocks are shown as large as logical ones, for initiators that take no disk with blocks of 512 bytes on
+    /// blocks of 4096.
+    pub native_blocks: bool,
+}
+
+impl Terms {
+    pub fn is_plain(&self) -> bool {
+        *self == Terms::default()
+    }
+
+    /// Why they cannot be kept.
+    pub fn check(&self) -> Result<(), String> {
+        for Credentials { user, secret } in self.chap.iter().chain(&self.mutual) {
+            if user.is_empty() || secret.len() < SECRET_MIN {
+                return Err(format!("a CHAP secret has at least {SECRET_MIN} characters, and a user's name"));
+            }
+        }
+        match (&self.chap, &self.mutual) {
+            (None, Some(_)) => {
+                Err("the target proves itself only to initiators that prove themselves: give both".to_owned())
+            }
+            (Some(one), Some(other)) if one.secret == other.secret => {
+                Err("both directions have one secret: what the target proves, anybody could have the initiator prove"
+                    .to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// As they may be shown.
+    pub fn without_secrets(&self) -> Terms {
+        let bare = |held: &Option<Credentials>| {
+            held.as_ref().map(|held| Credentials { user: held.user.clone(), secret: String::new() })
+        };
+        Terms { chap: bare(&self.chap), mutual: bare(&self.mutual), ..self.clone() }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Algorithm {
+    Md5,
+    Sha1,
+    Sha256,
+}
+
+impl Algorithm {
+    /// The strongest of a list of numbers.
+    pub fn choose(offered: &str) -> Option<Algorithm> {
+        let has = |number: &str| offered.split(',').any(|one| one.trim() == number);
+        [Algorithm::Sha256, Algorithm::Sha1, Algorithm::Md5].into_iter().find(|one| has(one.number()))
+    }
+
+    pub fn number(self) -> &'static str {
+        match self {
+            Algorithm::Md5 => "5",
+            Algorithm::Sha1 => "6",
+            Algorithm::Sha256 => "7",
+        }
+    }
+
+    /// What answers a challenge.
+    pub fn respond(self, identifier: u8, secret: &str, challenge: &[u8]) -> Vec<u8> {
+        let text = [&[identifier], secret.as_bytes(), challenge].concat();
+        match self {
+            Algorithm::Md5 => Md5::digest(&text).to_vec(),
+            Algorithm::Sha1 => digest(&SHA1_FOR_LEGACY_USE_ONLY, &text).as_ref().to_vec(),
+            Algorithm::Sha256 => digest(&SHA256, &text).as_ref().to_vec(),
+        }
+    }
+}
+
+/// A challenge that was sent and awaits its answer.
+pub struct Challenge {
+    pub algorithm: Algorithm,
+    pub identifier: u8,
+    pub bytes: [u8; CHALLENGE],
+}
+
+impl Challenge {
+    pub fn is_answered(&self, expected: &Credentials, user: &str, response: &[u8]) -> bool {
+        let right = self.algorithm.respond(self.identifier, &expected.secret, &self.bytes);
+        verify_slices_are_equal(&right, response).is_ok() && user == expected.user
+    }
+
+    /// Our answer to a challenge of the initiator. None: it is none, or our own sent back.
+    pub fn answer(&self, own: &Credentials, identifier: u64, theirs: &[u8]) -> Option<Vec<u8>> {
+        let identifier = u8::try_from(identifier).ok()?;
+        if theirs.is_empty() || theirs.len() > CHALLENGE_MAX || theirs == self.bytes {
+            return None;
+        }
+        Some(self.algorithm.respond(identifier, &own.secret, theirs))
+    }
+}

@@ -1,0 +1,379 @@
+//! A connection in the full feature phase: PDUs in, PDUs and operations of the drive out. It owns its tasks; what it shares
+//! with the target's other connections is in [`Shared`], which every call is given.
+//!
+//! Limits: the session's window bounds the commands, [`IMMEDIATE_MAX`] those outside of it; at most [`UNDER_WAY_MAX`] bytes of
+//! data are with the drive, beyond which commands wait; what is not read by the initiator stops the reading of the
+//! socket, which is the guest's part.
+
+use std::collections::{HashMap, VecDeque};
+
+use super::framing::{Broken, Framing};
+use super::login::Agreed;
+use super::management::Awaiting;
+use super::outbox::Outbox;
+use super::parameters::{DATA_MAX, Parameters};
+use super::pdu::{Frame, Header, NO_TAG, opcode};
+use super::shared::{Event, Place, Shared, Turn};
+use super::transfer::Gathering;
+use crate::scsi::{Answer, Ask, Exec, NexusId, Sense, Step, decode};
+
+/// Immediate commands under way beside the window's.
+const IMMEDIATE_MAX: usize = 64;
+/// Bytes of data of one connection that are with the drive.
+const UNDER_WAY_MAX: u64 = 32 << 20;
+
+pub(super) enum Phase {
+    Gathering(Gathering),
+    /// For other commands, or for room.
+    Waiting,
+    /// An operation is with the drive.
+    Running,
+}
+
+/// A SCSI command under way.
+pub(super) struct Task {
+    pub exec: Exec,
+    pub phase: Phase,
+    /// The data that the initiator expects to move, and in which direction.
+    pub expected: u32,
+    pub reads: bool,
+    pub writes: bool,
+    /// Bytes that the command takes and promises.
+    pub out: u64,
+    pub numbered: bool,
+    pub ordered: bool,
+    /// Bytes that count as under way.
+    pub weight: u64,
+    /// Its weight is counted.
+    pub started: bool,
+    /// It was aborted: nobody is answered, and the ticket is settled at its end.
+    pub aborted: Option<u32>,
+}
+
+pub struct Connection {
+    pub(super) place: Place,
+    pub framing: Framing,
+    pub out: Outbox,
+    pub(super) parameters: Parameters,
+    pub(super) status_number: u32,
+    pub(super) tasks: HashMap<u32, Task>,
+    pub(super) running: usize,
+    pub(super) ready: VecDeque<u32>,
+    pub(super) under_way: u64,
+    pub(super) unnumbered: usize,
+    pub(super) asks: Vec<(u32, Ask)>,
+    pub(super) awaiting: Vec<Awaiting>,
+    /// Tickets with how many of our tasks they wait for.
+    pub(super) aborting: Vec<(u32, usize)>,
+    /// As the initiator reaches us, for SendTargets.
+    pub(super) local: String,
+    pub(super) closing: bool,
+    /// More of a command's data comes without being asked for; whoever moves the bytes takes it.
+    pub expects: bool,
+    left: bool,
+}
+
+impl Connection {
+    pub fn new(place: Place, agreed: &Agreed, local: String) -> Connection {
+        let mut framing = Framing::new(DATA_MAX as usize);
+        let parameters = place.parameters.clone();
+        (framing.header_digest, framing.data_digest) = (parameters.header_digest, parameters.data_digest);
+        let mut out = Outbox::default();
+        (out.header_digest, out.data_digest) = (parameters.header_digest, parameters.data_digest);
+        Connection {
+            place,
+            framing,
+            out,
+            parameters,
+            status_number: agreed.status_number,
+            tasks: HashMap::new(),
+            running: 0,
+            ready: VecDeque::new(),
+            under_way: 0,
+            unnumbered: 0,
+            asks: Vec::new(),
+            awaiting: Vec::new(),
+            aborting: Vec::new(),
+            local,
+            closing: false,
+            expects: false,
+            left: false,
+        }
+    }
+
+    pub fn serial(&self) -> u32 {
+        self.place.serial
+    }
+
+    pub(super) fn nexus(&self) -> NexusId {
+        self.place.nexus
+    }
+
+    /// Nothing more is read; when `is_over`, it can be dropped.
+    pub fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Closed, and nothing of it is with the drive any more.
+    pub fn is_over(&self) -> bool {
+        self.closing && self.running == 0
+    }
+
+    /// What the drive is asked, by task.
+    pub fn take_asks(&mut self) -> Vec<(u32, Ask)> {
+        std::mem::take(&mut self.asks)
+    }
+
+    /// Ends it: tasks that are not with the drive are gone at once.
+    pub fn close(&mut self, shared: &mut Shared) {
+        if self.left {
+            return;
+        }
+        self.left = true;
+        self.closing = true;
+        let tags: Vec<u32> = self.tasks.keys().copied().collect();
+        for tag in tags {
+            self.abandon(shared, tag, None);
+        }
+        shared.leave(&self.place);
+        self.hear(shared);
+    }
+
+    /// After `is_over`, before it is dropped.
+    pub fn forget(&mut self, shared: &mut Shared) {
+        self.close(shared);
+        self.hear(shared);
+        shared.forget(self.place.serial);
+    }
+
+    /// Acts on what other connections have left for this one.
+    pub fn hear(&mut self, shared: &mut Shared) {
+        for event in shared.events(self.place.serial) {
+            match event {
+                Event::Deliver(frame) if !self.closing => self.deliver(shared, frame),
+                Event::Deliver(_) => {}
+                Event::Run(tag) => self.start(shared, tag),
+                Event::Abort { ticket, .. } => self.abort_all(shared, ticket),
+                Event::Settled(ticket) => self.settled(shared, ticket),
+                Event::Close => self.close(shared),
+            }
+        }
+    }
+
+    /// Handles all PDUs that have come whole.
+    pub fn receive(&mut self, shared: &mut Shared) {
+        while !self.closing {
+            match self.framing.frame() {
+                Ok(Some(frame)) => self.handle(shared, frame),
+                Ok(None) => return,
+                Err(broken) => self.give_up(shared, &broken),
+            }
+        }
+    }
+
+    /// Without error recovery a stream that cannot be trusted ends, and its session's connection with it.
+    fn give_up(&mut self, shared: &mut Shared, broken: &Broken) {
+        tracing::info!(target = shared.name, ?broken, "an iSCSI connection cannot be read on");
+        self.close(shared);
+    }
+
+    fn handle(&mut self, shared: &mut Shared, frame: Frame) {
+        match frame.header.opcode() {
+            opcode::DATA_OUT => self.data_out(shared, frame),
+            opcode::SNACK => self.reject(shared, &frame.header, REJECT_SNACK),
+            opcode::NOP_OUT | opcode::COMMAND | opcode::MANAGEMENT | opcode::TEXT | opcode::LOGOUT => {
+                if frame.header.is_immediate() {
+                    self.deliver(shared, frame);
+                } else if let Turn::Now(frame) = shared.sequence(&self.place, frame) {
+                    self.deliver(shared, frame);
+                    self.hear(shared);
+                }
+            }
+            _ => self.reject(shared, &frame.header, REJECT_UNSUPPORTED),
+        }
+    }
+
+    /// A command whose turn it is.
+    fn deliver(&mut self, shared: &mut Shared, frame: Frame) {
+        match frame.header.opcode() {
+            opcode::COMMAND => self.command(shared, frame),
+            opcode::MANAGEMENT => self.manage(shared, &frame.header),
+            opcode::NOP_OUT => self.nop(shared, &frame),
+            opcode::TEXT => self.text(shared, &frame),
+            _ => self.log_out(shared, &frame.header),
+        }
+    }
+
+    fn command(&mut self, shared: &mut Shared, frame: Frame) {
+        let header = frame.header;
+        let (tag, flags) = (header.tag(), header.flags());
+        let numbered = !header.is_immediate();
+        let (reads, writes) = (flags & 0x40 != 0, flags & 0x20 != 0);
+        if tag == NO_TAG || self.tasks.contains_key(&tag) || (reads && writes && header.u32(20) > 0) {
+            return self.reject(shared, &header, REJECT_PROTOCOL);
+        }
+        if !numbered && self.unnumbered >= IMMEDIATE_MAX {
+            return self.reject(shared, &header, REJECT_IMMEDIATE);
+        }
+        let cdb = header.bytes(32, 48);
+        let prepared = match lun_of(header.lun()) {
+            Some(0) => decode(cdb, &shared.unit.profile),
+            _ => Err(Sense::NO_SUCH_UNIT),
+        };
+        let (out, back) = prepared.as_ref().map_or((0, 0), |prepared| (prepared.out, prepared.back));
+        let expected = header.u32(20);
+        let mut task = Task {
+            exec: Exec::new(self.nexus(), prepared),
+            phase: Phase::Waiting,
+            expected,
+            reads,
+            writes,
+            out,
+            numbered,
+            ordered: matches!(flags & 7, 2 | 3),
+            weight: back,
+            started: false,
+            aborted: None,
+        };
+        task.exec.offered = if writes { u64::from(expected) } else { 0 };
+        if numbered {
+            shared.count(self.place.tsih, true);
+        } else {
+            self.unnumbered += 1;
+        }
+        if lun_of(header.lun()) != Some(0) {
+            return self.respond_absent(shared, tag, task, cdb);
+        }
+        let wanted = if writes { out.min(u64::from(expected)) } else { 0 };
+        let mut gathering = Gathering::new(wanted);
+        gathering.take(&mut task.exec.data, frame.data);
+        gathering.unsolicited = writes && !header.is_final();
+        task.weight += wanted;
+        task.phase = Phase::Gathering(gathering);
+        self.tasks.insert(tag, task);
+        self.gather_more(shared, tag, header.lun());
+    }
+
+    /// The data is here: the command takes its place among the others.
+    pub(super) fn enter(&mut self, shared: &mut Shared, tag: u32) {
+        let key = self.key(tag);
+        let Some(task) = self.tasks.get_mut(&tag) else { return };
+        task.phase = Phase::Waiting;
+        match shared.unit.enter(key, &task.exec, task.ordered) {
+            Ok(true) => self.start(shared, tag),
+            Ok(false) => {}
+            Err(reply) => self.respond(shared, tag, reply),
+        }
+    }
+
+    pub(super) fn key(&self, tag: u32) -> u64 {
+        u64::from(self.place.serial) << 32 | u64::from(tag)
+    }
+
+    /// Begins it, unless too much is under way.
+    fn start(&mut self, shared: &mut Shared, tag: u32) {
+        let Some(task) = self.tasks.get_mut(&tag) else { return };
+        if self.under_way > 0 && self.under_way + task.weight > UNDER_WAY_MAX {
+            self.ready.push_back(tag);
+            return;
+        }
+        task.started = true;
+        self.under_way += task.weight;
+        let step = shared.unit.begin(&mut task.exec);
+        self.go_on(shared, tag, step);
+        let aborting = std::mem::take(&mut shared.unit.aborting);
+        for nexus in aborting {
+            // The ticket has no one who waits: the command is answered when its own record is kept.
+            shared.abort(self.place.serial, Some(nexus));
+        }
+    }
+
+    fn go_on(&mut self, shared: &mut Shared, tag: u32, step: Step) {
+        match step {
+            Step::Ask(ask) => {
+                if let Some(task) = self.tasks.get_mut(&tag) {
+                    task.phase = Phase::Running;
+                    self.running += 1;
+                    self.asks.push((tag, ask));
+                }
+            }
+            Step::Done(reply) => self.respond(shared, tag, reply),
+        }
+    }
+
+    /// An operation is back.
+    pub fn answer(&mut self, shared: &mut Shared, tag: u32, answer: Answer) {
+        self.running = self.running.saturating_sub(1);
+        let Some(task) = self.tasks.get_mut(&tag) else { return };
+        if task.aborted.is_some() || self.left {
+            return self.end(shared, tag);
+        }
+        let step = shared.unit.advance(&mut task.exec, answer);
+        self.go_on(shared, tag, step);
+    }
+
+    /// Takes a task off all lists. What waited for it goes on.
+    pub(super) fn end(&mut self, shared: &mut Shared, tag: u32) {
+        let Some(task) = self.tasks.remove(&tag) else { return };
+        if !matches!(task.phase, Phase::Gathering(_)) {
+            shared.release(self.key(tag));
+            self.ready.retain(|waiting| *waiting != tag);
+        }
+        if task.started {
+            self.under_way = self.under_way.saturating_sub(task.weight);
+        }
+        if task.numbered {
+            shared.count(self.place.tsih, false);
+        } else {
+            self.unnumbered = self.unnumbered.saturating_sub(1);
+        }
+        if let Some(ticket) = task.aborted {
+            self.one_less(shared, ticket);
+        }
+        if let Some(next) = self.ready.pop_front() {
+            self.start(shared, next);
+        }
+    }
+
+    fn respond_absent(&mut self, shared: &mut Shared, tag: u32, task: Task, cdb: &[u8]) {
+        self.tasks.insert(tag, task);
+        let reply = crate::scsi::absent(cdb);
+        self.respond(shared, tag, reply);
+    }
+
+    pub(super) fn stamp(&mut self, shared: &mut Shared, header: &mut Header, numbered: bool) {
+        let (expected, highest) = shared.window(self.place.tsih);
+        header.put32(24, self.status_number);
+        header.put32(28, expected);
+        header.put32(32, highest);
+        if numbered {
+            self.status_number = self.status_number.wrapping_add(1);
+        }
+    }
+
+    pub(super) fn reject(&mut self, shared: &mut Shared, bad: &Header, reason: u8) {
+        let mut header = Header::new(opcode::REJECT, 0x80);
+        header.put(2, &[reason]);
+        header.set_tag(NO_TAG);
+        self.stamp(shared, &mut header, true);
+        self.out.push(header, &[stele_media::Shared::copy_from_slice(&bad.0)]);
+    }
+}
+
+pub(super) const REJECT_SNACK: u8 = 0x03;
+pub(super) const REJECT_PROTOCOL: u8 = 0x04;
+pub(super) const REJECT_UNSUPPORTED: u8 = 0x05;
+pub(super) const REJECT_IMMEDIATE: u8 = 0x06;
+
+/// The number in a LUN of one level: peripheral or flat space addressing.
+pub(super) fn lun_of(lun: u64) -> Option<u16> {
+    let [first, second, rest @ ..] = lun.to_be_bytes();
+    if rest != [0; 6] {
+        return None;
+    }
+    match first >> 6 {
+        0 if first == 0 => Some(u16::from(second)),
+        1 => Some(u16::from(first & 0x3f) << 8 | u16::from(second)),
+        _ => None,
+    }
+}

@@ -1,0 +1,244 @@
+//! A connection as a guest of the volume's reactor: it moves bytes between the socket and the [`Connection`], and
+//! operations between that and the volume.
+//!
+//! Limits: a turn moves at most [`QUANTUM`] bytes each way, divided among the connections of one initiator; with [`OUT_MAX`] bytes
+//! unsent, or no room at the volume, nothing more is read. A closed connection has [`LINGER`] to take what was sent to it.
+
+use std::io::ErrorKind;
+use std::net::TcpStream;
+use std::os::fd::RawFd;
+use std::os::linux::net::TcpStreamExt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stele_ground::{Duration, Instant};
+use stele_media::{Completion, Guest, MediaError, Waker, Wish};
+
+use super::connection::Connection;
+use super::node::{Joined, Keeper, lock};
+use super::shared::Shared;
+use crate::scsi::{Answer, Ask};
+use crate::{Disk, Stream};
+
+const QUANTUM: u64 = 1 << 20;
+const OUT_MAX: usize = 8 << 20;
+/// How long a peer may stop in the middle of a PDU, or take nothing.
+const STALL_MAX: Duration = Duration::from_secs(120);
+const LINGER: Duration = Duration::from_secs(5);
+
+/// A stream whose receipts can be sent at once.
+pub trait Wire: Stream {
+    /// Sends the receipt of what has come, without waiting for something to send it with.
+    fn acknowledge(&mut self);
+}
+
+impl Wire for TcpStream {
+    fn acknowledge(&mut self) {
+        // A hint: without it the receipt goes out later.
+        let _ = self.set_quickack(true);
+    }
+}
+
+type Records = Arc<Mutex<Vec<(u32, Result<(), MediaError>)>>>;
+
+pub struct Session<S: Wire> {
+    stream: S,
+    connection: Connection,
+    shared: Arc<Mutex<Shared>>,
+    disk: Disk,
+    keeper: Arc<dyn Keeper>,
+    /// Reservations that have been kept.
+    records: Records,
+    waker: Waker,
+    finished: Vec<Completion>,
+    /// The stream cannot be read or written any more.
+    dead: bool,
+    /// Bytes moved since the last turn; when they last did.
+    moved: bool,
+    moved_at: Option<Instant>,
+    /// Given up at this time, when closing.
+    until: Option<Instant>,
+}
+
+impl<S: Wire> Session<S> {
+    /// `rest`: bytes that came behind the login.
+    pub fn new(joined: Joined, stream: S, rest: &[u8]) -> Session<S> {
+        let Joined { mut connection, shared, disk, keeper, .. } = joined;
+        let mut rest = rest;
+        while !rest.is_empty() && !connection.is_closing() {
+            let fed = connection.framing.feed(rest);
+            rest = rest.get(fed..).unwrap_or_default();
+            connection.receive(&mut lock(&shared));
+        }
+        Session {
+            stream,
+            connection,
+            shared,
+            disk,
+            keeper,
+            records: Records::default(),
+            waker: Waker::idle(),
+            finished: Vec::new(),
+            dead: false,
+            moved: false,
+            moved_at: None,
+            until: None,
+        }
+    }
+
+    fn submit(&mut self) {
+        for (tag, ask) in self.connection.take_asks() {
+            match ask {
+                Ask::Drive(_, op) => self.disk.submit(u64::from(tag), op),
+                Ask::Keep(_, bytes) => {
+                    let (records, waker) = (Arc::clone(&self.records), self.waker.clone());
+                    let done = move |result| {
+                        records.lock().unwrap_or_else(PoisonError::into_inner).push((tag, result));
+                        waker.wake();
+                    };
+                    self.keeper.keep(&self.disk.target().export.volume, bytes, Box::new(done));
+                }
+            }
+        }
+    }
+
+    /// What has come back from the volume, and what others left word of.
+    fn collect(&mut self, now: Instant) {
+        let shared = Arc::clone(&self.shared);
+        let mut shared = lock(&shared);
+        let geometry = self.disk.geometry();
+        let block = shared.unit.profile.block();
+        shared.unit.resize(geometry.size.0 / block);
+        if self.disk.target().is_withdrawn() {
+            self.connection.withdraw(&mut shared);
+        }
+        self.connection.hear(&mut shared);
+        self.disk.reap(now, &mut self.finished);
+        for Completion { tag, op, result } in self.finished.drain(..) {
+            self.connection.answer(&mut shared, tag as u32, Answer::Drive(op, result));
+        }
+        let records = std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner));
+        for (tag, result) in records {
+            self.connection.answer(&mut shared, tag, Answer::Kept(result));
+        }
+        drop(shared);
+        self.submit();
+    }
+
+    /// Reads what has come. True: there may be more, and the turn is over.
+    fn read(&mut self) -> bool {
+        let mut left = self.disk.part_of(QUANTUM);
+        while self.may_read() {
+            if left == 0 {
+                return true;
+            }
+            let space = self.connection.framing.space();
+            let wanted = space.len();
+            match self.stream.read(space) {
+                Ok(0) => {
+                    self.dead = true;
+                    self.connection.close(&mut lock(&self.shared));
+                }
+                Ok(count) => {
+                    self.moved = true;
+                    self.connection.framing.filled(count);
+                    self.connection.receive(&mut lock(&self.shared));
+                    self.submit();
+                    left = left.saturating_sub(count as u64);
+                    // The socket was emptied: what comes next wakes us.
+                    if count < wanted {
+                        return false;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.dead = true;
+                    self.connection.close(&mut lock(&self.shared));
+                }
+            }
+        }
+        false
+    }
+
+    fn may_read(&self) -> bool {
+        !self.dead && !self.connection.is_closing() && self.connection.out.bytes() < OUT_MAX && self.disk.has_room(0)
+    }
+
+    /// When a peer that keeps us waiting has done so for too long.
+    fn stalls_at(&mut self, now: Instant) -> Option<Instant> {
+        let waits = !self.connection.out.is_empty() || (self.may_read() && self.connection.framing.is_amid());
+        if std::mem::take(&mut self.moved) || !waits || self.moved_at.is_none() {
+            self.moved_at = Some(now);
+        }
+        self.moved_at.filter(|_| waits && !self.dead).map(|since| since + STALL_MAX)
+    }
+
+    /// Sends what waits. True: the socket takes no more at present.
+    fn write(&mut self) -> bool {
+        while !self.dead && !self.connection.out.is_empty() {
+            match self.stream.write_vectored(&self.connection.out.slices()) {
+                Ok(0) => self.dead = true,
+                Ok(count) => {
+                    self.moved = true;
+                    self.connection.out.sent(count);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => self.dead = true,
+            }
+        }
+        match self.stream.flush() {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => true,
+            Err(_) => {
+                self.dead = true;
+                false
+            }
+            Ok(()) => false,
+        }
+    }
+}
+
+impl<S: Wire> Guest for Session<S> {
+    fn descriptor(&self) -> RawFd {
+        self.stream.as_raw_fd()
+    }
+
+    fn settle(&mut self, waker: Waker) {
+        self.disk.settle(waker.clone());
+        lock(&self.shared).listen(self.connection.serial(), waker.clone());
+        self.waker = waker;
+    }
+
+    fn turn(&mut self, now: Instant) -> Wish {
+        self.collect(now);
+        let again = self.read();
+        // Initiators send header and data apart, and their systems may keep back the data until the header is acknowledged.
+        let expects = self.connection.framing.is_amid() || std::mem::take(&mut self.connection.expects);
+        if expects && self.connection.out.is_empty() && !self.dead {
+            self.stream.acknowledge();
+        }
+        let blocked = self.write();
+        let stalled = self.stalls_at(now);
+        if stalled.is_some_and(|at| at <= now) {
+            self.dead = true;
+        }
+        if self.dead && !self.connection.is_closing() {
+            self.connection.close(&mut lock(&self.shared));
+        }
+        let mut at = self.disk.next_event().into_iter().chain(stalled).min();
+        let mut leave = false;
+        if self.connection.is_closing() {
+            let until = *self.until.get_or_insert(now + LINGER);
+            let sent = self.dead || self.connection.out.is_empty() || now >= until;
+            leave = sent && self.connection.is_over();
+            at = Some(at.map_or(until, |at| at.min(until)));
+        }
+        Wish { read: self.may_read() && !again, write: blocked, again, at, leave }
+    }
+}
+
+impl<S: Wire> Drop for Session<S> {
+    fn drop(&mut self) {
+        self.connection.forget(&mut lock(&self.shared));
+    }
+}

@@ -1,0 +1,357 @@
+//! Login (RFC 7143, 6 and 11.12): who is there, who may, and on which terms. A state machine over PDUs; whoever moves the
+//! bytes also limits the time.
+//!
+//! Limits: [`EXCHANGES_MAX`] requests, [`TEXT_MAX`] bytes of continued text. What the initiator may not know it is not told: a
+//! wrong secret and an unknown user look the same.
+
+use super::chap::{Algorithm, CHALLENGE, Challenge, Credentials};
+use super::outbox::Outbox;
+use super::parameters::{DATA_MAX, Parameters};
+use super::pdu::{Frame, Header, opcode};
+use super::text::{self, Pairs};
+
+const EXCHANGES_MAX: u32 = 32;
+const TEXT_MAX: usize = 64 << 10;
+const NAME_MAX: usize = 223;
+/// The longest data segment of a login request.
+pub const LOGIN_DATA_MAX: usize = 8192;
+const FULL_FEATURE: u8 = 3;
+const PORTAL_GROUP: &str = "1";
+
+/// Status class and detail of a login response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Refusal(pub u8, pub u8);
+
+impl Refusal {
+    pub const INITIATOR: Refusal = Refusal(2, 0);
+    pub const AUTHENTICATION: Refusal = Refusal(2, 1);
+    pub const NOT_FOUND: Refusal = Refusal(2, 3);
+    pub const VERSION: Refusal = Refusal(2, 5);
+    pub const TOO_MANY: Refusal = Refusal(2, 6);
+    pub const MISSING: Refusal = Refusal(2, 7);
+    pub const NO_SESSION: Refusal = Refusal(2, 10);
+    pub const STATE: Refusal = Refusal(2, 11);
+    pub const UNAVAILABLE: Refusal = Refusal(3, 1);
+    pub const RESOURCES: Refusal = Refusal(3, 2);
+}
+
+/// What a target asks of those who come.
+#[derive(Clone, Default, Debug)]
+pub struct Door {
+    pub chap: Option<Credentials>,
+    /// What the target proves itself with.
+    pub mutual: Option<Credentials>,
+}
+
+/// The targets, as far as this peer may know of them.
+pub trait Doors {
+    fn door(&self, target: &str) -> Result<Door, Refusal>;
+}
+
+/// What a login ended in.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Agreed {
+    pub initiator: String,
+    pub isid: [u8; 6],
+    /// None: a discovery session.
+    pub target: Option<String>,
+    /// Zero: a new session.
+    pub tsih: u16,
+    pub cid: u16,
+    pub command_number: u32,
+    /// Of the next response.
+    pub status_number: u32,
+    pub parameters: Parameters,
+}
+
+pub enum Next {
+    /// Send what waits, and go on reading.
+    Continue,
+    /// A place in a session is needed; then `accept` or `refuse`.
+    Join,
+    /// Send what waits, and close.
+    Close,
+}
+
+enum Authentication {
+    Untried,
+    /// CHAP was chosen, an algorithm is awaited.
+    Chosen,
+    Challenged(Challenge),
+    Passed,
+}
+
+pub struct Login {
+    pub out: Outbox,
+    challenge: [u8; CHALLENGE],
+    authentication: Authentication,
+    door: Option<Door>,
+    initiator: String,
+    target: Option<String>,
+    discovery: bool,
+    parameters: Parameters,
+    text: Vec<u8>,
+    exchanges: u32,
+    stage: u8,
+    declared: bool,
+    last: Header,
+    status_number: u32,
+    operational: bool,
+}
+
+impl Login {
+    /// `challenge` must be unpredictable: it is what an initiator has to answer.
+    pub fn new(challenge: [u8; CHALLENGE]) -> Login {
+        Login {
+            out: Outbox::default(),
+            challenge,
+            authentication: Authentication::Untried,
+            door: None,
+            initiator: String::new(),
+            target: None,
+            discovery: false,
+            parameters: Parameters::default(),
+            text: Vec::new(),
+            exchanges: 0,
+            stage: 0,
+            declared: false,
+            last: Header::new(opcode::LOGIN, 0),
+            status_number: 0,
+            operational: false,
+        }
+    }
+
+    pub fn receive(&mut self, frame: Frame, doors: &dyn Doors) -> Next {
+        let first = self.exchanges == 0;
+        self.exchanges += 1;
+        let header = frame.header;
+        if header.opcode() != opcode::LOGIN {
+            return Next::Close;
+        }
+        self.last = header;
+        if first {
+            // The initiator says where the status numbers begin.
+            self.status_number = header.u32(28);
+            self.stage = (header.flags() >> 2) & 3;
+        }
+        match self.understand(&frame, first, doors) {
+            Ok(next) => next,
+            Err(refusal) => self.refuse(refusal),
+        }
+    }
+
+    fn understand(&mut self, frame: &Frame, first: bool, doors: &dyn Doors) -> Result<Next, Refusal> {
+        let header = &frame.header;
+        let (stage, next_stage) = ((header.flags() >> 2) & 3, header.flags() & 3);
+        let (transit, continues) = (header.is_final(), header.flags() & 0x40 != 0);
+        if header.u8(3) > 0 {
+            return Err(Refusal::VERSION);
+        }
+        if stage > 1 || stage != self.stage || (transit && (continues || next_stage <= stage || next_stage == 2)) {
+            return Err(Refusal::STATE);
+        }
+        if self.exchanges > EXCHANGES_MAX || self.text.len() + frame.data.len() > TEXT_MAX {
+            return Err(Refusal::INITIATOR);
+        }
+        self.text.extend_from_slice(&frame.data);
+        if continues {
+            self.respond(false, stage, Pairs::default());
+            return Ok(Next::Continue);
+        }
+        let pairs = text::parse(&std::mem::take(&mut self.text)).ok_or(Refusal::INITIATOR)?;
+        let mut out = Pairs::default();
+        if first || self.door.is_none() {
+            self.introduce(&pairs, doors, &mut out)?;
+        }
+        if stage == 0 {
+            self.authenticate(&pairs, &mut out)?;
+        } else {
+            self.pass_open_door()?;
+        }
+        self.operate(&pairs, &mut out, stage)?;
+        let passed = matches!(self.authentication, Authentication::Passed);
+        if !transit || !passed {
+            self.respond(false, stage, out);
+            return Ok(Next::Continue);
+        }
+        if next_stage == FULL_FEATURE {
+            self.text = out.0;
+            return Ok(Next::Join);
+        }
+        self.stage = next_stage;
+        self.respond(true, stage, out);
+        Ok(Next::Continue)
+    }
+
+    /// The keys of the first request: who comes, and to what.
+    fn introduce(&mut self, pairs: &[(String, String)], doors: &dyn Doors, out: &mut Pairs) -> Result<(), Refusal> {
+        let value = |wanted: &str| pairs.iter().find(|(key, _)| key == wanted).map(|(_, value)| value.as_str());
+        let initiator = value("InitiatorName").ok_or(Refusal::MISSING)?;
+        if initiator.is_empty() || initiator.len() > NAME_MAX {
+            return Err(Refusal::INITIATOR);
+        }
+        self.initiator = initiator.to_owned();
+        self.discovery = match value("SessionType") {
+            None | Some("Normal") => false,
+            Some("Discovery") => true,
+            Some(_) => return Err(Refusal(2, 9)),
+        };
+        if self.discovery {
+            self.door = Some(Door::default());
+            return Ok(());
+        }
+        let target = value("TargetName").ok_or(Refusal::MISSING)?.to_ascii_lowercase();
+        self.door = Some(doors.door(&target)?);
+        self.target = Some(target);
+        out.add("TargetPortalGroupTag", PORTAL_GROUP);
+        Ok(())
+    }
+
+    /// Without the security stage only those pass of whom nothing is asked.
+    fn pass_open_door(&mut self) -> Result<(), Refusal> {
+        if matches!(self.authentication, Authentication::Passed) {
+            return Ok(());
+        }
+        match &self.door {
+            Some(Door { chap: None, .. }) => {
+                self.authentication = Authentication::Passed;
+                Ok(())
+            }
+            _ => Err(Refusal::AUTHENTICATION),
+        }
+    }
+
+    fn authenticate(&mut self, pairs: &[(String, String)], out: &mut Pairs) -> Result<(), Refusal> {
+        let value = |wanted: &str| pairs.iter().find(|(key, _)| key == wanted).map(|(_, value)| value.as_str());
+        let door = self.door.clone().unwrap_or_default();
+        match std::mem::replace(&mut self.authentication, Authentication::Untried) {
+            Authentication::Passed => self.authentication = Authentication::Passed,
+            Authentication::Untried => {
+                let offers = |wanted: &str| {
+                    value("AuthMethod").is_some_and(|list| list.split(',').any(|one| one.trim() == wanted))
+                };
+                if door.chap.is_some() {
+                    if !offers("CHAP") {
+                        return Err(Refusal::AUTHENTICATION);
+                    }
+                    out.add("AuthMethod", "CHAP");
+                    self.authentication = Authentication::Chosen;
+                } else if value("AuthMethod").is_none() || offers("None") {
+                    if value("AuthMethod").is_some() {
+                        out.add("AuthMethod", "None");
+                    }
+                    self.authentication = Authentication::Passed;
+                } else {
+                    return Err(Refusal::AUTHENTICATION);
+                }
+            }
+            Authentication::Chosen => {
+                let offered = value("CHAP_A").ok_or(Refusal::AUTHENTICATION)?;
+                let algorithm = Algorithm::choose(offered).ok_or(Refusal::AUTHENTICATION)?;
+                let [identifier, ..] = self.challenge;
+                out.add("CHAP_A", algorithm.number());
+                out.add("CHAP_I", identifier.to_string());
+                out.add("CHAP_C", text::hexadecimal(&self.challenge));
+                self.authentication =
+                    Authentication::Challenged(Challenge { algorithm, identifier, bytes: self.challenge });
+            }
+            Authentication::Challenged(challenge) => {
+                let (Some(expected), Some(user), Some(response)) =
+                    (&door.chap, value("CHAP_N"), value("CHAP_R").and_then(text::binary))
+                else {
+                    return Err(Refusal::AUTHENTICATION);
+                };
+                if !challenge.is_answered(expected, user, &response) {
+                    return Err(Refusal::AUTHENTICATION);
+                }
+                if let (Some(identifier), Some(theirs)) = (value("CHAP_I"), value("CHAP_C")) {
+                    let own = door.mutual.as_ref().ok_or(Refusal::AUTHENTICATION)?;
+                    let answer = text::number(identifier)
+                        .zip(text::binary(theirs))
+                        .and_then(|(identifier, theirs)| challenge.answer(own, identifier, &theirs))
+                        .ok_or(Refusal::AUTHENTICATION)?;
+                    out.add("CHAP_N", &own.user);
+                    out.add("CHAP_R", text::hexadecimal(&answer));
+                }
+                self.authentication = Authentication::Passed;
+            }
+        }
+        Ok(())
+    }
+
+    fn operate(&mut self, pairs: &[(String, String)], out: &mut Pairs, stage: u8) -> Result<(), Refusal> {
+        const SECURITY: [&str; 12] = [
+            "InitiatorName",
+            "TargetName",
+            "SessionType",
+            "AuthMethod",
+            "CHAP_A",
+            "CHAP_I",
+            "CHAP_C",
+            "CHAP_N",
+            "CHAP_R",
+            "InitiatorAlias",
+            "TargetAlias",
+            "TargetPortalGroupTag",
+        ];
+        let leading = self.last.u16(14) == 0;
+        for (key, value) in pairs.iter().filter(|(key, _)| !SECURITY.contains(&key.as_str())) {
+            // In the security stage the standard has no such keys; initiators that send them are answered all the same.
+            self.operational = true;
+            self.parameters.negotiate(key, value, leading, out).map_err(|_| Refusal::INITIATOR)?;
+        }
+        if (stage == 1 || self.operational) && !self.declared {
+            self.declared = true;
+            out.add("MaxRecvDataSegmentLength", DATA_MAX.to_string());
+        }
+        Ok(())
+    }
+
+    pub fn agreed(&self) -> Agreed {
+        let mut isid = [0; 6];
+        isid.iter_mut().zip(self.last.bytes(8, 14)).for_each(|(to, from)| *to = *from);
+        Agreed {
+            initiator: self.initiator.clone(),
+            isid,
+            target: self.target.clone(),
+            tsih: self.last.u16(14),
+            cid: self.last.u16(20),
+            command_number: self.last.command_number(),
+            status_number: self.status_number.wrapping_add(1),
+            parameters: self.parameters.clone(),
+        }
+    }
+
+    /// The last response, which begins the full feature phase.
+    pub fn accept(&mut self, tsih: u16) {
+        let stage = self.stage;
+        let pairs = Pairs(std::mem::take(&mut self.text));
+        self.last.put(14, &tsih.to_be_bytes());
+        self.stage = FULL_FEATURE;
+        self.respond(true, stage, pairs);
+    }
+
+    pub fn refuse(&mut self, refusal: Refusal) -> Next {
+        let mut header = self.response(0);
+        header.put(36, &[refusal.0, refusal.1]);
+        self.out.push(header, &[]);
+        Next::Close
+    }
+
+    fn respond(&mut self, transit: bool, stage: u8, pairs: Pairs) {
+        let flags = stage << 2 | if transit { 0x80 | self.stage } else { 0 };
+        let header = self.response(flags);
+        self.out.push(header, &[pairs.0.into()]);
+        self.status_number = self.status_number.wrapping_add(1);
+    }
+
+    fn response(&self, flags: u8) -> Header {
+        let mut header = Header::new(opcode::LOGGED_IN, flags);
+        header.put(8, self.last.bytes(8, 16));
+        header.set_tag(self.last.tag());
+        header.put32(24, self.status_number);
+        header.put32(28, self.last.command_number());
+        header.put32(32, self.last.command_number().wrapping_add(31));
+        header
+    }
+}

@@ -1,0 +1,141 @@
+//! Task management (RFC 7143, 11.5 and 11.6): aborts and resets. A function is answered when what it ended has left the
+//! drive, so that nothing of an aborted write happens after its abort was answered.
+
+use super::connection::{Connection, Phase, REJECT_PROTOCOL, lun_of};
+use super::pdu::{Header, NO_TAG, opcode};
+use super::shared::Shared;
+use crate::scsi::{Reset, Sense};
+
+const ABORT_TASK: u8 = 1;
+const ABORT_TASK_SET: u8 = 2;
+const CLEAR_TASK_SET: u8 = 4;
+const UNIT_RESET: u8 = 5;
+const WARM_RESET: u8 = 6;
+const COLD_RESET: u8 = 7;
+const REASSIGN: u8 = 8;
+
+const COMPLETE: u8 = 0;
+const NO_TASK: u8 = 1;
+const NO_UNIT: u8 = 2;
+const NO_REASSIGNMENT: u8 = 4;
+const UNSUPPORTED: u8 = 5;
+
+/// A function that waits for tasks to end.
+pub struct Awaiting {
+    ticket: u32,
+    tag: u32,
+    function: u8,
+}
+
+impl Connection {
+    pub(super) fn manage(&mut self, shared: &mut Shared, header: &Header) {
+        let (function, tag) = (header.flags() & 0x7f, header.tag());
+        if tag == NO_TAG {
+            return self.reject(shared, header, REJECT_PROTOCOL);
+        }
+        if matches!(function, ABORT_TASK..=UNIT_RESET) && lun_of(header.lun()) != Some(0) {
+            return self.managed(shared, tag, NO_UNIT);
+        }
+        let nexus = self.nexus();
+        let ticket = match function {
+            ABORT_TASK => {
+                let task = header.u32(20);
+                if !self.tasks.contains_key(&task) {
+                    return self.managed(shared, tag, NO_TASK);
+                }
+                let ticket = shared.ticket(self.place.serial);
+                self.aborting.push((ticket, 1));
+                self.abandon(shared, task, Some(ticket));
+                ticket
+            }
+            ABORT_TASK_SET => shared.abort(self.place.serial, Some(nexus)),
+            CLEAR_TASK_SET => {
+                shared.unit.tell_all(Sense::COMMANDS_CLEARED, Some(nexus));
+                shared.abort(self.place.serial, None)
+            }
+            UNIT_RESET | WARM_RESET | COLD_RESET => shared.abort(self.place.serial, None),
+            REASSIGN => return self.managed(shared, tag, NO_REASSIGNMENT),
+            _ => return self.managed(shared, tag, UNSUPPORTED),
+        };
+        self.awaiting.push(Awaiting { ticket, tag, function });
+        self.hear(shared);
+    }
+
+    /// What a function waited for has ended.
+    pub(super) fn settled(&mut self, shared: &mut Shared, ticket: u32) {
+        let Some(at) = self.awaiting.iter().position(|awaiting| awaiting.ticket == ticket) else { return };
+        let Awaiting { tag, function, .. } = self.awaiting.swap_remove(at);
+        let nexus = self.nexus();
+        match function {
+            UNIT_RESET => shared.reset(Reset::Unit, nexus),
+            WARM_RESET | COLD_RESET => shared.reset(Reset::Target, nexus),
+            _ => {}
+        }
+        self.managed(shared, tag, COMPLETE);
+        if function == COLD_RESET {
+            // All connections of all sessions end, this one after its answer.
+            let sessions: Vec<u16> = shared.sessions.keys().copied().collect();
+            sessions.into_iter().for_each(|tsih| shared.end_session(tsih));
+            self.hear(shared);
+        }
+    }
+
+    fn managed(&mut self, shared: &mut Shared, tag: u32, response: u8) {
+        let mut header = Header::new(opcode::MANAGED, 0x80);
+        header.put(2, &[response]);
+        header.set_tag(tag);
+        self.stamp(shared, &mut header, true);
+        self.out.push(header, &[]);
+    }
+
+    pub(super) fn abort_all(&mut self, shared: &mut Shared, ticket: u32) {
+        let tags: Vec<u32> =
+            self.tasks.iter().filter(|(_, task)| task.aborted.is_none()).map(|(tag, _)| *tag).collect();
+        // One more than there are tasks, so that it is not settled before all have been told.
+        self.aborting.push((ticket, tags.len() + 1));
+        for tag in tags {
+            self.abandon(shared, tag, Some(ticket));
+        }
+        self.one_less(shared, ticket);
+    }
+
+    /// Ends a task without an answer: at once, or when it is back from the drive.
+    pub(super) fn abandon(&mut self, shared: &mut Shared, tag: u32, ticket: Option<u32>) {
+        let Some(task) = self.tasks.get_mut(&tag) else { return };
+        if task.aborted.is_some() {
+            if let Some(ticket) = ticket {
+                self.one_less(shared, ticket);
+            }
+            return;
+        }
+        task.aborted = ticket;
+        if !matches!(task.phase, Phase::Running) {
+            self.end(shared, tag);
+        }
+    }
+
+    pub(super) fn one_less(&mut self, shared: &mut Shared, ticket: u32) {
+        let Some(at) = self.aborting.iter().position(|(number, _)| *number == ticket) else { return };
+        if let Some((_, left)) = self.aborting.get_mut(at) {
+            *left = left.saturating_sub(1);
+            if *left == 0 {
+                self.aborting.swap_remove(at);
+                shared.settle(ticket);
+            }
+        }
+    }
+
+    /// Tells the initiator that the target ends the connection, before it does.
+    pub fn withdraw(&mut self, shared: &mut Shared) {
+        if self.closing {
+            return;
+        }
+        let mut header = Header::new(opcode::ASYNC, 0x80);
+        header.set_tag(NO_TAG);
+        self.stamp(shared, &mut header, true);
+        // The target drops all connections of this session.
+        header.put(36, &[3]);
+        self.out.push(header, &[]);
+        self.close(shared);
+    }
+}

@@ -1,0 +1,315 @@
+//! What the connections of a target share: the unit, the sessions with their order of commands, and a place to leave each
+//! other word. Whoever has it locked works for microseconds and never waits.
+//!
+//! Limits: [`SESSIONS_MAX`] sessions, [`WINDOW`] commands under way in each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use stele_media::Waker;
+
+use super::login::{Agreed, Refusal};
+use super::parameters::Parameters;
+use super::pdu::{Frame, is_before};
+use crate::scsi::{NexusId, Port, Profile, Reservations, Reset, Sense, Unit, UnitId};
+
+pub const SESSIONS_MAX: usize = 256;
+/// Commands of a session that are under way.
+pub const WINDOW: u32 = 128;
+/// Initiator ports that are remembered, to tell a newcomer from one who lost the nexus.
+const KNOWN_MAX: usize = 4096;
+
+/// Word for a connection.
+pub enum Event {
+    /// A command whose turn has come.
+    Deliver(Frame),
+    /// A task of its own may begin.
+    Run(u32),
+    /// Its tasks end, of one nexus or all, and the ticket wants to know when they have.
+    Abort {
+        nexus: Option<NexusId>,
+        ticket: u32,
+    },
+    /// What the ticket was for has been done.
+    Settled(u32),
+    Close,
+}
+
+/// Tasks that are being ended, for one who waits.
+struct Ticket {
+    left: usize,
+    owner: u32,
+}
+
+#[derive(Default)]
+pub struct Link {
+    pub inbox: Vec<Event>,
+    pub waker: Option<Waker>,
+    pub tsih: u16,
+}
+
+/// A session: an initiator port with its connections.
+pub struct Nexus {
+    pub id: NexusId,
+    pub initiator: String,
+    pub isid: [u8; 6],
+    pub parameters: Parameters,
+    /// By connection id.
+    pub connections: BTreeMap<u16, u32>,
+    /// The number of the command that comes next.
+    pub expected: u32,
+    pub highest: u32,
+    /// Commands that came before their turn, on whichever connection.
+    held: BTreeMap<u32, (u32, Frame)>,
+    pub under_way: u32,
+}
+
+/// What becomes of a numbered command.
+pub enum Turn {
+    Now(Frame),
+    /// It waits for others, or is outside of the window.
+    Not,
+}
+
+pub struct Shared {
+    pub name: String,
+    pub unit: Unit,
+    pub sessions: BTreeMap<u16, Nexus>,
+    links: BTreeMap<u32, Link>,
+    tickets: BTreeMap<u32, Ticket>,
+    known: BTreeSet<String>,
+    next: u32,
+    next_tsih: u16,
+}
+
+/// A place in a session.
+pub struct Place {
+    pub serial: u32,
+    pub tsih: u16,
+    pub cid: u16,
+    pub nexus: NexusId,
+    /// The session's terms, with those of this connection alone.
+    pub parameters: Parameters,
+}
+
+impl Shared {
+    pub fn new(profile: Profile, reservations: Reservations) -> Shared {
+        Shared {
+            name: profile.target.clone(),
+            unit: Unit::new(UnitId(0), profile, reservations),
+            sessions: BTreeMap::new(),
+            links: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            known: BTreeSet::new(),
+            next: 0,
+            next_tsih: 0,
+        }
+    }
+
+    /// Finds or makes the session that a login asks for, and a place in it for the connection.
+    pub fn join(&mut self, agreed: &Agreed) -> Result<Place, Refusal> {
+        let serial = self.number();
+        let tsih = if agreed.tsih == 0 { self.begin_session(agreed)? } else { agreed.tsih };
+        let Some(session) = self.sessions.get_mut(&tsih) else { return Err(Refusal::NO_SESSION) };
+        if session.initiator != agreed.initiator || session.isid != agreed.isid {
+            return Err(Refusal::NO_SESSION);
+        }
+        let old = session.connections.get(&agreed.cid).copied();
+        if old.is_none() && session.connections.len() >= usize::from(session.parameters.connections) {
+            return Err(Refusal::TOO_MANY);
+        }
+        session.connections.insert(agreed.cid, serial);
+        let nexus = session.id;
+        let parameters = session.parameters.on_connection(&agreed.parameters);
+        if let Some(old) = old {
+            self.post(old, Event::Close);
+        }
+        self.links.insert(serial, Link { tsih, ..Link::default() });
+        Ok(Place { serial, tsih, cid: agreed.cid, nexus, parameters })
+    }
+
+    fn begin_session(&mut self, agreed: &Agreed) -> Result<u16, Refusal> {
+        let same = |session: &Nexus| session.initiator == agreed.initiator && session.isid == agreed.isid;
+        let old = self.sessions.iter().find(|(_, session)| same(session)).map(|(tsih, _)| *tsih);
+        if let Some(old) = old {
+            self.end_session(old);
+        }
+        if self.sessions.len() >= SESSIONS_MAX {
+            return Err(Refusal::RESOURCES);
+        }
+        let id = NexusId(self.number());
+        loop {
+            self.next_tsih = self.next_tsih.wrapping_add(1);
+            if self.next_tsih != 0 && !self.sessions.contains_key(&self.next_tsih) {
+                break;
+            }
+        }
+        let isid: String = agreed.isid.iter().map(|byte| format!("{byte:02x}")).collect();
+        let port = Port { initiator: format!("{},i,0x{isid}", agreed.initiator), target: 1 };
+        let known = self.known.contains(&port.initiator);
+        if self.known.len() < KNOWN_MAX {
+            self.known.insert(port.initiator.clone());
+        }
+        self.unit.attach(id, port, known);
+        let session = Nexus {
+            id,
+            initiator: agreed.initiator.clone(),
+            isid: agreed.isid,
+            parameters: agreed.parameters.clone(),
+            connections: BTreeMap::new(),
+            expected: agreed.command_number,
+            highest: agreed.command_number.wrapping_add(WINDOW - 1),
+            held: BTreeMap::new(),
+            under_way: 0,
+        };
+        self.sessions.insert(self.next_tsih, session);
+        Ok(self.next_tsih)
+    }
+
+    /// Ends a session with all its connections.
+    pub fn end_session(&mut self, tsih: u16) {
+        let Some(session) = self.sessions.remove(&tsih) else { return };
+        self.unit.detach(session.id);
+        for serial in session.connections.values() {
+            self.post(*serial, Event::Close);
+        }
+    }
+
+    /// A connection has left its session. The last one ends it.
+    pub fn leave(&mut self, place: &Place) {
+        let Some(session) = self.sessions.get_mut(&place.tsih) else { return };
+        if session.connections.get(&place.cid) == Some(&place.serial) {
+            session.connections.remove(&place.cid);
+            session.held.retain(|_, (serial, _)| *serial != place.serial);
+        }
+        if session.connections.is_empty() {
+            self.end_session(place.tsih);
+        }
+    }
+
+    /// Nothing more comes from or goes to the connection.
+    pub fn forget(&mut self, serial: u32) {
+        let Some(link) = self.links.remove(&serial) else { return };
+        for event in link.inbox {
+            if let Event::Abort { ticket, .. } = event {
+                self.settle(ticket);
+            }
+        }
+        self.tickets.retain(|_, ticket| ticket.owner != serial);
+    }
+
+    pub fn listen(&mut self, serial: u32, waker: Waker) {
+        if let Some(link) = self.links.get_mut(&serial) {
+            link.waker = Some(waker);
+        }
+    }
+
+    pub fn events(&mut self, serial: u32) -> Vec<Event> {
+        self.links.get_mut(&serial).map(|link| std::mem::take(&mut link.inbox)).unwrap_or_default()
+    }
+
+    pub fn post(&mut self, serial: u32, event: Event) {
+        if let Some(link) = self.links.get_mut(&serial) {
+            link.inbox.push(event);
+            link.waker.iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Ends tasks of all connections, or of one nexus, and settles a ticket when they have ended.
+    pub fn abort(&mut self, owner: u32, nexus: Option<NexusId>) -> u32 {
+        let ticket = self.number();
+        let sessions = &self.sessions;
+        let concerned =
+            |link: &Link| nexus.is_none_or(|nexus| sessions.get(&link.tsih).is_some_and(|session| session.id == nexus));
+        let serials: Vec<u32> =
+            self.links.iter().filter(|(_, link)| concerned(link)).map(|(serial, _)| *serial).collect();
+        self.tickets.insert(ticket, Ticket { left: serials.len(), owner });
+        for serial in &serials {
+            self.post(*serial, Event::Abort { nexus, ticket });
+        }
+        if serials.is_empty() {
+            self.post(owner, Event::Settled(ticket));
+        }
+        ticket
+    }
+
+    /// A ticket for one task of one connection.
+    pub fn ticket(&mut self, owner: u32) -> u32 {
+        let ticket = self.number();
+        self.tickets.insert(ticket, Ticket { left: 1, owner });
+        ticket
+    }
+
+    /// A connection has ended its part of what a ticket is for.
+    pub fn settle(&mut self, number: u32) {
+        let Some(ticket) = self.tickets.get_mut(&number) else { return };
+        ticket.left = ticket.left.saturating_sub(1);
+        if ticket.left == 0 {
+            let owner = ticket.owner;
+            self.tickets.remove(&number);
+            self.post(owner, Event::Settled(number));
+        }
+    }
+
+    /// A numbered command has come: whose turn is it?
+    pub fn sequence(&mut self, place: &Place, frame: Frame) -> Turn {
+        let Some(session) = self.sessions.get_mut(&place.tsih) else { return Turn::Not };
+        let number = frame.header.command_number();
+        if is_before(number, session.expected) || is_before(session.highest, number) {
+            return Turn::Not;
+        }
+        if number != session.expected {
+            session.held.entry(number).or_insert((place.serial, frame));
+            return Turn::Not;
+        }
+        session.expected = session.expected.wrapping_add(1);
+        let mut freed = Vec::new();
+        while let Some(entry) = session.held.remove(&session.expected) {
+            session.expected = session.expected.wrapping_add(1);
+            freed.push(entry);
+        }
+        for (serial, frame) in freed {
+            self.post(serial, Event::Deliver(frame));
+        }
+        Turn::Now(frame)
+    }
+
+    /// ExpCmdSN and MaxCmdSN to send now.
+    pub fn window(&mut self, tsih: u16) -> (u32, u32) {
+        let Some(session) = self.sessions.get_mut(&tsih) else { return (0, 0) };
+        let room = WINDOW.saturating_sub(session.under_way);
+        let highest = session.expected.wrapping_add(room).wrapping_sub(1);
+        // It never goes back.
+        if is_before(session.highest, highest) {
+            session.highest = highest;
+        }
+        (session.expected, session.highest)
+    }
+
+    pub fn count(&mut self, tsih: u16, begins: bool) {
+        if let Some(session) = self.sessions.get_mut(&tsih) {
+            session.under_way = if begins { session.under_way + 1 } else { session.under_way.saturating_sub(1) };
+        }
+    }
+
+    /// After all tasks have been told to end.
+    pub fn reset(&mut self, reset: Reset, by: NexusId) {
+        self.unit.reset(reset, Some(by));
+    }
+
+    /// The pool's room has fallen below its threshold.
+    pub fn threshold_reached(&mut self) {
+        self.unit.tell_all(Sense::THRESHOLD_REACHED, None);
+    }
+
+    /// A command is over: those that waited for it begin.
+    pub fn release(&mut self, key: u64) {
+        for freed in self.unit.leave(key) {
+            self.post((freed >> 32) as u32, Event::Run(freed as u32));
+        }
+    }
+
+    fn number(&mut self) -> u32 {
+        self.next = self.next.wrapping_add(1);
+        self.next
+    }
+}

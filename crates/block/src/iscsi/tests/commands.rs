@@ -1,0 +1,181 @@
+use super::*;
+
+#[test]
+fn what_is_written_is_read_back_whichever_way_the_data_comes() {
+    // 300 blocks: immediate, unasked and asked for, over several bursts.
+    let data: Vec<u8> = (0..300 * BLOCK).map(|at| (at / 7) as u8).collect();
+    for immediate in [0usize, 4096, 8192] {
+        for unsolicited in [0usize, 16_384, 65_536] {
+            let mut bench = Bench::new();
+            let host = bench.ready("iqn.a:b");
+            let unsolicited = unsolicited.max(immediate);
+            let mut header = command(1, 5, &write10(3, 300), Some(&data), data.len() as u32);
+            if unsolicited > immediate {
+                header.put(1, &[0x20]);
+            }
+            bench.send(host, header, &data[..immediate]);
+            let mut sent = immediate;
+            let piece = |bench: &mut Bench, sent: &mut usize, until: usize, transfer: u32| {
+                let mut number = 0;
+                while *sent < until {
+                    let length = (until - *sent).min(8192);
+                    let last = *sent + length == until;
+                    let mut header = Header::new(opcode::DATA_OUT, if last { 0x80 } else { 0 });
+                    header.set_tag(5);
+                    header.put32(20, transfer);
+                    header.put32(36, number);
+                    header.put32(40, *sent as u32);
+                    bench.send(host, header, &data[*sent..*sent + length]);
+                    *sent += length;
+                    number += 1;
+                }
+            };
+            piece(&mut bench, &mut sent, unsolicited, NO_TAG);
+            loop {
+                let heard = bench.heard(host);
+                let Some(ready) = heard.iter().find(|frame| frame.header.opcode() == opcode::READY) else { break };
+                assert_eq!(ready.header.u32(40) as usize, sent);
+                let until = sent + ready.header.u32(44) as usize;
+                piece(&mut bench, &mut sent, until, ready.header.u32(20));
+            }
+            assert_eq!(sent, data.len());
+            bench.settle();
+            let answered = bench.heard(host);
+            assert_eq!((answered.len(), answered[0].header.u8(3)), (1, 0));
+            let (status, read) = bench.command(host, &mut 1, &read10(3, 300), None, data.len() as u32);
+            assert_eq!(status, 0);
+            assert!(read == data, "{immediate} immediate, {unsolicited} unasked");
+        }
+    }
+}
+
+#[test]
+fn compare_and_write_has_its_blocks_to_itself() {
+    let mut bench = Bench::new();
+    let (one, other) = (bench.ready("iqn.a:one"), bench.ready("iqn.a:other"));
+    let compare = |expects: u8, writes: u8| [[expects; 512], [writes; 512]].concat();
+    let mut cdb = [0u8; 16];
+    (cdb[0], cdb[9], cdb[13]) = (0x89, 7, 1);
+    // Both expect zeros: only the first may find them.
+    let (first, second) = (compare(0, 1), compare(0, 2));
+    bench.send(one, command(1, 5, &cdb, Some(&first), 1024), &first);
+    bench.send(other, command(1, 5, &cdb, Some(&second), 1024), &second);
+    assert_eq!(bench.held.len(), 1, "the second waits");
+    // A write beside it goes, one into it waits too.
+    bench.send(other, command(2, 6, &write10(8, 1), Some(&[3; 512]), 512), &[3; 512]);
+    bench.send(other, command(3, 7, &write10(7, 1), Some(&[4; 512]), 512), &[4; 512]);
+    assert_eq!(bench.held.len(), 2);
+    bench.settle();
+    assert_eq!(bench.heard(one)[0].header.u8(3), 0);
+    let answers = bench.heard(other);
+    let of = |tag: u32| answers.iter().find(|frame| frame.header.tag() == tag).unwrap();
+    assert_eq!((of(5).header.u8(3), sense(&of(5).data)), (2, (0x0e, 0x1d00)));
+    assert_eq!((of(6).header.u8(3), of(7).header.u8(3)), (0, 0));
+    let (_, read) = bench.command(one, &mut 1, &read10(7, 1), None, 512);
+    assert_eq!(read, [4; 512]);
+}
+
+#[test]
+fn an_abort_is_answered_when_the_write_has_left_the_drive() {
+    let mut bench = Bench::new();
+    let (one, other) = (bench.ready("iqn.a:one"), bench.ready("iqn.a:other"));
+    bench.send(one, command(1, 5, &write10(0, 1), Some(&[1; 512]), 512), &[1; 512]);
+    let mut abort = Header::new(opcode::MANAGEMENT, 0x81);
+    abort.put(0, &[0x42]);
+    abort.set_tag(9);
+    abort.put32(20, 5);
+    bench.send(one, abort, &[]);
+    assert!(bench.heard(one).is_empty(), "the write may still happen");
+    bench.settle();
+    let heard = bench.heard(one);
+    assert_eq!(heard.len(), 1, "the write itself is not answered");
+    assert_eq!((heard[0].header.opcode(), heard[0].header.u8(2)), (opcode::MANAGED, 0));
+    bench.send(one, abort, &[]);
+    assert_eq!(bench.heard(one)[0].header.u8(2), 1, "no such task");
+
+    // A reset of the unit ends everybody's tasks, and everybody is told.
+    bench.send(other, command(1, 6, &write10(0, 1), Some(&[2; 512]), 512), &[2; 512]);
+    let mut reset = Header::new(opcode::MANAGEMENT, 0x85);
+    reset.put(0, &[0x42]);
+    reset.set_tag(10);
+    bench.send(one, reset, &[]);
+    assert!(bench.heard(one).is_empty());
+    bench.settle();
+    assert_eq!(bench.heard(one)[0].header.u8(2), 0);
+    assert!(bench.heard(other).is_empty());
+    for (host, mut number) in [(one, 1), (other, 1)] {
+        let (status, data) = bench.command(host, &mut number, &[0; 6], None, 0);
+        assert_eq!((status, sense(&data)), (2, (6, 0x2903)));
+    }
+}
+
+#[test]
+fn reservations_that_were_to_persist_are_there_after_a_restart() {
+    let out = |action: u8, kind: u8, key: u64, new: u64, persists: bool| {
+        let mut cdb = [0u8; 10];
+        (cdb[0], cdb[1], cdb[2], cdb[8]) = (0x5f, action, kind, 24);
+        let mut list = [key.to_be_bytes(), new.to_be_bytes(), [0; 8]].concat();
+        list[20] = u8::from(persists);
+        (cdb, list)
+    };
+    for persists in [true, false] {
+        let mut bench = Bench::new();
+        let one = bench.ready("iqn.a:one");
+        let mut number = 0;
+        for (cdb, list) in [out(0, 0, 0, 77, persists), out(1, 5, 77, 0, persists)] {
+            assert_eq!(bench.command(one, &mut number, &cdb, Some(&list), 24).0, 0);
+        }
+        let kept = bench.kept.take();
+        assert_eq!(kept.is_some(), persists);
+        let restored = kept.as_deref().map_or_else(Reservations::default, |kept| {
+            assert!(Reservations::restore(&kept[..kept.len() - 1]).is_none(), "a damaged record is not guessed");
+            Reservations::restore(kept).unwrap()
+        });
+        let mut bench = Bench::with(restored);
+        let (other, one) = (bench.ready("iqn.a:other"), bench.ready("iqn.a:one"));
+        let refused = if persists { 0x18 } else { 0 };
+        assert_eq!(bench.command(other, &mut 0, &write10(0, 1), Some(&[1; 512]), 512).0, refused);
+        assert_eq!(bench.command(other, &mut 1, &read10(0, 1), None, 512).0, 0, "write exclusive lets others read");
+        assert_eq!(bench.command(one, &mut 0, &write10(0, 1), Some(&[1; 512]), 512).0, 0);
+    }
+}
+
+#[test]
+fn every_listed_command_is_understood_and_no_other() {
+    let mut bench = Bench::new();
+    let host = bench.ready("iqn.a:b");
+    let mut number = 0;
+    for opcode in 0..=255u8 {
+        let mut cdb = [0u8; 16];
+        cdb[0] = opcode;
+        let (status, data) = bench.command(host, &mut number, &cdb, None, 0);
+        let unknown = status == 2 && sense(&data).1 == 0x2000;
+        let mut report = [0u8; 12];
+        (report[0], report[1], report[2], report[3], report[8]) = (0xa3, 0x0c, 3, opcode, 1);
+        let (_, listed) = bench.command(host, &mut number, &report, None, 256);
+        let actions = matches!(opcode, 0x9e | 0xa3);
+        assert!(actions || unknown == (listed[1] & 7 == 1), "opcode {opcode:#04x}");
+    }
+}
+
+#[test]
+fn commands_of_arbitrary_bytes_are_answered_and_harm_nothing() {
+    let mut dice = stele_ground::Dice::new(11);
+    let mut bench = Bench::new();
+    let host = bench.ready("iqn.a:b");
+    let mut number = 0;
+    for _ in 0..20_000 {
+        let mut cdb = [0u8; 16];
+        let listed = crate::scsi::opcodes_listed();
+        cdb[0] = listed[dice.below(listed.len() as u64) as usize];
+        for byte in &mut cdb[1..] {
+            if dice.below(3) == 0 {
+                *byte = dice.below(256) as u8;
+            }
+        }
+        let data = vec![dice.below(256) as u8; [0usize, 8, 24, 512, 1024][dice.below(5) as usize]];
+        let outward = dice.below(2) == 0 && !data.is_empty();
+        let expected = if outward { data.len() as u32 } else { dice.below(1 << 20) as u32 };
+        bench.command(host, &mut number, &cdb, outward.then_some(&data[..]), expected);
+    }
+}

@@ -1,0 +1,172 @@
+use super::*;
+
+fn request(stage: u8, next: Option<u8>, keys: &[(&str, &str)]) -> Frame {
+    let mut pairs = Pairs::default();
+    keys.iter().for_each(|(key, value)| pairs.add(key, value));
+    let transit = next.map_or(0, |next| 0x80 | next);
+    let mut header = Header::new(opcode::LOGIN, stage << 2 | transit);
+    header.put(0, &[0x43]);
+    header.set_data_length(pairs.0.len());
+    Frame { header, additional: Vec::new(), data: pairs.0.into() }
+}
+
+fn answer(login: &mut Login) -> (Header, Vec<(String, String)>) {
+    let mut frames = frames(&login.out.take());
+    let frame = frames.pop().unwrap();
+    (frame.header, text::parse(&frame.data).unwrap())
+}
+
+fn value(pairs: &[(String, String)], wanted: &str) -> Option<String> {
+    pairs.iter().find(|(key, _)| key == wanted).map(|(_, value)| value.clone())
+}
+
+fn refused(login: &mut Login, next: Next) -> (u8, u8) {
+    assert!(matches!(next, Next::Close));
+    let (header, _) = answer(login);
+    (header.u8(36), header.u8(37))
+}
+
+const NAMES: [(&str, &str); 2] = [("InitiatorName", "iqn.a:b"), ("TargetName", TARGET)];
+
+fn guarded(mutual: bool) -> OneDoor {
+    let own = Credentials { user: "stele".into(), secret: "the other secret".into() };
+    OneDoor(Door {
+        chap: Some(Credentials { user: "host".into(), secret: "a long secret".into() }),
+        mutual: mutual.then_some(own),
+    })
+}
+
+#[test]
+fn an_open_target_is_entered_in_one_exchange_with_the_terms_agreed_on() {
+    let mut login = Login::new([9; 32]);
+    let keys = [
+        ("InitiatorName", "iqn.a:b"),
+        ("TargetName", TARGET),
+        ("SessionType", "Normal"),
+        ("HeaderDigest", "CRC32C,None"),
+        ("DataDigest", "None,CRC32C"),
+        ("MaxRecvDataSegmentLength", "131072"),
+        ("MaxBurstLength", "16776192"),
+        ("FirstBurstLength", "65536"),
+        ("InitialR2T", "No"),
+        ("ErrorRecoveryLevel", "2"),
+        ("X-unheard-of", "1"),
+    ];
+    assert!(matches!(login.receive(request(1, Some(3), &keys), &OneDoor(Door::default())), Next::Join));
+    let agreed = login.agreed();
+    assert!(agreed.parameters.header_digest && !agreed.parameters.data_digest && !agreed.parameters.initial_r2t);
+    assert_eq!(agreed.parameters.their_data_max, 131_072);
+    login.accept(7);
+    let (header, pairs) = answer(&mut login);
+    assert_eq!((header.flags(), header.u16(14), header.u8(36)), (0x87, 7, 0));
+    assert_eq!(value(&pairs, "ErrorRecoveryLevel").as_deref(), Some("0"));
+    assert_eq!(value(&pairs, "MaxBurstLength").as_deref(), Some("1048576"));
+    assert_eq!(value(&pairs, "X-unheard-of").as_deref(), Some("NotUnderstood"));
+    assert_eq!(value(&pairs, "TargetPortalGroupTag").as_deref(), Some("1"));
+}
+
+#[test]
+fn a_guarded_target_is_entered_with_its_secret_alone_by_every_algorithm() {
+    for (offered, algorithm) in
+        [("5", chap::Algorithm::Md5), ("6,5", chap::Algorithm::Sha1), ("5,7", chap::Algorithm::Sha256)]
+    {
+        for (secret, mutual, enters) in [("a long secret", true, true), ("a wrong secret", false, false)] {
+            let (mut login, doors) = (Login::new([9; 32]), guarded(true));
+            let first = [NAMES[0], NAMES[1], ("AuthMethod", "CHAP,None")];
+            assert!(matches!(login.receive(request(0, Some(1), &first), &doors), Next::Continue));
+            assert_eq!(value(&answer(&mut login).1, "AuthMethod").as_deref(), Some("CHAP"));
+            assert!(matches!(login.receive(request(0, Some(1), &[("CHAP_A", offered)]), &doors), Next::Continue));
+            let (header, pairs) = answer(&mut login);
+            assert_eq!(header.flags() & 0x80, 0, "nobody is let on before the answer");
+            let challenge = text::binary(&value(&pairs, "CHAP_C").unwrap()).unwrap();
+            let identifier: u8 = value(&pairs, "CHAP_I").unwrap().parse().unwrap();
+            let response = text::hexadecimal(&algorithm.respond(identifier, secret, &challenge));
+            let mut keys = vec![("CHAP_N", "host"), ("CHAP_R", response.as_str())];
+            if mutual {
+                keys.extend([("CHAP_I", "5"), ("CHAP_C", "0x0102030405060708")]);
+            }
+            let next = login.receive(request(0, Some(1), &keys), &doors);
+            if !enters {
+                assert_eq!(refused(&mut login, next), (2, 1));
+                continue;
+            }
+            let (header, pairs) = answer(&mut login);
+            assert_eq!(header.flags(), 0x81);
+            let proof = text::binary(&value(&pairs, "CHAP_R").unwrap()).unwrap();
+            assert_eq!(proof, algorithm.respond(5, "the other secret", &[1, 2, 3, 4, 5, 6, 7, 8]));
+            assert!(matches!(login.receive(request(1, Some(3), &[]), &doors), Next::Join));
+        }
+    }
+}
+
+#[test]
+fn nobody_gets_around_the_secret() {
+    let check = |what: &str, doors: &OneDoor, requests: Vec<Frame>, expected: (u8, u8)| {
+        let mut login = Login::new([9; 32]);
+        let mut last = None;
+        for frame in requests {
+            login.out.take();
+            last = Some(login.receive(frame, doors));
+        }
+        assert_eq!(refused(&mut login, last.unwrap()), expected, "{what}");
+    };
+    let guarded = guarded(false);
+    check("by skipping the security stage", &guarded, vec![request(1, Some(3), &NAMES)], (2, 1));
+    let none = [NAMES[0], NAMES[1], ("AuthMethod", "None")];
+    check("by offering no method", &guarded, vec![request(0, Some(3), &none)], (2, 1));
+    let chap = [NAMES[0], NAMES[1], ("AuthMethod", "CHAP")];
+    check(
+        "by moving on without the answer",
+        &guarded,
+        vec![request(0, Some(1), &chap), request(1, Some(3), &[])],
+        (2, 11),
+    );
+    check(
+        "by answering before being asked",
+        &guarded,
+        vec![request(0, None, &chap), request(0, Some(3), &[("CHAP_N", "host"), ("CHAP_R", "0x00")])],
+        (2, 1),
+    );
+    check("by another name", &guarded, vec![request(1, Some(3), &[NAMES[0], ("TargetName", "iqn.x:y")])], (2, 3));
+    check("namelessly", &guarded, vec![request(1, Some(3), &[NAMES[1]])], (2, 7));
+    check("with nonsense", &guarded, vec![request(1, Some(3), &[NAMES[0], NAMES[1], ("MaxBurstLength", "x")])], (2, 1));
+    let open = OneDoor(Door::default());
+    let keys = [NAMES[0], NAMES[1], ("MaxBurstLength", "x")];
+    check("on impossible terms", &open, vec![request(1, Some(3), &keys)], (2, 0));
+}
+
+#[test]
+fn our_own_challenge_sent_back_is_not_answered() {
+    let (mut login, doors) = (Login::new([9; 32]), guarded(true));
+    login.receive(request(0, None, &[NAMES[0], NAMES[1], ("AuthMethod", "CHAP")]), &doors);
+    login.receive(request(0, None, &[("CHAP_A", "5")]), &doors);
+    login.out.take();
+    let response = text::hexadecimal(&chap::Algorithm::Md5.respond(9, "a long secret", &[9; 32]));
+    let mirrored = text::hexadecimal(&[9; 32]);
+    let keys = [("CHAP_N", "host"), ("CHAP_R", &*response), ("CHAP_I", "9"), ("CHAP_C", &*mirrored)];
+    let next = login.receive(request(0, Some(1), &keys), &doors);
+    assert_eq!(refused(&mut login, next), (2, 1));
+}
+
+#[test]
+fn digests_are_those_of_the_standard_and_damage_is_noticed() {
+    // RFC 7143, appendix A.4: 32 bytes of zeros.
+    assert_eq!(digest_of(&[&[0; 32]]), [0xaa, 0x36, 0x91, 0x8a]);
+    let mut out = outbox::Outbox::default();
+    (out.header_digest, out.data_digest) = (true, true);
+    out.push(Header::new(opcode::NOP_OUT, 0x80), &[stele_media::Shared::from_static(b"hello")]);
+    let whole = out.take();
+    assert_eq!(whole.len(), 48 + 4 + 8 + 4);
+    for place in 0..whole.len() {
+        let mut damaged = whole.clone();
+        damaged[place] ^= 1;
+        let mut framing = Framing::new(64);
+        (framing.header_digest, framing.data_digest) = (true, true);
+        framing.feed(&damaged);
+        // A header that claims other lengths may wait for more, or be too long; it never passes.
+        assert!(!matches!(framing.frame(), Ok(Some(_))), "byte {place}");
+    }
+    let mut framing = Framing::new(4);
+    framing.feed(&whole);
+    assert_eq!(framing.frame().err(), Some(Broken::TooLong(5)));
+}

@@ -1,0 +1,115 @@
+//! Data from the initiator: with the command, unasked after it, and asked for with R2T, one at a time. All in order: what
+//! comes out of order fails its command.
+
+use stele_media::Shared as Data;
+
+use super::connection::{Connection, Phase, REJECT_PROTOCOL};
+use super::pdu::{Frame, Header, NO_TAG, opcode};
+use super::shared::Shared;
+use crate::scsi::{Reply, Sense};
+
+/// What has come of a command's data.
+pub struct Gathering {
+    wanted: u64,
+    received: u64,
+    /// More comes without being asked for.
+    pub unsolicited: bool,
+    /// What was asked for with R2T ends here.
+    asked_until: u64,
+    asked: bool,
+    /// Of the R2T, which is its transfer tag too.
+    ready_number: u32,
+    data_number: u32,
+    lun: u64,
+}
+
+impl Gathering {
+    pub fn new(wanted: u64) -> Gathering {
+        Gathering {
+            wanted,
+            received: 0,
+            unsolicited: false,
+            asked_until: 0,
+            asked: false,
+            ready_number: 0,
+            data_number: 0,
+            lun: 0,
+        }
+    }
+
+    /// Adds what is wanted of a piece.
+    pub fn take(&mut self, data: &mut Vec<Data>, piece: Data) {
+        let missing = self.wanted.saturating_sub(self.received);
+        let length = (piece.len() as u64).min(missing);
+        if length > 0 {
+            data.push(piece.slice(..length as usize));
+        }
+        self.received += piece.len() as u64;
+    }
+}
+
+impl Connection {
+    /// Asks for more, or begins the command.
+    pub(super) fn gather_more(&mut self, shared: &mut Shared, tag: u32, lun: u64) {
+        let max_burst = u64::from(self.parameters.max_burst);
+        let Some(task) = self.tasks.get_mut(&tag) else { return };
+        let Phase::Gathering(gathering) = &mut task.phase else { return };
+        if gathering.unsolicited {
+            self.expects = true;
+            return;
+        }
+        if gathering.received >= gathering.wanted {
+            return self.enter(shared, tag);
+        }
+        gathering.lun = lun;
+        gathering.asked = true;
+        gathering.data_number = 0;
+        gathering.asked_until = gathering.wanted.min(gathering.received + max_burst);
+        let (number, offset) = (gathering.ready_number, gathering.received);
+        let length = gathering.asked_until - offset;
+        gathering.ready_number = number.wrapping_add(1);
+        let mut header = Header::new(opcode::READY, 0x80);
+        header.put(8, &lun.to_be_bytes());
+        header.set_tag(tag);
+        header.put32(20, number);
+        self.stamp(shared, &mut header, false);
+        header.put32(36, number);
+        header.put32(40, offset as u32);
+        header.put32(44, length as u32);
+        self.out.push(header, &[]);
+    }
+
+    pub(super) fn data_out(&mut self, shared: &mut Shared, frame: Frame) {
+        let header = frame.header;
+        let tag = header.tag();
+        // Of a command that has failed or was aborted: what was on its way is dropped.
+        let Some(task) = self.tasks.get_mut(&tag) else { return };
+        let Phase::Gathering(gathering) = &mut task.phase else { return };
+        let (transfer, number, offset) = (header.u32(20), header.u32(36), u64::from(header.u32(40)));
+        let solicited = transfer != NO_TAG;
+        let expected_here = if solicited {
+            gathering.asked && transfer.wrapping_add(1) == gathering.ready_number
+        } else {
+            gathering.unsolicited
+        };
+        let end = offset + frame.data.len() as u64;
+        let limit = if solicited { gathering.asked_until } else { u64::from(task.expected) };
+        if !expected_here || number != gathering.data_number || offset != gathering.received || end > limit {
+            self.reject(shared, &header, REJECT_PROTOCOL);
+            return self.respond(shared, tag, Reply::failed(Sense::DIGEST_FAILED));
+        }
+        if !solicited && end > u64::from(self.parameters.first_burst) {
+            return self.respond(shared, tag, Reply::failed(Sense::TOO_MUCH_DATA));
+        }
+        gathering.data_number = number.wrapping_add(1);
+        gathering.take(&mut task.exec.data, frame.data);
+        if !header.is_final() {
+            return;
+        }
+        gathering.unsolicited = false;
+        gathering.asked = false;
+        gathering.data_number = 0;
+        let lun = if solicited { gathering.lun } else { 0 };
+        self.gather_more(shared, tag, lun);
+    }
+}

@@ -1,0 +1,240 @@
+//! Reads a CDB. A bit that the command's entry in the table does not look at must be zero: an initiator that asks for
+//! protection information, or for anything else that is not there, is told so instead of getting something else.
+
+use super::command::{Blocks, Check, Command};
+use super::field::{be16, be24, be32, be64, octet};
+use super::opcodes;
+use super::{Profile, Sense};
+
+/// The most blocks, in bytes, that one command moves.
+pub const TRANSFER_MAX: u64 = 8 << 20;
+/// The longest parameter list.
+pub const LIST_MAX: u32 = 64 << 10;
+/// Blocks that COMPARE AND WRITE takes.
+pub const COMPARE_MAX: u64 = 255;
+/// The most of one WRITE SAME, in bytes.
+pub const SAME_MAX: u64 = 16 << 20;
+/// The most blocks of one UNMAP descriptor list, in bytes.
+pub const UNMAP_MAX: u64 = 512 << 20;
+pub const UNMAP_DESCRIPTORS_MAX: u32 = 256;
+
+/// A command with the bytes that it takes from and promises to the initiator.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Prepared {
+    pub command: Command,
+    /// Bytes it wants from the initiator.
+    pub out: u64,
+    /// The most it returns.
+    pub back: u64,
+}
+
+pub fn decode(cdb: &[u8], profile: &Profile) -> Result<Prepared, Sense> {
+    let opcode = octet(cdb, 0);
+    let action = octet(cdb, 1) & 0x1f;
+    let Some(entry) = opcodes::find(opcode, action) else {
+        return Err(if opcodes::is_known(opcode) { Sense::in_cdb(1) } else { Sense::INVALID_OPCODE });
+    };
+    for (at, mask) in entry.usage.iter().enumerate().skip(1) {
+        if octet(cdb, at) & !mask != 0 {
+            return Err(Sense::in_cdb(at as u16));
+        }
+    }
+    let command = understand(cdb, opcode, action)?;
+    let (out, back) = weigh(&command, profile)?;
+    Ok(Prepared { command, out, back })
+}
+
+fn understand(cdb: &[u8], opcode: u8, action: u8) -> Result<Command, Sense> {
+    let flags = octet(cdb, 1);
+    let fua = flags & 0x08 != 0;
+    let blocks = range(cdb, opcode);
+    Ok(match opcode {
+        0x00 => Command::TestReady,
+        0x03 => Command::RequestSense { descriptors: flags & 1 != 0, allocated: u32::from(octet(cdb, 4)) },
+        0x08 | 0x28 | 0x88 | 0xa8 => Command::Read { blocks },
+        0x0a => Command::Write { blocks, fua: false },
+        0x2a | 0x8a | 0xaa => Command::Write { blocks, fua },
+        0x12 => inquiry(cdb)?,
+        0x15 => Command::ModeSelect { long: false, length: u32::from(octet(cdb, 4)) },
+        0x55 => Command::ModeSelect { long: true, length: u32::from(be16(cdb, 7)) },
+        0x1a | 0x5a => mode_sense(cdb, opcode == 0x5a),
+        0x16 | 0x56 => Command::Reserve,
+        0x17 | 0x57 => Command::Release,
+        0x1b => {
+            let byte = octet(cdb, 4);
+            Command::StartStop { start: byte & 1 != 0, eject: byte & 2 != 0, condition: byte >> 4 }
+        }
+        0x1e => Command::PreventRemoval { prevent: octet(cdb, 4) & 1 != 0 },
+        0x25 => Command::ReadCapacity10,
+        0x2e | 0x8e | 0xae => Command::WriteAndVerify { blocks, compare: byte_check(flags)? },
+        0x2f | 0x8f | 0xaf => {
+            let check = match (flags >> 1) & 3 {
+                0 => Check::Medium,
+                1 => Check::Blocks,
+                3 => Check::OneBlock,
+                _ => return Err(Sense::in_cdb(1)),
+            };
+            Command::Verify { blocks, check }
+        }
+        0x34 | 0x90 => Command::Prefetch { blocks },
+        0x35 | 0x91 => Command::Synchronize { blocks, immediate: flags & 2 != 0 },
+        0x37 => Command::DefectData { long: false, formats: octet(cdb, 2), allocated: u32::from(be16(cdb, 7)) },
+        0xb7 => Command::DefectData { long: true, formats: flags, allocated: be32(cdb, 6) },
+        0x41 | 0x93 => Command::WriteSame { blocks, no_data: opcode == 0x93 && flags & 1 != 0 },
+        0x42 => Command::Unmap { length: u32::from(be16(cdb, 7)) },
+        0x5e => Command::PersistentIn { action, allocated: u32::from(be16(cdb, 7)) },
+        0x5f => {
+            let byte = octet(cdb, 2);
+            Command::PersistentOut { action, scope: byte >> 4, kind: byte & 0x0f, length: be32(cdb, 5) }
+        }
+        0x83 => Command::ExtendedCopy { length: be32(cdb, 10) },
+        0x84 => Command::CopyStatus { action, list: octet(cdb, 2), allocated: be32(cdb, 10) },
+        0x89 => Command::CompareAndWrite { blocks, fua },
+        0x8b => Command::OrWrite { blocks, fua },
+        0x9e if action == 0x10 => Command::ReadCapacity16 { allocated: be32(cdb, 10) },
+        0x9e => Command::LbaStatus { at: be64(cdb, 2), allocated: be32(cdb, 10) },
+        0xa0 => Command::ReportLuns { select: octet(cdb, 2), allocated: be32(cdb, 6) },
+        0xa3 => maintenance(cdb, action)?,
+        _ => return Err(Sense::INVALID_OPCODE),
+    })
+}
+
+fn byte_check(flags: u8) -> Result<bool, Sense> {
+    match (flags >> 1) & 3 {
+        0 => Ok(false),
+        1 => Ok(true),
+        _ => Err(Sense::in_cdb(1)),
+    }
+}
+
+/// Address and count, where the size of the CDB has them.
+fn range(cdb: &[u8], opcode: u8) -> Blocks {
+    let (at, count) = match opcode >> 5 {
+        // Only READ(6) and WRITE(6) of this group address blocks; a count of zero means 256.
+        0 => {
+            let count = octet(cdb, 4);
+            (u64::from(be24(cdb, 1) & 0x1f_ffff), if count == 0 { 256 } else { u64::from(count) })
+        }
+        1 | 2 => (u64::from(be32(cdb, 2)), u64::from(be16(cdb, 7))),
+        5 => (u64::from(be32(cdb, 2)), u64::from(be32(cdb, 6))),
+        _ if opcode == 0x89 => (be64(cdb, 2), u64::from(octet(cdb, 13))),
+        _ => (be64(cdb, 2), u64::from(be32(cdb, 10))),
+    };
+    Blocks { at, count }
+}
+
+fn inquiry(cdb: &[u8]) -> Result<Command, Sense> {
+    let (vital, page, allocated) = (octet(cdb, 1) & 1 != 0, octet(cdb, 2), u32::from(be16(cdb, 3)));
+    match (vital, page) {
+        (false, 0) => Ok(Command::Inquiry { page: None, allocated }),
+        (false, _) => Err(Sense::in_cdb(2)),
+        (true, page) => Ok(Command::Inquiry { page: Some(page), allocated }),
+    }
+}
+
+fn mode_sense(cdb: &[u8], long: bool) -> Command {
+    let (flags, page) = (octet(cdb, 1), octet(cdb, 2));
+    Command::ModeSense {
+        long,
+        no_descriptor: flags & 0x08 != 0,
+        long_lba: flags & 0x10 != 0,
+        control: page >> 6,
+        page: page & 0x3f,
+        subpage: octet(cdb, 3),
+        allocated: if long { u32::from(be16(cdb, 7)) } else { u32::from(octet(cdb, 4)) },
+    }
+}
+
+fn maintenance(cdb: &[u8], action: u8) -> Result<Command, Sense> {
+    let allocated = be32(cdb, 6);
+    match action {
+        0x0a => match octet(cdb, 1) >> 5 {
+            0 => Ok(Command::ReportPortGroups { extended: false, allocated }),
+            1 => Ok(Command::ReportPortGroups { extended: true, allocated }),
+            _ => Err(Sense::in_cdb(1)),
+        },
+        0x0c => Ok(Command::ReportOpcodes {
+            options: octet(cdb, 2) & 7,
+            timeouts: octet(cdb, 2) & 0x80 != 0,
+            opcode: octet(cdb, 3),
+            action: be16(cdb, 4),
+            allocated,
+        }),
+        _ => Ok(Command::ReportFunctions { extended: octet(cdb, 2) & 0x80 != 0, allocated }),
+    }
+}
+
+/// Bytes in either direction, after the addresses have been found to be on the unit and the counts within limits.
+fn weigh(command: &Command, profile: &Profile) -> Result<(u64, u64), Sense> {
+    let size = |blocks: &Blocks, max: u64| -> Result<u64, Sense> {
+        let end = blocks.at.checked_add(blocks.count).ok_or(Sense::OUT_OF_RANGE)?;
+        if end > profile.blocks {
+            return Err(Sense::OUT_OF_RANGE);
+        }
+        let bytes = blocks.count.checked_mul(profile.block()).ok_or(Sense::OUT_OF_RANGE)?;
+        if bytes > max { Err(Sense::INVALID_IN_CDB) } else { Ok(bytes) }
+    };
+    let block = profile.block();
+    Ok(match command {
+        Command::Read { blocks } => (0, size(blocks, TRANSFER_MAX)?),
+        Command::Write { blocks, .. } | Command::WriteAndVerify { blocks, .. } | Command::OrWrite { blocks, .. } => {
+            (size(blocks, TRANSFER_MAX)?, 0)
+        }
+        Command::Verify { blocks, check } => match check {
+            Check::Medium => {
+                size(blocks, u64::MAX)?;
+                (0, 0)
+            }
+            Check::Blocks => (size(blocks, TRANSFER_MAX)?, 0),
+            Check::OneBlock => {
+                size(blocks, u64::MAX)?;
+                (if blocks.count == 0 { 0 } else { block }, 0)
+            }
+        },
+        Command::CompareAndWrite { blocks, .. } => (2 * size(blocks, COMPARE_MAX * block)?, 0),
+        Command::WriteSame { blocks, no_data, .. } => {
+            // A count of zero would mean all that follow; WSNZ says that it is refused.
+            if blocks.count == 0 {
+                return Err(Sense::INVALID_IN_CDB);
+            }
+            size(blocks, SAME_MAX)?;
+            (if *no_data { 0 } else { block }, 0)
+        }
+        Command::Prefetch { blocks } | Command::Synchronize { blocks, .. } => {
+            size(blocks, u64::MAX)?;
+            (0, 0)
+        }
+        Command::LbaStatus { at, allocated } => {
+            if *at >= profile.blocks {
+                return Err(Sense::OUT_OF_RANGE);
+            }
+            (0, u64::from(*allocated))
+        }
+        Command::ModeSelect { length, .. }
+        | Command::Unmap { length }
+        | Command::PersistentOut { length, .. }
+        | Command::ExtendedCopy { length } => {
+            if *length > LIST_MAX {
+                return Err(Sense::LIST_LENGTH);
+            }
+            (u64::from(*length), 0)
+        }
+        Command::ReadCapacity10 => (0, 8),
+        Command::RequestSense { allocated, .. }
+        | Command::Inquiry { allocated, .. }
+        | Command::ModeSense { allocated, .. }
+        | Command::ReadCapacity16 { allocated }
+        | Command::DefectData { allocated, .. }
+        | Command::PersistentIn { allocated, .. }
+        | Command::CopyStatus { allocated, .. }
+        | Command::ReportLuns { allocated, .. }
+        | Command::ReportPortGroups { allocated, .. }
+        | Command::ReportOpcodes { allocated, .. }
+        | Command::ReportFunctions { allocated, .. } => (0, u64::from(*allocated)),
+        Command::TestReady
+        | Command::Reserve
+        | Command::Release
+        | Command::StartStop { .. }
+        | Command::PreventRemoval { .. } => (0, 0),
+    })
+}

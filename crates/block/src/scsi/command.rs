@@ -1,0 +1,223 @@
+//! A command after its CDB has been understood.
+
+/// A run of logical blocks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Blocks {
+    pub at: u64,
+    pub count: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Command {
+    TestReady,
+    RequestSense {
+        descriptors: bool,
+        allocated: u32,
+    },
+    Inquiry {
+        page: Option<u8>,
+        allocated: u32,
+    },
+    ModeSense {
+        long: bool,
+        no_descriptor: bool,
+        long_lba: bool,
+        control: u8,
+        page: u8,
+        subpage: u8,
+        allocated: u32,
+    },
+    ModeSelect {
+        long: bool,
+        length: u32,
+    },
+    Reserve,
+    Release,
+    StartStop {
+        start: bool,
+        eject: bool,
+        condition: u8,
+    },
+    PreventRemoval {
+        prevent: bool,
+    },
+    ReadCapacity10,
+    ReadCapacity16 {
+        allocated: u32,
+    },
+    Read {
+        blocks: Blocks,
+    },
+    Write {
+        blocks: Blocks,
+        fua: bool,
+    },
+    WriteAndVerify {
+        blocks: Blocks,
+        compare: bool,
+    },
+    Verify {
+        blocks: Blocks,
+        check: Check,
+    },
+    Prefetch {
+        blocks: Blocks,
+    },
+    Synchronize {
+        blocks: Blocks,
+        immediate: bool,
+    },
+    DefectData {
+        long: bool,
+        formats: u8,
+        allocated: u32,
+    },
+    /// With UNMAP or without: zeros free what they can, other patterns are written.
+    WriteSame {
+        blocks: Blocks,
+        no_data: bool,
+    },
+    Unmap {
+        length: u32,
+    },
+    CompareAndWrite {
+        blocks: Blocks,
+        fua: bool,
+    },
+    OrWrite {
+        blocks: Blocks,
+        fua: bool,
+    },
+    PersistentIn {
+        action: u8,
+        allocated: u32,
+    },
+    PersistentOut {
+        action: u8,
+        scope: u8,
+        kind: u8,
+        length: u32,
+    },
+    ExtendedCopy {
+        length: u32,
+    },
+    CopyStatus {
+        action: u8,
+        list: u8,
+        allocated: u32,
+    },
+    LbaStatus {
+        at: u64,
+        allocated: u32,
+    },
+    ReportLuns {
+        select: u8,
+        allocated: u32,
+    },
+    ReportPortGroups {
+        extended: bool,
+        allocated: u32,
+    },
+    ReportOpcodes {
+        options: u8,
+        timeouts: bool,
+        opcode: u8,
+        action: u16,
+        allocated: u32,
+    },
+    ReportFunctions {
+        extended: bool,
+        allocated: u32,
+    },
+}
+
+/// What VERIFY compares with: nothing (the unit reads and checks digests), the blocks sent, or one block sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Check {
+    Medium,
+    Blocks,
+    OneBlock,
+}
+
+/// What a reservation of another nexus does to a command (SPC-5 table 66, SBC-4 table 14).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    /// Goes through every reservation.
+    Free,
+    /// Goes through persistent reservations, not through RESERVE(6).
+    Shared,
+    Reads,
+    Writes,
+    /// Decides by itself.
+    Own,
+}
+
+impl Command {
+    pub fn access(&self) -> Access {
+        match self {
+            Command::Inquiry { .. } | Command::RequestSense { .. } | Command::ReportLuns { .. } => Access::Free,
+            Command::Release => Access::Free,
+            Command::Reserve | Command::PersistentOut { .. } => Access::Own,
+            Command::TestReady
+            | Command::ReadCapacity10
+            | Command::ReadCapacity16 { .. }
+            | Command::PersistentIn { .. }
+            | Command::ReportPortGroups { .. }
+            | Command::ReportOpcodes { .. }
+            | Command::ReportFunctions { .. }
+            | Command::CopyStatus { .. }
+            | Command::StartStop { start: true, eject: false, condition: 0 }
+            | Command::PreventRemoval { prevent: false } => Access::Shared,
+            Command::Read { .. }
+            | Command::Verify { .. }
+            | Command::Prefetch { .. }
+            | Command::DefectData { .. }
+            | Command::LbaStatus { .. } => Access::Reads,
+            _ => Access::Writes,
+        }
+    }
+
+    /// The blocks it touches, and whether no other command may touch them meanwhile.
+    pub fn lane(&self) -> Option<(Blocks, bool)> {
+        match *self {
+            Command::Read { blocks } | Command::Write { blocks, .. } | Command::Verify { blocks, .. } => {
+                Some((blocks, false))
+            }
+            Command::WriteSame { blocks, .. } => Some((blocks, false)),
+            Command::WriteAndVerify { blocks, .. }
+            | Command::CompareAndWrite { blocks, .. }
+            | Command::OrWrite { blocks, .. } => Some((blocks, true)),
+            Command::Unmap { .. } | Command::ExtendedCopy { .. } => Some((Blocks { at: 0, count: u64::MAX }, false)),
+            _ => None,
+        }
+    }
+
+    /// Whether the medium must be there.
+    pub fn needs_medium(&self) -> bool {
+        matches!(
+            self,
+            Command::TestReady
+                | Command::ReadCapacity10
+                | Command::ReadCapacity16 { .. }
+                | Command::Read { .. }
+                | Command::Verify { .. }
+                | Command::Prefetch { .. }
+                | Command::Synchronize { .. }
+                | Command::LbaStatus { .. }
+                | Command::ExtendedCopy { .. }
+                | Command::DefectData { .. }
+        ) || self.writes_medium()
+    }
+
+    pub fn writes_medium(&self) -> bool {
+        matches!(
+            self,
+            Command::Write { .. }
+                | Command::WriteAndVerify { .. }
+                | Command::WriteSame { .. }
+                | Command::Unmap { .. }
+                | Command::CompareAndWrite { .. }
+                | Command::OrWrite { .. }
+        )
+    }
+}

@@ -1,0 +1,148 @@
+//! A command on its way: what it has been given, and what it does when an operation of the drive comes back. One
+//! operation of a command is in flight at a time.
+
+use stele_media::{Extent, MediaError, MediaFault, Op, Shared};
+
+use super::cdb::Prepared;
+use super::copy::Copying;
+use super::{NexusId, Reply, Sense, Unit, UnitId};
+
+/// What a command needs before it can go on.
+#[derive(Debug)]
+pub enum Ask {
+    /// An operation of a unit's drive.
+    Drive(UnitId, Op),
+    /// Reservations that must be durable before the command is answered; none: nothing is to outlive a power loss.
+    Keep(UnitId, Option<Vec<u8>>),
+}
+
+#[derive(Debug)]
+pub enum Answer {
+    Drive(Op, Result<(), MediaError>),
+    Kept(Result<(), MediaError>),
+}
+
+pub enum Step {
+    Ask(Ask),
+    Done(Reply),
+}
+
+impl Step {
+    pub fn done(sense: Sense) -> Step {
+        Step::Done(Reply::failed(sense))
+    }
+
+    pub fn good() -> Step {
+        Step::Done(Reply::good())
+    }
+}
+
+pub struct Exec {
+    pub nexus: NexusId,
+    pub prepared: Result<Prepared, Sense>,
+    /// What the initiator sent, no longer than was wanted.
+    pub data: Vec<Shared>,
+    /// Bytes that the initiator would have sent, wanted or not.
+    pub offered: u64,
+    pub(super) stage: Stage,
+}
+
+/// What the answer to the operation in flight is for.
+pub(super) enum Stage {
+    Fresh,
+    /// The data goes to the initiator.
+    Reading,
+    /// Nothing is left to do but to answer.
+    Last,
+    /// The blocks written come back and must equal the data.
+    Reread {
+        at: u64,
+        check: bool,
+    },
+    /// Compared with the data, or with one block of it for every block.
+    Verifying {
+        at: u64,
+        left: u64,
+        check: super::command::Check,
+    },
+    /// More of a pattern.
+    Same {
+        at: u64,
+        left: u64,
+        tile: Shared,
+    },
+    /// More ranges to zero, last first.
+    Zeroing(Vec<(u64, u64)>),
+    /// Compared with the first half of the data; equal: the second half is written.
+    Comparing {
+        fua: bool,
+    },
+    Merging {
+        at: u64,
+        fua: bool,
+    },
+    /// Extents found up to `at`.
+    Mapping {
+        from: u64,
+        at: u64,
+        windows: u32,
+        allocated: u32,
+        found: Vec<Extent>,
+    },
+    Copying(Box<Copying>),
+    /// Reservations are being kept.
+    Keeping,
+}
+
+impl Exec {
+    pub fn new(nexus: NexusId, prepared: Result<Prepared, Sense>) -> Exec {
+        Exec { nexus, prepared, data: Vec::new(), offered: 0, stage: Stage::Fresh }
+    }
+
+    pub fn length(&self) -> u64 {
+        self.data.iter().map(|piece| piece.len() as u64).sum()
+    }
+
+    /// The data in one piece, for parameter lists and comparisons.
+    pub(super) fn whole(&self) -> Shared {
+        match self.data.as_slice() {
+            [] => Shared::new(),
+            [only] => only.clone(),
+            pieces => Shared::from(pieces.concat()),
+        }
+    }
+}
+
+impl Unit {
+    /// Goes on with a command after what it asked for.
+    pub fn advance(&mut self, exec: &mut Exec, answer: Answer) -> Step {
+        let stage = std::mem::replace(&mut exec.stage, Stage::Fresh);
+        match answer {
+            Answer::Kept(Ok(())) => Step::good(),
+            Answer::Kept(Err(error)) => Step::done(sense_of(&error, true)),
+            Answer::Drive(op, Err(error)) => {
+                let writing = !matches!(op, Op::Read { .. } | Op::Extents { .. });
+                if let Stage::Copying(copying) = stage {
+                    self.copy_ended(*copying, false);
+                    return Step::done(Sense::COPY_FAILED);
+                }
+                Step::done(sense_of(&error, writing))
+            }
+            Answer::Drive(op, Ok(())) => self.came_back(exec, stage, op),
+        }
+    }
+}
+
+/// What an initiator is told of a failed operation.
+pub fn sense_of(error: &MediaError, writing: bool) -> Sense {
+    match error.fault {
+        MediaFault::Retry => Sense::BUSY_INSIDE,
+        MediaFault::Damaged if writing => Sense::WRITE_ERROR,
+        MediaFault::Damaged => Sense::READ_ERROR,
+        MediaFault::Full => Sense::NO_SPACE,
+        MediaFault::Refused if writing => Sense::WRITE_PROTECTED,
+        MediaFault::Refused => Sense::UNREACHABLE,
+        MediaFault::Invalid => Sense::INTERNAL,
+        MediaFault::Gone => Sense::UNREACHABLE,
+    }
+}

@@ -1,0 +1,223 @@
+//! A logical unit: a drive as SCSI initiators see it, with what they set on it (modes, reservations) and what they have
+//! yet to be told.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::attention::Attentions;
+use super::cdb::Prepared;
+use super::command::{Access, Command};
+use super::copy::Copied;
+use super::exec::{Exec, Step};
+use super::lanes::{Entry, Lanes};
+use super::mode::Modes;
+use super::persistent::Reservations;
+use super::{Reply, Sense, Status};
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct UnitId(pub u32);
+
+/// An initiator port on a target port: one session.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct NexusId(pub u32);
+
+/// The names of a nexus: what persistent reservations are kept under, since they outlive sessions.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Port {
+    /// `name,i,0xISID`, as in an iSCSI TransportID.
+    pub initiator: String,
+    /// The relative identifier of the target port.
+    pub target: u16,
+}
+
+/// What a unit is.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    pub blocks: u64,
+    /// Bytes of a block: 512 or 4096.
+    pub block_bytes: u32,
+    /// Unique and for ever: the volume's id.
+    pub id: [u8; 16],
+    /// The volume's name.
+    pub name: String,
+    /// The iSCSI name of the target.
+    pub target: String,
+    pub read_only: bool,
+    /// Presented as a removable disk, which an initiator can eject.
+    pub removable: bool,
+    /// Physical blocks are shown as large as logical ones (512n).
+    pub native_blocks: bool,
+    /// Blocks of the stretch that unmapping gives back as a whole.
+    pub unmap_granularity: u32,
+}
+
+impl Profile {
+    pub fn block(&self) -> u64 {
+        u64::from(self.block_bytes)
+    }
+}
+
+/// What puts a unit back to its beginning.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Reset {
+    Unit,
+    Target,
+}
+
+pub struct Unit {
+    pub id: UnitId,
+    pub profile: Profile,
+    pub(super) modes: Modes,
+    pub(super) reservations: Reservations,
+    pub(super) reserved_by: Option<NexusId>,
+    pub(super) nexuses: BTreeMap<NexusId, Port>,
+    pub(super) attentions: Attentions,
+    pub(super) lanes: Lanes,
+    pub(super) ejected: bool,
+    pub(super) prevented_by: BTreeSet<NexusId>,
+    pub(super) copied: VecDeque<Copied>,
+    /// Nexuses whose commands a PREEMPT AND ABORT ended; the transport takes them.
+    pub aborting: Vec<NexusId>,
+}
+
+impl Unit {
+    pub fn new(id: UnitId, profile: Profile, reservations: Reservations) -> Unit {
+        Unit {
+            id,
+            profile,
+            modes: Modes::default(),
+            reservations,
+            reserved_by: None,
+            nexuses: BTreeMap::new(),
+            attentions: Attentions::default(),
+            lanes: Lanes::default(),
+            ejected: false,
+            prevented_by: BTreeSet::new(),
+            copied: VecDeque::new(),
+            aborting: Vec::new(),
+        }
+    }
+
+    /// A session has begun. `known`: the same initiator port has been here before.
+    pub fn attach(&mut self, nexus: NexusId, port: Port, known: bool) {
+        self.nexuses.insert(nexus, port);
+        self.attentions.raise(nexus, if known { Sense::NEXUS_LOST } else { Sense::POWER_ON });
+    }
+
+    /// A session has ended: what it held by its mere presence is free.
+    pub fn detach(&mut self, nexus: NexusId) {
+        self.nexuses.remove(&nexus);
+        self.attentions.forget(nexus);
+        self.prevented_by.remove(&nexus);
+        if self.reserved_by == Some(nexus) {
+            self.reserved_by = None;
+        }
+    }
+
+    /// Commands of all nexuses have been ended by the transport.
+    pub fn reset(&mut self, reset: Reset, by: Option<NexusId>) {
+        self.reserved_by = None;
+        self.prevented_by.clear();
+        self.modes = Modes::default();
+        if reset == Reset::Target {
+            self.ejected = false;
+        }
+        for nexus in self.nexuses.keys() {
+            if Some(*nexus) != by || reset == Reset::Unit {
+                self.attentions.raise(*nexus, Sense::WAS_RESET);
+            }
+        }
+    }
+
+    /// Tells every nexus but one.
+    pub fn tell_all(&mut self, sense: Sense, except: Option<NexusId>) {
+        for nexus in self.nexuses.keys().filter(|nexus| Some(**nexus) != except) {
+            self.attentions.raise(*nexus, sense);
+        }
+    }
+
+    pub fn tell(&mut self, nexus: NexusId, sense: Sense) {
+        self.attentions.raise(nexus, sense);
+    }
+
+    /// The volume was resized.
+    pub fn resize(&mut self, blocks: u64) {
+        if blocks != self.profile.blocks {
+            self.profile.blocks = blocks;
+            self.tell_all(Sense::CAPACITY_CHANGED, None);
+        }
+    }
+
+    /// Gives the command its place among the others. A reply ends it.
+    pub fn enter(&mut self, key: u64, exec: &Exec, ordered: bool) -> Result<bool, Reply> {
+        let lane = exec.prepared.as_ref().ok().and_then(|prepared| prepared.command.lane());
+        match self.lanes.enter(key, lane, ordered) {
+            Entry::Runs => Ok(true),
+            Entry::Waits => Ok(false),
+            Entry::Full => Err(Reply::status(Status::TaskSetFull)),
+        }
+    }
+
+    /// The command has ended. Returns those that may begin now.
+    pub fn leave(&mut self, key: u64) -> Vec<u64> {
+        self.lanes.leave(key)
+    }
+
+    pub fn is_waiting(&self, key: u64) -> bool {
+        self.lanes.is_waiting(key)
+    }
+
+    /// Begins a command whose data has come.
+    pub fn begin(&mut self, exec: &mut Exec) -> Step {
+        let passes = match &exec.prepared {
+            Ok(Prepared { command, .. }) => {
+                matches!(command, Command::Inquiry { .. } | Command::ReportLuns { .. } | Command::RequestSense { .. })
+            }
+            Err(_) => false,
+        };
+        if !passes
+            && !self.attentions.is_empty()
+            && let Some(sense) = self.attentions.take(exec.nexus)
+        {
+            return Step::done(sense);
+        }
+        let command = match &exec.prepared {
+            Ok(prepared) => prepared.command,
+            Err(sense) => return Step::done(*sense),
+        };
+        if self.conflicts(exec.nexus, &command) {
+            return Step::Done(Reply::status(Status::ReservationConflict));
+        }
+        if command.needs_medium() && self.ejected {
+            return Step::done(Sense::NO_MEDIUM);
+        }
+        if command.writes_medium()
+            && let Some(sense) = self.protected()
+        {
+            return Step::done(sense);
+        }
+        self.carry_out(exec, command)
+    }
+
+    /// Why the medium cannot be written, if so.
+    pub(super) fn protected(&self) -> Option<Sense> {
+        if self.profile.read_only {
+            return Some(Sense::WRITE_PROTECTED);
+        }
+        self.modes.software_protected.then_some(Sense::SOFTWARE_PROTECTED)
+    }
+
+    fn conflicts(&self, nexus: NexusId, command: &Command) -> bool {
+        let access = command.access();
+        if access == Access::Free {
+            return false;
+        }
+        if self.reserved_by.is_some_and(|holder| holder != nexus) {
+            return true;
+        }
+        match access {
+            Access::Reads => self.reservations.denies(self.nexuses.get(&nexus), false),
+            Access::Writes => self.reservations.denies(self.nexuses.get(&nexus), true),
+            Access::Free | Access::Shared | Access::Own => false,
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The socket of iSCSI: accepts, moves the bytes of logins and of discovery sessions, and hands connections of sessions to
+//! the reactor that owns their volume.
+//!
+//! A login that takes longer than [`LOGIN_MAX`] is dropped, as is a discovery session that says nothing for as long;
+//! [`LOGINS_MAX`] of both are under way at most, more wait in the listener's backlog.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::rand::{SecureRandom, SystemRandom};
+use stele_array::reactor::PoolServer;
+use stele_block::Peer;
+use stele_block::iscsi::framing::Framing;
+use stele_block::iscsi::login::LOGIN_DATA_MAX;
+use stele_block::iscsi::pdu::Frame;
+use stele_block::iscsi::{Agreed, Discovery, Login, Next, Node, Session};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::block::{pause, tcp_peer};
+
+const LOGIN_MAX: Duration = Duration::from_secs(30);
+const LOGINS_MAX: usize = 256;
+
+#[derive(Clone)]
+pub struct Door {
+    pub node: Arc<Node>,
+    pub pool: Arc<PoolServer>,
+}
+
+/// Accepts until the task is dropped.
+pub async fn serve(listener: TcpListener, door: Door) {
+    let places = Arc::new(Semaphore::new(LOGINS_MAX));
+    loop {
+        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        match listener.accept().await {
+            Ok((stream, address)) => {
+                let _ = stream.set_nodelay(true);
+                let (door, peer) = (door.clone(), tcp_peer(address));
+                tokio::spawn(async move {
+                    let name = peer.name.clone();
+                    if let Err(error) = greet(stream, peer, &door).await {
+                        tracing::debug!("an iSCSI login of {name} failed: {error}");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+/// A stream with what has been read of it.
+struct Line {
+    stream: TcpStream,
+    framing: Framing,
+}
+
+impl Line {
+    /// The next PDU; none at the end of the stream.
+    async fn next(&mut self) -> std::io::Result<Option<Frame>> {
+        loop {
+            let next = self.framing.frame();
+            if let Some(frame) = next.map_err(|broken| std::io::Error::other(format!("not iSCSI: {broken:?}")))? {
+                return Ok(Some(frame));
+            }
+            let count = self.stream.read(self.framing.space()).await?;
+            if count == 0 {
+                return Ok(None);
+            }
+            self.framing.filled(count);
+        }
+    }
+}
+
+async fn greet(stream: TcpStream, peer: Peer, door: &Door) -> std::io::Result<()> {
+    let local = stream.local_addr()?.to_string();
+    let mut line = Line { stream, framing: Framing::new(LOGIN_DATA_MAX) };
+    let entered = timeout(LOGIN_MAX, log_in(&mut line, &peer, &local, door)).await??;
+    match entered {
+        Entered::Nowhere => Ok(()),
+        Entered::Session(session) => {
+            let Line { stream, framing } = line;
+            door.pool.lodge(Box::new(Session::new(*session, stream.into_std()?, framing.rest())));
+            Ok(())
+        }
+        Entered::Discovery(agreed) => discover(&mut line, &agreed, &peer, &local, door).await,
+    }
+}
+
+enum Entered {
+    Nowhere,
+    Session(Box<stele_block::iscsi::node::Joined>),
+    Discovery(Box<Agreed>),
+}
+
+async fn log_in(line: &mut Line, peer: &Peer, local: &str, door: &Door) -> std::io::Result<Entered> {
+    let mut challenge = [0; 32];
+    SystemRandom::new().fill(&mut challenge).map_err(|_| std::io::Error::other("the system has no random bytes"))?;
+    let mut login = Login::new(challenge);
+    loop {
+        let Some(frame) = line.next().await? else { return Ok(Entered::Nowhere) };
+        let entered = match login.receive(frame, &door.node.seen_by(peer)) {
+            Next::Continue => None,
+            Next::Close => Some(Entered::Nowhere),
+            Next::Join => {
+                let agreed = login.agreed();
+                if agreed.target.is_none() {
+                    login.accept(1);
+                    Some(Entered::Discovery(Box::new(agreed)))
+                } else {
+                    match door.node.join(agreed, peer, local.to_owned()) {
+                        Ok(joined) => {
+                            login.accept(joined.tsih);
+                            Some(Entered::Session(Box::new(joined)))
+                        }
+                        Err(refusal) => {
+                            login.refuse(refusal);
+                            Some(Entered::Nowhere)
+                        }
+                    }
+                }
+            }
+        };
+        line.stream.write_all(&login.out.take()).await?;
+        if let Some(entered) = entered {
+            return Ok(entered);
+        }
+    }
+}
+
+async fn discover(line: &mut Line, agreed: &Agreed, peer: &Peer, local: &str, door: &Door) -> std::io::Result<()> {
+    (line.framing.header_digest, line.framing.data_digest) =
+        (agreed.parameters.header_digest, agreed.parameters.data_digest);
+    let mut discovery = Discovery::new(agreed);
+    while let Some(frame) = timeout(LOGIN_MAX, line.next()).await?? {
+        let goes_on = discovery.receive(&frame, &door.node.targets_for(peer), local);
+        line.stream.write_all(&discovery.out.take()).await?;
+        if !goes_on {
+            break;
+        }
+    }
+    Ok(())
+}
