@@ -1,0 +1,327 @@
+//! Volumes as block devices, for clients that others wrote: nbdinfo, nbdcopy, qemu-img, qemu-io and fio as they come.
+//!
+//! Each test has a server of its own on file drives and unix sockets, and leaves nothing. Where a client is not installed the
+//! test says so and passes, except where CI is set; `.ci/run` installs them all.
+
+mod support;
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+use support::{Place, Server, installed, wait_for};
+
+/// A pool of five drives without an archive, and a volume `vm` of two copies, exported.
+struct Host {
+    place: Place,
+    server: Option<Server>,
+    url: String,
+}
+
+const CREATE: &[&str] = &["pool", "create", "--confirm-time", "--size", "256MiB", "--data", "none", "--spare", "1"];
+
+impl Host {
+    fn new(name: &str, more: &str) -> Host {
+        let place = Place::new(name);
+        let drives: Vec<String> =
+            (0..5).map(|number| format!("{}@{number}", place.path(&format!("d{number}.img")))).collect();
+        let mut arguments = CREATE.to_vec();
+        drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));
+        place.json(&arguments);
+        place.edit_config(|text| text.replace("[nbd]\n", &format!("[nbd]\nlisten = \"127.0.0.1:0\"\n{more}")));
+        let server = place.serve();
+        place.json(&["volume", "create", "vm", "--code", "mirror-2", "--size", "128MiB", "--block", "512"]);
+        let url = export(&place, &["vm"]);
+        Host { place, server: Some(server), url }
+    }
+
+    fn unix(&self, name: &str) -> String {
+        format!("nbd+unix:///{name}?socket={}", self.place.path("nbd.sock"))
+    }
+
+    fn restart(&mut self) {
+        self.server = Some(self.place.serve());
+    }
+
+    fn kill(&mut self) {
+        self.server.take().unwrap().kill();
+    }
+}
+
+fn export(place: &Place, arguments: &[&str]) -> String {
+    place.json(&[&["volume", "export", "--nbd"], arguments].concat())["url"].as_str().unwrap().to_owned()
+}
+
+fn run(program: &str, arguments: &[&str]) -> Output {
+    let arguments = [&["60", program], arguments].concat();
+    Command::new("timeout").args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Runs a client that must succeed; what it says.
+#[track_caller]
+fn good(program: &str, arguments: &[&str]) -> String {
+    let output = run(program, arguments);
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    said
+}
+
+#[track_caller]
+fn bad(program: &str, arguments: &[&str]) -> String {
+    let output = run(program, arguments);
+    assert!(!output.status.success(), "{program} {arguments:?} should fail");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn noise(path: &Path, length: usize) {
+    let mut dice = 0x9e37_79b9_7f4a_7c15u64;
+    let bytes: Vec<u8> = (0..length)
+        .map(|_| {
+            dice ^= dice << 13;
+            dice ^= dice >> 7;
+            dice ^= dice << 17;
+            dice as u8
+        })
+        .collect();
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn nbdinfo_and_nbdcopy_find_and_copy_what_is_exported_and_nothing_else() {
+    if !installed(&["nbdinfo", "--version"]) {
+        return;
+    }
+    let mut host = Host::new("block-copy", "");
+    assert!(host.url.starts_with("nbd://127.0.0.1:"), "{}", host.url);
+    let seen: Value = serde_json::from_str(&good("nbdinfo", &["--json", &host.url])).unwrap();
+    let export = &seen["exports"][0];
+    assert_eq!(
+        (export["export-size"].as_u64(), export["can_multi_conn"].as_bool()),
+        (Some(128 << 20), Some(true)),
+        "{seen}"
+    );
+    assert_eq!(export["block_size_minimum"].as_u64(), Some(512), "{seen}");
+
+    let (source, back) = (host.place.path("source.img"), host.place.path("back.img"));
+    noise(Path::new(&source), 24 << 20);
+    good("nbdcopy", &["--flush", &source, &host.unix("vm")]);
+    let map: Value = serde_json::from_str(&good("nbdinfo", &["--map", "--json", &host.url])).unwrap();
+    let covered: u64 = map.as_array().unwrap().iter().map(|run| run["length"].as_u64().unwrap()).sum();
+    assert_eq!(covered, 128 << 20, "{map}");
+    assert_eq!((map[0]["type"].as_u64(), map[1]["type"].as_u64()), (Some(0), Some(3)), "data, then a hole: {map}");
+
+    // A volume that is not exported, and a name that is none, are not there.
+    host.place.json(&["volume", "create", "secret", "--code", "mirror-2", "--size", "8MiB"]);
+    bad("nbdinfo", &[&host.unix("secret")]);
+    bad("nbdinfo", &[&host.unix("nothing")]);
+
+    host.kill();
+    host.restart();
+    good("nbdcopy", &[&host.unix("vm"), &back]);
+    let (source, back) = (std::fs::read(source).unwrap(), std::fs::read(back).unwrap());
+    assert!(back.starts_with(&source) && back[source.len()..].iter().all(|byte| *byte == 0), "as it was written");
+    host.place.refused(3, &["is exported", "stele export remove"], &["volume", "delete", "vm", "--yes"]);
+    assert_eq!(host.place.json(&["export", "remove", "vm"])["removed"], "vm");
+    bad("nbdinfo", &[&host.unix("vm")]);
+    assert_eq!(host.place.json(&["export", "list"]).as_array().unwrap().len(), 0);
+    host.server.take().unwrap().stop();
+    assert!(!Path::new(&host.place.path("nbd.sock")).exists());
+}
+
+#[test]
+fn qemu_reads_writes_zeroes_trims_and_converts() {
+    if !installed(&["qemu-io", "--version"]) || !installed(&["qemu-img", "--version"]) {
+        return;
+    }
+    let host = Host::new("block-qemu", "");
+    let url = host.unix("vm");
+    let steps = [
+        "write -P 0x55 0 1M",
+        "write -P 0x66 512 512",
+        "write -f -P 0x77 4096 64k",
+        "write -z 128k 64k",
+        "write -z -u 256k 64k",
+        "discard 512k 64k",
+        "flush",
+        "read -P 0x55 0 512",
+        "read -P 0x66 512 512",
+        "read -P 0x77 4096 64k",
+        "read -P 0 128k 64k",
+        "read -P 0 256k 64k",
+        "read -P 0 512k 64k",
+        "read -P 0x55 768k 256k",
+    ];
+    let mut arguments = vec!["-f", "raw"];
+    steps.iter().for_each(|step| arguments.extend(["-c", step]));
+    arguments.push(&url);
+    let said = good("qemu-io", &arguments);
+    assert!(!said.contains("verification failed"), "{said}");
+    let image = host.place.path("image.qcow2");
+    good("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &url, &image]);
+    let compared = good("qemu-img", &["compare", "-f", "raw", "-F", "qcow2", &url, &image]);
+    assert!(compared.contains("identical"), "{compared}");
+    good("qemu-img", &["bench", "-f", "raw", "-c", "500", "-d", "16", "-w", &url]);
+
+    host.place.json(&["volume", "snapshot", "vm", "monday"]);
+    host.place.refused(3, &["never written", "--read-only"], &["volume", "export", "monday", "--nbd"]);
+    export(&host.place, &["monday", "--read-only"]);
+    let said = bad("qemu-io", &["-f", "raw", "-c", "write 0 4k", &host.unix("monday")]);
+    assert!(said.contains("ermission denied") || said.contains("ead-only") || said.contains("ead only"), "{said}");
+    good("qemu-io", &["-r", "-f", "raw", "-c", "read 0 4k", &host.unix("monday")]);
+}
+
+/// qemu-nbd as a client, without the kernel's driver: it serves again what it reaches over NBD.
+#[test]
+fn qemu_nbd_lists_exports_and_passes_one_on() {
+    if !installed(&["qemu-nbd", "--version"]) || !installed(&["nbdcopy", "--version"]) {
+        return;
+    }
+    let host = Host::new("block-pass", "");
+    let listed = good("qemu-nbd", &["--list", "--socket", &host.place.path("nbd.sock")]);
+    for word in ["export: 'vm'", "134217728", "multi", "fast-zero", "base:allocation"] {
+        assert!(listed.contains(word), "{word}: {listed}");
+    }
+    let (socket, pid) = (host.place.path("pass.sock"), host.place.path("pass.pid"));
+    let passing = ["--fork", "--pid-file", &pid, "--persistent", "--socket", &socket, "--format", "raw"];
+    good("qemu-nbd", &[&passing[..], &[&host.unix("vm")]].concat());
+    let (source, back) = (host.place.path("source.img"), host.place.path("back.img"));
+    noise(Path::new(&source), 128 << 20);
+    let passed = format!("nbd+unix:///?socket={socket}");
+    good("nbdcopy", &["--flush", &source, &passed]);
+    good("nbdcopy", &[&host.unix("vm"), &back]);
+    assert!(std::fs::read(&source).unwrap() == std::fs::read(&back).unwrap(), "what went in through qemu-nbd is there");
+    good("kill", &[std::fs::read_to_string(&pid).unwrap().trim()]);
+}
+
+/// fio writes and verifies in place; the figures are of no interest.
+fn fio(host: &Host, arguments: &[&str]) -> Output {
+    let uri = format!("--uri={}", host.unix("vm"));
+    let common = ["--ioengine=nbd", &uri, "--name=verify", "--size=32m", "--randrepeat=1", "--group_reporting"];
+    run("fio", &[&common, arguments].concat())
+}
+
+const VERIFY: &[&str] = &["--rw=randwrite", "--bs=4k", "--iodepth=16", "--verify=crc32c", "--verify_fatal=1"];
+
+#[test]
+fn fio_verifies_what_it_wrote_with_drives_failing_and_after_a_kill() {
+    if !installed(&["fio", "--version"]) {
+        return;
+    }
+    let mut host = Host::new("block-fio", "");
+    let wrote = fio(&host, VERIFY);
+    assert!(wrote.status.success(), "{}", String::from_utf8_lossy(&wrote.stderr));
+
+    // Everything fio was answered is there after the server was killed, with one drive gone.
+    let wrote = fio(&host, &[VERIFY, &["--do_verify=0", "--verify_backlog=0"]].concat());
+    assert!(wrote.status.success(), "{}", String::from_utf8_lossy(&wrote.stderr));
+    host.kill();
+    std::fs::rename(host.place.path("d2.img"), host.place.path("d2.gone")).unwrap();
+    host.restart();
+    let read = fio(&host, &[VERIFY, &["--verify_only"]].concat());
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+}
+
+#[test]
+fn a_kill_in_the_middle_of_writing_loses_nothing_that_was_answered() {
+    if !installed(&["fio", "--version"]) {
+        return;
+    }
+    let mut host = Host::new("block-kill", "");
+    let uri = format!("--uri={}", host.unix("vm"));
+    let state = host.place.path("");
+    let mut writer = Command::new("timeout")
+        .args([
+            "60",
+            "fio",
+            "--ioengine=nbd",
+            &uri,
+            "--name=kill",
+            "--size=64m",
+            "--rw=randwrite",
+            "--bs=4k",
+            "--iodepth=8",
+        ])
+        .args([
+            "--verify=crc32c",
+            "--do_verify=0",
+            "--time_based",
+            "--runtime=50",
+            "--verify_state_save=1",
+            "--aux-path",
+            &state,
+        ])
+        .current_dir(&host.place.0)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let connections = |host: &Host| host.place.json(&["volume", "show", "vm"])["connections"].clone();
+    let shown = wait_for("some thousand writes", || {
+        let shown = connections(&host);
+        (shown[0]["writes"].as_u64() > Some(2000)).then_some(shown)
+    });
+    assert_eq!((shown[0]["export"].as_str(), shown[0]["protocol"].as_str()), (Some("vm"), Some("nbd")), "{shown}");
+    host.kill();
+    assert!(writer.wait().is_ok(), "the client ends when its server does");
+    host.restart();
+    // Every block is whole: all of an answered write, or of one that was under way, never a mixture.
+    let back = host.place.path("back.img");
+    good("nbdcopy", &[&host.unix("vm"), &back]);
+    let bytes = std::fs::read(back).unwrap();
+    let written = bytes[..64 << 20].chunks(4096).filter(|block| block.iter().any(|byte| *byte != 0)).count();
+    assert!(written > 1000, "{written} blocks were written");
+}
+
+#[test]
+fn tls_is_made_where_it_is_asked_for_and_certificates_decide_who_may_come() {
+    if !installed(&["certtool", "--version"]) || !installed(&["nbdinfo", "--version"]) {
+        return;
+    }
+    let keys = Place::new("block-keys");
+    let issue = |name: &str, template: &str, signed: bool| {
+        let at = |suffix: &str| keys.path(&format!("{name}{suffix}"));
+        std::fs::write(at(".tmpl"), template).unwrap();
+        good("certtool", &["--generate-privkey", "--outfile", &at("-key.pem")]);
+        let (ca, ca_key) = (keys.path("ca-cert.pem"), keys.path("ca-key.pem"));
+        let (key, cert, tmpl) = (at("-key.pem"), at("-cert.pem"), at(".tmpl"));
+        let own = ["--load-privkey", &key, "--template", &tmpl, "--outfile", &cert];
+        let how: Vec<&str> = match signed {
+            true => vec!["--generate-certificate", "--load-ca-certificate", &ca, "--load-ca-privkey", &ca_key],
+            false => vec!["--generate-self-signed"],
+        };
+        good("certtool", &[&how[..], &own].concat());
+    };
+    issue("ca", "cn = \"ca\"\nca\ncert_signing_key\n", false);
+    issue(
+        "server",
+        "cn = \"localhost\"\ndns_name = \"localhost\"\nip_address = \"127.0.0.1\"\ntls_www_server\nsigning_key\n",
+        true,
+    );
+    issue("client", "cn = \"host\"\ntls_www_client\nsigning_key\n", true);
+    let more = format!(
+        "tls_certificate = \"{}\"\ntls_key = \"{}\"\n",
+        keys.path("server-cert.pem"),
+        keys.path("server-key.pem")
+    );
+    let host = Host::new("block-tls", &more);
+    let plain = host.url.clone();
+    let said = good("openssl", &["x509", "-noout", "-fingerprint", "-sha256", "-in", &keys.path("client-cert.pem")]);
+    let fingerprint = said.trim().split('=').nth(1).unwrap().to_owned();
+
+    let with_certificate = |url: &str| format!("{url}?tls-certificates={}", keys.0.display());
+    let secure = export(&host.place, &["vm", "--name", "safe", "--tls"]);
+    assert!(secure.starts_with("nbds://"), "{secure}");
+    let clear = secure.replace("nbds://", "nbd://");
+    bad("nbdinfo", &[&clear]);
+    let seen = good("nbdinfo", &[&with_certificate(&secure)]);
+    assert!(seen.contains("with TLS"), "{seen}");
+    good("nbdcopy", &[&with_certificate(&secure), "null:"]);
+    good("nbdinfo", &[&plain]);
+
+    let pinned = export(&host.place, &["vm", "--name", "mine", "--client-certificate", &fingerprint]);
+    good("nbdinfo", &[&with_certificate(&pinned)]);
+    let other = export(&host.place, &["vm", "--name", "theirs", "--client-certificate", &"ab".repeat(32)]);
+    bad("nbdinfo", &[&with_certificate(&other)]);
+    let listed = good("nbdinfo", &["--list", &plain]);
+    assert!(listed.contains("\"vm\"") && !listed.contains("safe") && !listed.contains("mine"), "{listed}");
+}
