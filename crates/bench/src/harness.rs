@@ -95,6 +95,26 @@ impl Bench {
         }
     }
 
+    /// As `figure`, of several rounds.
+    pub fn figures(
+        &mut self,
+        name: &str,
+        unit: Unit,
+        values: &[f64],
+        reference: Option<(&str, f64)>,
+        target: Option<f64>,
+    ) {
+        if self.wants(name) {
+            let reference = reference.map(|(name, value)| (name.to_owned(), value));
+            self.report(name.to_owned(), unit, values, reference, target);
+        }
+    }
+
+    /// Rounds taken of each case.
+    pub fn rounds(&self) -> u32 {
+        self.options.rounds
+    }
+
     /// A line for people, not shown with `--json`: what a table must say to be honest (durability, cache, signing).
     pub fn note(&self, text: &str) {
         if !self.options.json {

@@ -1,0 +1,208 @@
+//! The servers of one run: the release `stele` beside this program, nbdkit and qemu-nbd, all on memory.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// A child that ends with its owner.
+struct Guarded(Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub struct Stele {
+    // Before the directory it works in.
+    _child: Guarded,
+    program: PathBuf,
+    dir: Scratch,
+    pub process: u32,
+    tcp: String,
+}
+
+/// A directory in memory that goes with its owner.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Stele {
+    /// On 12 drives; volumes are `NAME:CODE`, of 1 GiB.
+    pub fn start(volumes: &[&str]) -> Result<Stele, String> {
+        let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+        let program = own.with_file_name("stele");
+        if !program.is_file() {
+            return Err(format!("there is no {}; build it with `cargo build --release -p stele`", program.display()));
+        }
+        let dir = Scratch(PathBuf::from(format!("/dev/shm/stele-bench-{}", std::process::id())));
+        let _ = fs::remove_dir_all(&dir.0);
+        fs::create_dir_all(&dir.0).map_err(|error| format!("cannot make {}: {error}", dir.0.display()))?;
+        let drives: Vec<String> = (0..12).map(|number| format!("d{number}.img@{}", number / 2)).collect();
+        let mut create = vec!["pool", "create", "--confirm-time", "--size", "512MiB", "--data", "none"];
+        drives.iter().for_each(|drive| create.extend(["--drive", drive]));
+        stele(&program, &dir.0, &create)?;
+        let config = dir.0.join("stele.toml");
+        let text = fs::read_to_string(&config).map_err(|error| error.to_string())?;
+        let text =
+            text.replace("[nbd]\n", "[nbd]\nlisten = \"127.0.0.1:0\"\n").replace("127.0.0.1:9000", "127.0.0.1:0");
+        fs::write(&config, text).map_err(|error| error.to_string())?;
+        let log = fs::File::create(dir.0.join("server.log")).map_err(|error| error.to_string())?;
+        let mut child = Command::new(&program)
+            .args(["serve", "--json", "--dir"])
+            .arg(&dir.0)
+            .env_remove("STELE_DIR")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+        let output = child.stdout.take();
+        let (process, child) = (child.id(), Guarded(child));
+        let mut line = String::new();
+        BufReader::new(output.ok_or("the server has no output")?)
+            .read_line(&mut line)
+            .map_err(|error| error.to_string())?;
+        let said: Value = serde_json::from_str(&line).unwrap_or_default();
+        let tcp =
+            said["nbd"].as_str().ok_or_else(|| format!("the server did not become ready; it said: {line}"))?.to_owned();
+        for volume in volumes {
+            let (name, code) = volume.split_once(':').unwrap_or((volume, "mirror-2"));
+            stele(&program, &dir.0, &["volume", "create", name, "--code", code, "--size", "1GiB", "--block", "512"])?;
+            stele(&program, &dir.0, &["volume", "export", name, "--nbd"])?;
+        }
+        Ok(Stele { _child: child, program, dir, process, tcp })
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir.0
+    }
+
+    pub fn url(&self, name: &str, transport: &str) -> String {
+        match transport {
+            "tcp" => format!("nbd://{}/{name}", self.tcp),
+            _ => format!("nbd+unix:///{name}?socket={}", self.dir.0.join("nbd.sock").display()),
+        }
+    }
+
+    /// Waits until nothing written is only in memory and the log.
+    pub fn settle(&self, name: &str) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            let shown = stele(&self.program, &self.dir.0, &["volume", "show", name, "--json"])?;
+            let shown: Value = serde_json::from_slice(&shown).unwrap_or_default();
+            if shown["dirty"].as_u64() == Some(0) {
+                return Ok(());
+            }
+            if begun.elapsed() > Duration::from_secs(60) {
+                return Err(format!("{} bytes are dirty after a minute", shown["dirty"]));
+            }
+            sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+fn stele(program: &Path, dir: &Path, arguments: &[&str]) -> Result<Vec<u8>, String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .arg("--dir")
+        .arg(dir)
+        .env_remove("STELE_DIR")
+        .stdin(Stdio::null())
+        .current_dir(dir)
+        .output()
+        .map_err(|error| format!("cannot run {}: {error}", program.display()))?;
+    match output.status.success() {
+        true => Ok(output.stdout),
+        false => Err(format!("stele {arguments:?}: {}", String::from_utf8_lossy(&output.stderr))),
+    }
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> Result<u16, String> {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").map_err(|error| error.to_string())?;
+    listener.local_addr().map(|address| address.port()).map_err(|error| error.to_string())
+}
+
+/// A peer, and where it listens.
+struct Listening {
+    child: Guarded,
+    url: String,
+}
+
+fn listening(mut command: Command, transport: &str, socket: &Path, port: u16) -> Result<Listening, String> {
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let child = Guarded(child.map_err(|error| format!("cannot start {command:?}: {error}"))?);
+    let url = match transport {
+        "tcp" => format!("nbd://127.0.0.1:{port}/"),
+        _ => format!("nbd+unix:///?socket={}", socket.display()),
+    };
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(10) {
+        let there = match transport {
+            "tcp" => std::net::TcpStream::connect(("127.0.0.1", port)).is_ok(),
+            _ => socket.exists(),
+        };
+        if there {
+            return Ok(Listening { child, url });
+        }
+        sleep(Duration::from_millis(20));
+    }
+    Err(format!("{command:?} does not listen"))
+}
+
+pub struct Nbdkit {
+    _child: Guarded,
+    pub process: u32,
+    pub url: String,
+}
+
+impl Nbdkit {
+    pub fn start(dir: &Path, transport: &str) -> Result<Nbdkit, String> {
+        let (socket, port) = (dir.join("nbdkit.sock"), free_port()?);
+        let _ = fs::remove_file(&socket);
+        let mut command = Command::new("nbdkit");
+        command.arg("-f");
+        match transport {
+            "tcp" => command.args(["-i", "127.0.0.1", "-p", &port.to_string()]),
+            _ => command.arg("-U").arg(&socket),
+        };
+        command.args(["memory", "1G"]);
+        let Listening { child, url } = listening(command, transport, &socket, port)?;
+        Ok(Nbdkit { process: child.0.id(), _child: child, url })
+    }
+}
+
+pub struct QemuNbd {
+    _child: Guarded,
+    pub process: u32,
+    pub url: String,
+}
+
+impl QemuNbd {
+    pub fn start(dir: &Path, transport: &str) -> Result<QemuNbd, String> {
+        let (socket, port, image) = (dir.join("qemu.sock"), free_port()?, dir.join("qemu.img"));
+        let _ = fs::remove_file(&socket);
+        let file = fs::File::create(&image).map_err(|error| error.to_string())?;
+        file.set_len(1 << 30).map_err(|error| error.to_string())?;
+        let mut command = Command::new("qemu-nbd");
+        command.args(["-f", "raw", "-t", "-e", "16"]);
+        match transport {
+            "tcp" => command.args(["-b", "127.0.0.1", "-p", &port.to_string()]),
+            _ => command.arg("-k").arg(&socket),
+        };
+        command.arg(&image);
+        let Listening { child, url } = listening(command, transport, &socket, port)?;
+        Ok(QemuNbd { process: child.0.id(), _child: child, url })
+    }
+}
