@@ -180,9 +180,9 @@ impl Serving {
                 };
                 (Op::Flush, result)
             }
-            Op::Extents { at, length, mut extents } => {
-                let result = engine.extents_host(volume, at, length, &mut extents).await;
-                (Op::Extents { at, length, extents }, result)
+            Op::Extents { at, length, since, mut extents } => {
+                let result = engine.extents_host(volume, at, length, since, &mut extents).await;
+                (Op::Extents { at, length, since, extents }, result)
             }
         }
     }
@@ -369,16 +369,27 @@ impl Engine {
         self.append_small(volume, stripe, record, blocks, Haste::Now).await.map(Some)
     }
 
-    /// The states of a range: a stripe with a slot or dirty blocks is data.
+    /// The states of a range: a stripe with a slot or dirty blocks is data. With `since`, what shows through from that snapshot
+    /// or from below it is a hole, whatever it is there.
     pub async fn extents_host(
         &self,
         volume: &Rc<Volume>,
         at: u64,
         length: u64,
+        since: Option<VolumeId>,
         extents: &mut Vec<Extent>,
     ) -> Result<(), ArrayError> {
         extents.clear();
         volume.check_stays()?;
+        let since = match since.map(|face| self.snapshot_beneath(volume, face)) {
+            // Rolled back or deleted since: nothing is known to be as it was.
+            Some(None) => {
+                extents.push(Extent { length, state: ExtentState::Data });
+                return Ok(());
+            }
+            Some(Some(layer)) => Some(layer),
+            None => None,
+        };
         let stripe_bytes = volume.shape.data();
         let (mut here, end) = (at, at + length);
         while here < end {
@@ -386,7 +397,9 @@ impl Engine {
             let to = ((stripe + 1) * stripe_bytes).min(end);
             let found = self.found(volume, stripe).await?;
             let is_dirty = |layer: &Rc<Volume>| self.cache.borrow().is_dirty(StripeKey { volume: layer.id, stripe });
+            let shown = since.and_then(|layer| found.layers().position(|found| found.id == layer));
             let state = match found.home() {
+                _ if shown.is_some_and(|shown| !found.layers().take(shown).any(is_dirty)) => ExtentState::Hole,
                 Home::Slot(_) => ExtentState::Data,
                 _ if found.layers().any(is_dirty) => ExtentState::Data,
                 Home::Zero => ExtentState::Zero,
@@ -396,5 +409,18 @@ impl Engine {
             here = to;
         }
         volume.check_stays()
+    }
+
+    /// The layer of a snapshot's face, if the volume stands on it.
+    fn snapshot_beneath(&self, volume: &Rc<Volume>, face: VolumeId) -> Option<VolumeId> {
+        let layer = self.volumes.faced(face)?.id;
+        let mut here = volume.base.get();
+        while let Some(below) = here {
+            if below == layer {
+                return Some(layer);
+            }
+            here = self.volumes.get(below)?.base.get();
+        }
+        None
     }
 }

@@ -215,7 +215,8 @@ impl Io {
     }
 
     pub async fn extents(&self, drive: usize, at: u64, length: u64) -> Result<Vec<Extent>, MediaError> {
-        let answer = self.run(drive, Op::Extents { at, length, extents: Vec::new() }, Priority::Host).await;
+        let answer =
+            self.run(drive, Op::Extents { at, length, since: None, extents: Vec::new() }, Priority::Host).await;
         answer.result?;
         match answer.op {
             Op::Extents { extents, .. } => Ok(extents),

@@ -2,7 +2,7 @@
 
 use stele_codes::Code;
 use stele_ground::{Bytes, DriveId, PoolId, VolumeId};
-use stele_media::{Buffer, MediaError, Op, Priority, Request};
+use stele_media::{Buffer, Extent, MediaError, Op, Priority, Request};
 
 use crate::mutation::Mutations;
 use crate::pool::Action;
@@ -227,6 +227,13 @@ impl Bed {
 
     pub fn discard(&mut self, volume: VolumeId, at: u64, length: u64) -> Result<(), Trouble> {
         self.submit(volume, Op::Discard { at, length }).map(drop)
+    }
+
+    pub fn extents(&mut self, volume: VolumeId, length: u64, since: Option<VolumeId>) -> Vec<Extent> {
+        match self.submit(volume, Op::Extents { at: 0, length, since, extents: Vec::new() }) {
+            Ok(Op::Extents { extents, .. }) => extents,
+            other => panic!("{other:?}"),
+        }
     }
 
     pub fn command(&mut self, command: Command) -> Result<Reply, Trouble> {

@@ -42,6 +42,7 @@ pub struct Disk {
     share: Share,
     counters: Arc<Counters>,
     connection: u64,
+    local: bool,
     waker: Waker,
     inbox: Arc<Inbox>,
     /// Told to come again.
@@ -71,6 +72,7 @@ impl Disk {
             target: Arc::clone(target),
             counters,
             connection,
+            local: peer.address.is_none(),
             waker: Waker::idle(),
             inbox: Arc::default(),
             held: Vec::new(),
@@ -87,6 +89,11 @@ impl Disk {
 
     pub fn target(&self) -> &Arc<Target> {
         &self.target
+    }
+
+    /// Whether the peer is at the other end of a unix socket.
+    pub fn is_local(&self) -> bool {
+        self.local
     }
 
     /// Of now: a volume may grow.

@@ -13,6 +13,7 @@ pub mod session;
 pub mod wire;
 
 mod outgoing;
+mod pacing;
 mod pending;
 
 pub use context::Context;

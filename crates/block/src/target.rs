@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use stele_ground::VolumeId;
 use stele_media::Handle;
 
 use crate::counters::Connections;
@@ -19,12 +20,23 @@ pub struct Target {
     pub(crate) pot: Arc<Pot>,
     pub(crate) connections: Connections,
     withdrawn: AtomicBool,
+    snapshots: Mutex<Vec<(String, VolumeId)>>,
 }
 
 impl Target {
     /// Whether its connections must end.
     pub fn is_withdrawn(&self) -> bool {
         self.withdrawn.load(Ordering::Acquire)
+    }
+
+    /// Snapshots of the volume, against which changes can be asked for.
+    pub fn snapshots(&self) -> Vec<(String, VolumeId)> {
+        self.snapshots.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says which there are now.
+    pub fn note_snapshots(&self, snapshots: Vec<(String, VolumeId)>) {
+        *self.snapshots.lock().unwrap_or_else(PoisonError::into_inner) = snapshots;
     }
 
     pub fn connections(&self) -> Vec<ConnectionView> {
@@ -66,6 +78,7 @@ impl Directory {
             pot,
             connections: Connections::default(),
             withdrawn: AtomicBool::new(false),
+            snapshots: Mutex::default(),
         });
         if let Some(old) = served.targets.insert(key, Arc::clone(&target)) {
             old.withdraw();

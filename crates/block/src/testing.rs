@@ -89,6 +89,7 @@ impl Port for Volume {
             }
             Op::Zero { at, length } => format!("zero {at}+{length}"),
             Op::Discard { at, length } => format!("discard {at}+{length}"),
+            Op::Extents { at, length, since: Some(since), .. } => format!("extents {at}+{length} since {}", since.0),
             Op::Extents { at, length, .. } => format!("extents {at}+{length}"),
             Op::Flush => "flush".to_owned(),
         };

@@ -173,7 +173,7 @@ impl Drive for MemoryDrive {
                     self.clear(*at, *length);
                 }
                 Op::Flush => self.undo.iter_mut().for_each(BTreeMap::clear),
-                Op::Extents { at, length, extents } => self.extents(*at, *length, extents),
+                Op::Extents { at, length, extents, .. } => self.extents(*at, *length, extents),
             }
         }
         self.finished.push(Completion { tag, op, result });

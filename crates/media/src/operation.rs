@@ -1,6 +1,6 @@
 //! Requests and completions. Buffers are owned by whoever holds the operation at the time.
 
-use stele_ground::Instant;
+use stele_ground::{Instant, VolumeId};
 
 use crate::{Buffer, MediaError, Shared};
 
@@ -19,8 +19,10 @@ pub enum Op {
     Flush,
     /// The content is no longer wanted: later reads return zeros, or on a plain drive anything.
     Discard { at: u64, length: u64 },
-    /// Lists the state of the range into `extents`, in order, without gaps, neighbours of one state joined.
-    Extents { at: u64, length: u64, extents: Vec<Extent> },
+    /// Lists the state of the range into `extents`, in order, without gaps, neighbours of one state joined. With `since`, the
+    /// number of a snapshot of the volume, only what was written after it counts: what shows through from the snapshot is a
+    /// hole. A snapshot that is none of the volume's hides nothing, and all is data. Drives without snapshots ignore it.
+    Extents { at: u64, length: u64, since: Option<VolumeId>, extents: Vec<Extent> },
 }
 
 impl Op {

@@ -172,7 +172,7 @@ impl Handle {
     }
 
     pub async fn extents(&self, at: u64, length: u64) -> Result<Vec<Extent>, MediaError> {
-        match self.run(Op::Extents { at, length, extents: Vec::new() }, Priority::Host).await? {
+        match self.run(Op::Extents { at, length, since: None, extents: Vec::new() }, Priority::Host).await? {
             Op::Extents { extents, .. } => Ok(extents),
             other => Err(mixed_up(&other)),
         }
@@ -199,7 +199,7 @@ impl Handle {
     }
 
     pub fn extents_blocking(&self, at: u64, length: u64) -> Result<Vec<Extent>, MediaError> {
-        match self.run_blocking(Op::Extents { at, length, extents: Vec::new() }, Priority::Host)? {
+        match self.run_blocking(Op::Extents { at, length, since: None, extents: Vec::new() }, Priority::Host)? {
             Op::Extents { extents, .. } => Ok(extents),
             other => Err(mixed_up(&other)),
         }

@@ -116,7 +116,7 @@ impl SimulatedDrive {
             }
             Op::Zero { at, length } | Op::Discard { at, length } => self.apply(*at, *length, None, false),
             Op::Flush => self.cache.flush(&mut self.platter, mark),
-            Op::Extents { at, length, extents } => *extents = self.extents(*at, *length),
+            Op::Extents { at, length, extents, .. } => *extents = self.extents(*at, *length),
         }
         self.finished.push(Completion { tag: request.tag, op: request.op, result: Ok(()) });
     }

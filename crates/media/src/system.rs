@@ -183,6 +183,15 @@ pub fn seek(file: &File, at: u64, data: bool) -> io::Result<Option<u64>> {
     if error.raw_os_error() == Some(libc::ENXIO) { Ok(None) } else { Err(error) }
 }
 
+/// Bytes that were sent over a unix socket and that the other end has not read, as the kernel accounts for them: more than the
+/// bytes alone. None where the descriptor is no such socket, or the kernel does not say.
+pub fn unread_by_peer(socket: RawFd) -> Option<u64> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: SIOCOUTQ, which is TIOCOUTQ, stores one int through its argument; a descriptor that is none is an error.
+    check(unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &mut count) }).ok()?;
+    u64::try_from(count).ok()
+}
+
 fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }

@@ -159,7 +159,7 @@ impl Host {
                 0 | 1 => (Op::Flush, Kind::Flush),
                 2 => (Op::Zero { at, length }, Kind::Zero),
                 3 => (Op::Discard { at, length }, Kind::Discard),
-                4 => (Op::Extents { at, length, extents: Vec::new() }, Kind::Extents),
+                4 => (Op::Extents { at, length, since: None, extents: Vec::new() }, Kind::Extents),
                 _ => {
                     let mut bytes = Buffer::zeroed(length as usize);
                     paint(&mut bytes, at / unit, unit as usize, value);

@@ -1,5 +1,6 @@
 //! Snapshots, clones and rollbacks on whole pools.
 
+mod changes;
 mod model;
 
 use stele_ground::{Bytes, VolumeId};

@@ -1,55 +1,64 @@
 //! Metadata contexts: what a block status can tell.
 
+use stele_ground::VolumeId;
 use stele_media::{Extent, ExtentState};
 
+/// A context, with the number it has on this connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Context {
+    pub id: u32,
+    pub name: String,
+    pub kind: Kind,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Context {
+pub enum Kind {
     /// `base:allocation`: what owns space, and what reads as zeros.
     Allocation,
+    /// `stele:changed:SNAPSHOT`, and the same as `qemu:dirty-bitmap:SNAPSHOT`: what was written since that snapshot.
+    Changed(VolumeId),
 }
 
 const HOLE: u32 = 1;
 const ZERO: u32 = 2;
+const DIRTY: u32 = 1;
 
 impl Context {
-    pub fn id(self) -> u32 {
-        match self {
-            Context::Allocation => 1,
+    /// What a volume with these snapshots has.
+    pub fn all(snapshots: &[(String, VolumeId)]) -> Vec<Context> {
+        let mut kinds = vec![("base:allocation".to_owned(), Kind::Allocation)];
+        for (snapshot, id) in snapshots {
+            kinds.push((format!("stele:changed:{snapshot}"), Kind::Changed(*id)));
+            kinds.push((format!("qemu:dirty-bitmap:{snapshot}"), Kind::Changed(*id)));
+        }
+        (1..).zip(kinds).map(|(id, (name, kind))| Context { id, name, kind }).collect()
+    }
+
+    /// Whether a query means it: by its name, or when listing by what its name begins with, up to a colon.
+    pub fn is_meant(&self, query: &str, listing: bool) -> bool {
+        self.name == query || (listing && query.ends_with(':') && self.name.starts_with(query))
+    }
+
+    /// What the volume is asked.
+    pub fn since(&self) -> Option<VolumeId> {
+        match self.kind {
+            Kind::Allocation => None,
+            Kind::Changed(snapshot) => Some(snapshot),
         }
     }
 
-    pub fn name(&self) -> String {
-        match self {
-            Context::Allocation => "base:allocation".to_owned(),
-        }
-    }
-
-    /// The contexts that a query means: a name, or a namespace with nothing after its colon when listing.
-    pub fn matching(query: &str, listing: bool) -> Vec<Context> {
-        let all = [Context::Allocation];
-        let namespace = listing && query.ends_with(':');
-        all.into_iter()
-            .filter(|context| {
-                let name = context.name();
-                name == query || (namespace && name.starts_with(query))
-            })
-            .collect()
-    }
-
-    pub fn all() -> Vec<Context> {
-        vec![Context::Allocation]
-    }
-
-    fn state(self, extent: &Extent) -> u32 {
-        match (self, extent.state) {
-            (Context::Allocation, ExtentState::Data) => 0,
-            (Context::Allocation, ExtentState::Zero) => ZERO,
-            (Context::Allocation, ExtentState::Hole) => HOLE | ZERO,
+    fn state(&self, extent: &Extent) -> u32 {
+        match (self.kind, extent.state) {
+            (Kind::Allocation, ExtentState::Data) => 0,
+            (Kind::Allocation, ExtentState::Zero) => ZERO,
+            (Kind::Allocation, ExtentState::Hole) => HOLE | ZERO,
+            (Kind::Changed(_), ExtentState::Data | ExtentState::Zero) => DIRTY,
+            (Kind::Changed(_), ExtentState::Hole) => 0,
         }
     }
 
     /// Runs of one state, each at most `run_max` long, at most `most` of them.
-    pub fn runs(self, extents: &[Extent], run_max: u64, most: usize) -> Vec<(u64, u32)> {
+    pub fn runs(&self, extents: &[Extent], run_max: u64, most: usize) -> Vec<(u64, u32)> {
         let mut runs: Vec<(u64, u32)> = Vec::new();
         for extent in extents {
             let state = self.state(extent);

@@ -336,23 +336,19 @@ impl Handshake {
         if self.form == Form::Simple {
             return self.reply(number, rep::ERR_INVALID, b"metadata needs structured replies");
         }
-        if self.find(name).is_none() {
+        let Some(target) = self.find(name) else {
             let wants_tls = self.wants_tls(name);
             let kind = if wants_tls { rep::ERR_TLS_REQD } else { rep::ERR_UNKNOWN };
             return self.reply(number, kind, b"no such export");
-        }
-        let mut chosen: Vec<Context> = Vec::new();
-        if queries.is_empty() && !set {
-            chosen = Context::all();
-        }
-        for context in queries.iter().flat_map(|query| Context::matching(query, !set)) {
-            if !chosen.contains(&context) {
-                chosen.push(context);
-            }
-        }
+        };
+        let all = Context::all(&target.snapshots());
+        let is_meant = |context: &Context| {
+            (queries.is_empty() && !set) || queries.iter().any(|query| context.is_meant(query, !set))
+        };
+        let chosen: Vec<Context> = all.into_iter().filter(is_meant).collect();
         for context in &chosen {
-            let mut data = if set { context.id() } else { 0 }.to_be_bytes().to_vec();
-            data.extend_from_slice(context.name().as_bytes());
+            let mut data = if set { context.id } else { 0 }.to_be_bytes().to_vec();
+            data.extend_from_slice(context.name.as_bytes());
             self.reply(number, rep::META_CONTEXT, &data);
         }
         self.reply(number, rep::ACK, b"");

@@ -27,6 +27,11 @@ impl Outgoing {
         self.chunks.is_empty()
     }
 
+    /// Replies that wait.
+    pub fn replies(&self) -> usize {
+        self.chunks.len()
+    }
+
     /// Bytes that wait.
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -14,9 +14,11 @@ use std::io::{ErrorKind, IoSliceMut};
 use std::os::fd::RawFd;
 
 use stele_ground::{Duration, Instant};
+use stele_media::system::unread_by_peer;
 use stele_media::{Buffer, Completion, Guest, Op, Waker, Wish};
 
 use super::outgoing::Outgoing;
+use super::pacing::Pacing;
 use super::pending::{Pending, Pendings};
 use super::reply::{Chunk, Form, errno_of};
 use super::request::{Command, Request};
@@ -72,6 +74,7 @@ pub struct Session<S> {
     blocked: bool,
     /// When bytes last moved.
     progress: Option<Instant>,
+    pacing: Pacing,
 }
 
 impl<S: Stream> Session<S> {
@@ -98,6 +101,7 @@ impl<S: Stream> Session<S> {
             broken: false,
             blocked: false,
             progress: None,
+            pacing: Pacing::default(),
         }
     }
 
@@ -131,7 +135,7 @@ impl<S: Stream> Session<S> {
             (Command::Read, Op::Read { buffer, .. }) => {
                 self.outgoing.push(Chunk::content(self.form, &request, buffer));
             }
-            (Command::BlockStatus, Op::Extents { extents, .. }) => self.status(&request, &extents),
+            (Command::BlockStatus, Op::Extents { extents, .. }) => self.status(request, at, &extents),
             (Command::Cache | Command::WriteZeroes, Op::Read { .. } | Op::Write { .. }) if at < end => {
                 self.piece(request, at);
             }
@@ -145,14 +149,24 @@ impl<S: Stream> Session<S> {
         }
     }
 
-    fn status(&mut self, request: &Request, extents: &[stele_media::Extent]) {
+    /// The states for one context; then the next context is asked about.
+    fn status(&mut self, request: Request, number: u64, extents: &[stele_media::Extent]) {
         let most = if request.has(cmd_flag::REQ_ONE) { 1 } else { STATUS_RUNS };
         let run_max = if self.form == Form::Extended { u64::MAX } else { u64::from(u32::MAX) & !4095 };
-        let last = self.contexts.len().saturating_sub(1);
-        for (number, context) in self.contexts.iter().enumerate() {
-            let runs = context.runs(extents, run_max, most);
-            self.outgoing.push(Chunk::status(self.form, request, context.id(), &runs, number == last));
+        let Some(context) = self.contexts.get(number as usize) else { return };
+        let runs = context.runs(extents, run_max, most);
+        let is_last = number + 1 == self.contexts.len() as u64;
+        self.outgoing.push(Chunk::status(self.form, &request, context.id, &runs, is_last));
+        if !is_last {
+            self.ask_context(request, number + 1);
         }
+    }
+
+    fn ask_context(&mut self, request: Request, number: u64) {
+        let Some(context) = self.contexts.get(number as usize) else { return };
+        let Request { at, length, .. } = request;
+        let op = Op::Extents { at, length, since: context.since(), extents: Vec::new() };
+        self.begin(request, number, op);
     }
 
     fn begin(&mut self, request: Request, at: u64, op: Op) {
@@ -270,7 +284,7 @@ impl<S: Stream> Session<S> {
             return self.refuse(&request, Errno::Invalid, "misaligned: see the announced minimum block size");
         }
         let length = request.length.min(STATUS_SPAN);
-        self.begin(request, request.at, Op::Extents { at: request.at, length, extents: Vec::new() });
+        self.ask_context(Request { length, ..request }, 0);
     }
 
     /// Begins a write whose data is here, or waits for the rest of it.
@@ -381,9 +395,16 @@ impl<S: Stream> Session<S> {
 
     fn send(&mut self, now: Instant) {
         if !self.outgoing.is_empty() {
+            let replies = self.outgoing.replies().max(1);
             match self.outgoing.send(&mut self.stream) {
                 Ok(0) => {}
-                Ok(_) => self.progress = Some(now),
+                Ok(bytes) => {
+                    self.progress = Some(now);
+                    if self.disk.is_local() {
+                        let socket = self.stream.as_raw_fd();
+                        self.pacing.sent(now, (bytes / replies) as u64, || unread_by_peer(socket));
+                    }
+                }
                 Err(()) => self.broken = true,
             }
             self.blocked = !self.outgoing.is_empty();
@@ -428,7 +449,10 @@ impl<S: Stream> Guest for Session<S> {
         {
             self.disk.release(payload.request.length);
         }
-        let (more, crowded) = if self.closing { (false, false) } else { self.listen(now) };
+        let socket = self.stream.as_raw_fd();
+        let pause = self.pacing.until(now, || unread_by_peer(socket));
+        let silent = self.closing || pause.is_some();
+        let (more, crowded) = if silent { (false, false) } else { self.listen(now) };
         if !self.outgoing.is_empty() && self.disk.under_way() == 0 {
             self.send(now);
         }
@@ -439,12 +463,15 @@ impl<S: Stream> Guest for Session<S> {
         if self.broken || (self.closing && self.disk.under_way() == 0 && !waits_to_send) {
             return Wish { leave: true, ..wish };
         }
-        wish.read = !self.closing && !crowded;
+        wish.read = !self.closing && !crowded && pause.is_none();
         wish.again = more;
         wish.at = self.disk.next_event();
         let mut sooner = |at: Instant| wish.at = Some(wish.at.map_or(at, |other| other.min(at)));
         if crowded {
             sooner(now + ROOM_AGAIN);
+        }
+        if let (Some(end), false) = (pause, self.closing) {
+            sooner(end);
         }
         if waits_to_send || waits_for_bytes {
             let deadline = *self.progress.get_or_insert(now) + STALL_MAX;

@@ -43,7 +43,7 @@ impl Stage {
 
     /// A session with both ends of its pipe; the server's end holds `limit` bytes that the client has not read.
     fn client(&self, form: Form, limit: usize) -> Client {
-        self.client_of(form, limit, vec![Context::Allocation])
+        self.client_of(form, limit, Context::all(&[]))
     }
 
     fn client_of(&self, form: Form, limit: usize, contexts: Vec<Context>) -> Client {

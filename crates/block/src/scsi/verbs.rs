@@ -206,7 +206,7 @@ impl Unit {
         }
         let length = (end - at).min(MAP_WINDOW);
         exec.stage = Stage::Mapping { from, at: at + length, windows: windows + 1, allocated, found };
-        self.ask(Op::Extents { at, length, extents: Vec::new() })
+        self.ask(Op::Extents { at, length, since: None, extents: Vec::new() })
     }
 
     fn status_page(&self, from: u64, found: &[Extent], room: usize) -> Vec<u8> {

@@ -170,7 +170,7 @@ fn invalid(probe: &mut Probe) {
             Op::Write { at, data, fua: true },
             Op::Zero { at, length },
             Op::Discard { at, length },
-            Op::Extents { at, length, extents: Vec::new() },
+            Op::Extents { at, length, since: None, extents: Vec::new() },
         ];
         for op in ops {
             probe.refused(op);
@@ -181,7 +181,7 @@ fn invalid(probe: &mut Probe) {
     for length in [u64::MAX / block * block, size + block] {
         probe.refused(Op::Zero { at: block, length });
         probe.refused(Op::Discard { at: block, length });
-        probe.refused(Op::Extents { at: 0, length, extents: Vec::new() });
+        probe.refused(Op::Extents { at: 0, length, since: None, extents: Vec::new() });
     }
     probe.refused(Op::Write { at: 0, data: Vec::new(), fua: false });
     probe.wait_all();

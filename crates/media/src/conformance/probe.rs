@@ -133,7 +133,10 @@ impl Probe {
         let began = self.history.tick();
         // A list with something in it: the drive replaces it.
         let extents = vec![Extent { length: 1, state: ExtentState::Hole }];
-        self.submit(Op::Extents { at, length, extents }, Asked { began, ..Probe::asked("extents", at, length) })
+        self.submit(
+            Op::Extents { at, length, since: None, extents },
+            Asked { began, ..Probe::asked("extents", at, length) },
+        )
     }
 
     /// Submits an operation that must be refused as `Invalid` and change nothing.
@@ -215,7 +218,7 @@ impl Probe {
                 let oldest = self.asked.values().map(|asked| asked.began).min().unwrap_or(u64::MAX);
                 self.history.prune(oldest);
             }
-            Op::Extents { at, length, extents } => self.verify_extents(&what, at, length, &extents, asked.began),
+            Op::Extents { at, length, extents, .. } => self.verify_extents(&what, at, length, &extents, asked.began),
         }
     }
 

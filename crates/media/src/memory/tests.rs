@@ -62,7 +62,9 @@ fn untouched_and_cleared_space_owns_no_memory() {
     assert_eq!(drive.chunks.iter().flatten().count(), 4);
     one(&mut drive, Op::Discard { at: 0, length: MIB });
     assert!(drive.chunks.iter().all(Option::is_none));
-    let Op::Extents { extents, .. } = one(&mut drive, Op::Extents { at: 0, length: MIB, extents: Vec::new() }) else {
+    let Op::Extents { extents, .. } =
+        one(&mut drive, Op::Extents { at: 0, length: MIB, since: None, extents: Vec::new() })
+    else {
         panic!("another operation came back")
     };
     assert_eq!(extents, [Extent { length: MIB, state: ExtentState::Hole }]);

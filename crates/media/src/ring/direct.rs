@@ -42,7 +42,9 @@ fn issue(work: &mut Work, step: Step) -> io::Result<u64> {
         (Step::Allocate { mode, at, length }, _) => system::allocate(file, mode, at, length).map(|()| 0),
         (Step::Sync, _) => file.sync_data().map(|()| 0),
         (Step::Elsewhere, Op::Discard { at, length }) => system::discard_device(file, *at, *length).map(|()| 0),
-        (Step::Elsewhere, Op::Extents { at, length, extents }) => list(&work.file, *at, *length, extents).map(|()| 0),
+        (Step::Elsewhere, Op::Extents { at, length, extents, .. }) => {
+            list(&work.file, *at, *length, extents).map(|()| 0)
+        }
         (step, op) => unreachable!("{step:?} is no step of {op:?}"),
     }
 }

@@ -218,7 +218,7 @@ fn extents_of_a_sparse_file_show_its_holes() {
     let ring = ring(Engine::Best);
     let mut drive = ring.attach(DriveFile::create(&path, Bytes(4 * MIB), Space::Sparse).expect("created"));
     drive.file().file().write_all_at(&Buffer::copy_of(&[1; 65536]), MIB).expect("written");
-    let (op, result) = one(&ring, &mut drive, Op::Extents { at: 0, length: 4 * MIB, extents: Vec::new() });
+    let (op, result) = one(&ring, &mut drive, Op::Extents { at: 0, length: 4 * MIB, since: None, extents: Vec::new() });
     result.expect("listed");
     let Op::Extents { extents, .. } = op else { panic!("another operation came back") };
     let data: u64 = extents.iter().filter(|e| e.state == ExtentState::Data).map(|e| e.length).sum();

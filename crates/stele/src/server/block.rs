@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stele_array::reactor::PoolServer;
+use stele_array::{Command, Reply, VolumeStatus};
 use stele_block::nbd::{Agreed, Handshake, Session, Step, Tls};
 use stele_block::{Directory, Peer};
 use stele_media::Guest;
@@ -83,6 +84,16 @@ pub(super) async fn pause(error: &std::io::Error) {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
+/// What snapshots there are may have changed since the last client came.
+async fn note_snapshots(door: &Door) {
+    let Ok(Reply::Volumes(volumes)) = door.pool.command(Command::ListVolumes).await else { return };
+    for target in door.directory.list(None) {
+        let of_it = |volume: &&VolumeStatus| volume.origin.as_deref() == Some(target.export.volume.as_str());
+        let snapshots = volumes.iter().filter(|volume| volume.snapshot).filter(of_it);
+        target.note_snapshots(snapshots.map(|volume| (volume.spec.name.clone(), volume.id)).collect());
+    }
+}
+
 /// The handshake, and then the session. `settle` takes the stream from tokio, as a socket that does not block.
 async fn greet<T, U>(stream: T, peer: Peer, door: Door, settle: impl FnOnce(T) -> std::io::Result<U>)
 where
@@ -90,6 +101,7 @@ where
     U: stele_block::Stream,
 {
     let name = peer.name.clone();
+    note_snapshots(&door).await;
     let guest: std::io::Result<Box<dyn Guest>> =
         match tokio::time::timeout(HANDSHAKE_MAX, negotiate(stream, peer, &door)).await {
             Ok(Ok(Some(Greeted::Plain(stream, agreed)))) => {

@@ -86,7 +86,7 @@ fn a_client_lists_exports_asks_about_one_and_goes() {
         [&[0, 3][..], &4096u32.to_be_bytes(), &4096u32.to_be_bytes(), &PAYLOAD_MAX.to_be_bytes()].concat()
     );
     assert_eq!(told[2].1, rep::ACK);
-    assert_eq!((agreed.form, agreed.contexts), (Form::Structured, vec![Context::Allocation]));
+    assert_eq!((agreed.form, agreed.contexts), (Form::Structured, Context::all(&[])));
 }
 
 #[test]
@@ -239,6 +239,7 @@ fn an_option_too_large_is_skipped_and_too_many_options_end_the_connection() {
 #[test]
 fn metadata_is_listed_by_name_and_by_namespace() {
     let stage = Stage::new();
+    stage.target.note_snapshots(vec![("monday".to_owned(), stele_ground::VolumeId(7))]);
     let check = |queries: &[&str], expected: usize| {
         let mut handshake = begun(&stage);
         assert_eq!(answer(&mut handshake, opt::STRUCTURED_REPLY, &[]), rep::ACK);
@@ -246,10 +247,14 @@ fn metadata_is_listed_by_name_and_by_namespace() {
         let names = replies(&mut handshake);
         assert_eq!(names.len(), expected + 1, "{queries:?}");
     };
-    check(&[], 1);
+    check(&[], 3);
     check(&["base:"], 1);
+    check(&["qemu:"], 1);
+    check(&["stele:changed:"], 1);
+    check(&["stele:changed:monday", "qemu:dirty-bitmap:monday"], 2);
+    check(&["stele:changed:tuesday"], 0);
     check(&["base:allocation"], 1);
     check(&["base:allocation", "base:"], 1);
     check(&["base"], 0);
-    check(&["qemu:"], 0);
+    check(&["qemu"], 0);
 }

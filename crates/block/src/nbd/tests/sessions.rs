@@ -261,3 +261,13 @@ fn an_export_taken_away_ends_its_connections_after_what_is_under_way() {
     assert_eq!(client.replies(|_| 4096).len(), 1);
     assert!(client.session.is_none());
 }
+
+#[test]
+fn every_chosen_context_is_asked_about_with_its_snapshot_and_answered_once() {
+    let stage = Stage::new();
+    let snapshots = [("monday".to_owned(), stele_ground::VolumeId(7))];
+    let mut client = stage.client_of(Form::Structured, FULL, Context::all(&snapshots));
+    client.ask(0, STATUS, 1, 0, 8192);
+    assert_eq!(client.reply(0).runs, [(8192, 3), (8192, 0), (8192, 0)], "a hole, and nothing changed");
+    assert_eq!(stage.volume.asked(), ["extents 0+8192", "extents 0+8192 since 7", "extents 0+8192 since 7"]);
+}
