@@ -80,8 +80,9 @@ pub(crate) struct Abilities {
 
 /// The offset and length of files that pretend to be drives: fits every file system and every device below.
 const FILE_BLOCK: u64 = BLOCK as u64;
-/// How long the lock of a process that has died may linger: the kernel lets go of its last operations by and by.
-const LINGER_MAX: Duration = Duration::from_secs(5);
+/// How long the lock of a process that has died may linger: the kernel lets go of its last operations by and by, and on a machine
+/// whose processors are all busy that has taken more than five seconds.
+const LINGER_MAX: Duration = Duration::from_secs(20);
 
 /// The same for a device, where a holder cannot be told from a mount.
 const DEVICE_LINGER_MAX: Duration = Duration::from_secs(1);
