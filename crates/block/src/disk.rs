@@ -130,6 +130,11 @@ impl Disk {
         self.share.give_back(bytes);
     }
 
+    /// So many bytes of replies wait for the peer now.
+    pub fn note_untaken(&mut self, bytes: u64) {
+        self.share.note_untaken(bytes);
+    }
+
     /// Begins an operation. Writes to a read-only export are refused here, whatever the protocol thought.
     pub fn submit(&mut self, tag: u64, op: Op) {
         let ticket = Ticket { weight: weight(&op), tries: 0 };

@@ -1,8 +1,8 @@
 //! How much of a volume's bandwidth of memory a connection may hold, so that memory is bounded and no initiator starves
 //! another.
 //!
-//! What is under way on a volume, whoever asked for it, is bounded in bytes and divided evenly among the initiators that are
-//! connected; an initiator's connections share its part. An initiator that has nothing under way may always begin one request,
+//! What is under way on a volume, whoever asked for it, and the replies that wait to be taken, are bounded in bytes and divided
+//! evenly among the initiators that are connected; an initiator's connections share its part. An initiator that has nothing under way may always begin one request,
 //! so that a request larger than the part still goes. At the limit a connection stops reading its socket, and the client's own
 //! window does the rest.
 
@@ -49,6 +49,8 @@ pub struct Share {
     limits: Limits,
     bytes: u64,
     requests: u32,
+    /// Of the bytes: replies that the peer has not taken.
+    untaken: u64,
 }
 
 impl Share {
@@ -58,7 +60,15 @@ impl Share {
         one.connections.fetch_add(1, Relaxed);
         pot.count.store(initiators.len() as u64, Relaxed);
         drop(initiators);
-        Share { pot: Arc::clone(pot), name: initiator.to_owned(), initiator: one, limits, bytes: 0, requests: 0 }
+        Share {
+            pot: Arc::clone(pot),
+            name: initiator.to_owned(),
+            initiator: one,
+            limits,
+            bytes: 0,
+            requests: 0,
+            untaken: 0,
+        }
     }
 
     /// Whether a request of so many bytes may begin now.
@@ -68,7 +78,7 @@ impl Share {
             return true;
         }
         let part = self.limits.volume_bytes / self.pot.count.load(Relaxed).max(1);
-        let fits = self.requests == 0 || self.bytes + bytes <= self.limits.connection_bytes;
+        let fits = self.bytes == 0 || self.bytes + bytes <= self.limits.connection_bytes;
         fits && self.requests < self.limits.connection_requests && initiator + bytes <= part
     }
 
@@ -82,6 +92,17 @@ impl Share {
         self.bytes -= bytes;
         self.requests -= 1;
         self.initiator.bytes.fetch_sub(bytes, Relaxed);
+    }
+
+    /// So many bytes of replies wait for the peer now. They hold memory although their requests are done: a peer that asks and
+    /// takes nothing comes to its limit.
+    pub fn note_untaken(&mut self, bytes: u64) {
+        if bytes != self.untaken {
+            self.bytes = self.bytes - self.untaken + bytes;
+            self.initiator.bytes.fetch_add(bytes, Relaxed);
+            self.initiator.bytes.fetch_sub(self.untaken, Relaxed);
+            self.untaken = bytes;
+        }
     }
 
     /// Requests under way.

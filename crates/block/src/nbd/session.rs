@@ -409,6 +409,7 @@ impl<S: Stream> Session<S> {
             }
             self.blocked = !self.outgoing.is_empty();
         }
+        self.disk.note_untaken(self.outgoing.bytes() as u64);
     }
 
     /// Whether the stream itself has sent everything it was given.

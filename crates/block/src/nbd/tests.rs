@@ -47,9 +47,16 @@ impl Stage {
     }
 
     fn client_of(&self, form: Form, limit: usize, contexts: Vec<Context>) -> Client {
+        self.connect(&Peer { name: "a test".to_owned(), ..Peer::default() }, form, limit, contexts)
+    }
+
+    fn client_by(&self, peer: &Peer) -> Client {
+        self.connect(peer, Form::Simple, 1 << 20, Vec::new())
+    }
+
+    fn connect(&self, peer: &Peer, form: Form, limit: usize, contexts: Vec<Context>) -> Client {
         let (ours, theirs) = Pipe::pair(limit);
-        let peer = Peer { name: "a test".to_owned(), ..Peer::default() };
-        let disk = crate::Disk::open(&self.target, &peer).unwrap();
+        let disk = crate::Disk::open(&self.target, peer).unwrap();
         let mut session = Session::new(ours, Agreed { disk, form, contexts, rest: Vec::new() });
         session.settle(Waker::idle());
         Client { session: Some(session), pipe: theirs, form, now: Instant(0), replies: Vec::new() }

@@ -25,6 +25,27 @@ fn a_peer_that_takes_no_replies_is_not_read_from_and_then_given_up() {
 }
 
 #[test]
+fn replies_that_nobody_takes_hold_the_memory_of_their_volume_and_not_that_of_others() {
+    let limits = Limits { volume_bytes: 8 << 20, ..Limits::default() };
+    let stage = Stage::of(export("vm"), MemoryDrive::new(Bytes(SIZE)), limits);
+    let other = crate::Peer { name: "another".to_owned(), ..crate::Peer::default() };
+    let mut greedy: Vec<Client> = (0..16).map(|_| stage.client(Form::Simple, 1 << 10)).collect();
+    for client in &mut greedy {
+        (0..16).for_each(|number| client.ask(0, READ, number, 0, 1 << 20));
+    }
+    for _ in 0..50 {
+        for client in &mut greedy {
+            client.turn();
+        }
+    }
+    let held = stage.volume.asked().len();
+    assert!((8..=9).contains(&held), "{held} MiB are held for connections that take nothing");
+    let mut other = stage.client_by(&other);
+    other.ask(0, READ, 1, 0, 4096);
+    assert_eq!(other.reply(4096).errno, 0);
+}
+
+#[test]
 fn a_peer_that_is_slow_but_alive_is_served_to_the_end() {
     let stage = Stage::new();
     let mut client = stage.client(Form::Simple, 4096);
