@@ -1,29 +1,28 @@
 //! The sockets of the block face: accepts, moves the bytes of the handshake, makes TLS where a client asks for it, and hands
 //! the stream to the reactor that owns the volume.
 //!
-//! A peer that does not finish its handshake in [`HANDSHAKE_MAX`] is dropped; [`HANDSHAKES_MAX`] are under way at most, more
-//! wait in the listener's backlog.
+//! A peer that does not finish its handshake in [`HANDSHAKE_MAX`] is dropped. [`lobby::ROOM`] handshakes are under way at most;
+//! the lobby says who goes when another comes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stele_array::reactor::PoolServer;
-use stele_array::{Command, Reply, VolumeStatus};
 use stele_block::nbd::{Agreed, Handshake, Session, Step, Tls};
 use stele_block::{Directory, Peer};
 use stele_media::Guest;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 
+mod lobby;
 mod secure;
 
+use lobby::{Lobby, Place};
 pub use secure::acceptor;
 
 const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
-const HANDSHAKES_MAX: usize = 256;
 
 /// What every connection needs.
 #[derive(Clone)]
@@ -37,19 +36,16 @@ pub struct Door {
 
 /// Accepts until the task is dropped.
 pub async fn serve_unix(listener: UnixListener, door: Door) {
-    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let lobby = Lobby::default();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
                 let uid = stream.peer_cred().map(|credentials| credentials.uid());
                 let name = uid.map_or_else(|_| "unix socket".to_owned(), |uid| format!("uid {uid}"));
                 let peer = Peer { name, ..Peer::default() };
+                let place = lobby.enter(&peer.initiator());
                 let door = door.clone();
-                tokio::spawn(async move {
-                    greet(stream, peer, door, |stream| stream.into_std()).await;
-                    drop(place);
-                });
+                tokio::spawn(async move { greet(stream, peer, door, place, |stream| stream.into_std()).await });
             }
             Err(error) => pause(&error).await,
         }
@@ -58,17 +54,15 @@ pub async fn serve_unix(listener: UnixListener, door: Door) {
 
 /// Accepts until the task is dropped.
 pub async fn serve_tcp(listener: TcpListener, door: Door) {
-    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let lobby = Lobby::default();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
+                let peer = tcp_peer(address);
+                let place = lobby.enter(&peer.initiator());
                 let door = door.clone();
-                tokio::spawn(async move {
-                    greet(stream, tcp_peer(address), door, TcpStream::into_std).await;
-                    drop(place);
-                });
+                tokio::spawn(async move { greet(stream, peer, door, place, TcpStream::into_std).await });
             }
             Err(error) => pause(&error).await,
         }
@@ -84,39 +78,33 @@ pub(super) async fn pause(error: &std::io::Error) {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
 
-/// What snapshots there are may have changed since the last client came.
-async fn note_snapshots(door: &Door) {
-    let Ok(Reply::Volumes(volumes)) = door.pool.command(Command::ListVolumes).await else { return };
-    for target in door.directory.list(None) {
-        let of_it = |volume: &&VolumeStatus| volume.origin.as_deref() == Some(target.export.volume.as_str());
-        let snapshots = volumes.iter().filter(|volume| volume.snapshot).filter(of_it);
-        target.note_snapshots(snapshots.map(|volume| (volume.spec.name.clone(), volume.id)).collect());
-    }
-}
-
 /// The handshake, and then the session. `settle` takes the stream from tokio, as a socket that does not block.
-async fn greet<T, U>(stream: T, peer: Peer, door: Door, settle: impl FnOnce(T) -> std::io::Result<U>)
+async fn greet<T, U>(stream: T, peer: Peer, door: Door, place: Place, settle: impl FnOnce(T) -> std::io::Result<U>)
 where
     T: AsyncRead + AsyncWrite + Unpin,
     U: stele_block::Stream,
 {
     let name = peer.name.clone();
-    note_snapshots(&door).await;
-    let guest: std::io::Result<Box<dyn Guest>> =
-        match tokio::time::timeout(HANDSHAKE_MAX, negotiate(stream, peer, &door)).await {
-            Ok(Ok(Some(Greeted::Plain(stream, agreed)))) => {
-                settle(stream).map(|stream| -> Box<dyn Guest> { Box::new(Session::new(stream, *agreed)) })
-            }
-            Ok(Ok(Some(Greeted::Secure(stream, agreed)))) => {
-                let (stream, connection) = stream.into_inner();
-                settle(stream).map(|stream| -> Box<dyn Guest> {
-                    Box::new(Session::new(secure::Secure::new(stream, connection), *agreed))
-                })
-            }
-            Ok(Ok(None)) => return,
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
-        };
+    let negotiated = async {
+        tokio::select! {
+            done = negotiate(stream, peer, &door) => done,
+            () = place.lost() => Err(std::io::Error::other("others come, and its handshake is the oldest")),
+        }
+    };
+    let guest: std::io::Result<Box<dyn Guest>> = match tokio::time::timeout(HANDSHAKE_MAX, negotiated).await {
+        Ok(Ok(Some(Greeted::Plain(stream, agreed)))) => {
+            settle(stream).map(|stream| -> Box<dyn Guest> { Box::new(Session::new(stream, *agreed)) })
+        }
+        Ok(Ok(Some(Greeted::Secure(stream, agreed)))) => {
+            let (stream, connection) = stream.into_inner();
+            settle(stream).map(|stream| -> Box<dyn Guest> {
+                Box::new(Session::new(secure::Secure::new(stream, connection), *agreed))
+            })
+        }
+        Ok(Ok(None)) => return,
+        Ok(Err(error)) => Err(error),
+        Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
+    };
     match guest {
         Ok(guest) => door.pool.lodge(guest),
         Err(error) => tracing::debug!("no session with {name}: {error}"),
