@@ -125,6 +125,15 @@ impl Exports {
         Ok(())
     }
 
+    /// Says which snapshots there are of the volumes served, so that clients can ask what changed since each.
+    pub fn note_snapshots(&self, volumes: &[VolumeStatus]) {
+        for target in self.directory.list(None) {
+            let of_it = |volume: &&VolumeStatus| volume.origin.as_deref() == Some(target.export.volume.as_str());
+            let snapshots = volumes.iter().filter(|volume| volume.snapshot).filter(of_it);
+            target.note_snapshots(snapshots.map(|volume| (volume.spec.name.clone(), volume.id)).collect());
+        }
+    }
+
     fn write(&self, exports: &[Export]) -> Outcome<()> {
         let stored = Stored { version: VERSION, exports: exports.to_vec() };
         let text = serde_json::to_vec_pretty(&stored)

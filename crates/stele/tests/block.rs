@@ -9,82 +9,8 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
-use support::{Place, Server, installed, wait_for};
-
-/// A pool of five drives without an archive, and a volume `vm` of two copies, exported.
-struct Host {
-    place: Place,
-    server: Option<Server>,
-    url: String,
-}
-
-const CREATE: &[&str] = &["pool", "create", "--confirm-time", "--size", "256MiB", "--data", "none", "--spare", "1"];
-
-impl Host {
-    fn new(name: &str, more: &str) -> Host {
-        let place = Place::new(name);
-        let drives: Vec<String> =
-            (0..5).map(|number| format!("{}@{number}", place.path(&format!("d{number}.img")))).collect();
-        let mut arguments = CREATE.to_vec();
-        drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));
-        place.json(&arguments);
-        place.edit_config(|text| text.replace("[nbd]\n", &format!("[nbd]\nlisten = \"127.0.0.1:0\"\n{more}")));
-        let server = place.serve();
-        place.json(&["volume", "create", "vm", "--code", "mirror-2", "--size", "128MiB", "--block", "512"]);
-        let url = export(&place, &["vm"]);
-        Host { place, server: Some(server), url }
-    }
-
-    fn unix(&self, name: &str) -> String {
-        format!("nbd+unix:///{name}?socket={}", self.place.path("nbd.sock"))
-    }
-
-    fn restart(&mut self) {
-        self.server = Some(self.place.serve());
-    }
-
-    fn kill(&mut self) {
-        self.server.take().unwrap().kill();
-    }
-}
-
-fn export(place: &Place, arguments: &[&str]) -> String {
-    place.json(&[&["volume", "export", "--nbd"], arguments].concat())["url"].as_str().unwrap().to_owned()
-}
-
-fn run(program: &str, arguments: &[&str]) -> Output {
-    let arguments = [&["60", program], arguments].concat();
-    Command::new("timeout").args(arguments).stdin(Stdio::null()).output().unwrap()
-}
-
-/// Runs a client that must succeed; what it says.
-#[track_caller]
-fn good(program: &str, arguments: &[&str]) -> String {
-    let output = run(program, arguments);
-    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{program} {arguments:?}: {said}");
-    said
-}
-
-#[track_caller]
-fn bad(program: &str, arguments: &[&str]) -> String {
-    let output = run(program, arguments);
-    assert!(!output.status.success(), "{program} {arguments:?} should fail");
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn noise(path: &Path, length: usize) {
-    let mut dice = 0x9e37_79b9_7f4a_7c15u64;
-    let bytes: Vec<u8> = (0..length)
-        .map(|_| {
-            dice ^= dice << 13;
-            dice ^= dice >> 7;
-            dice ^= dice << 17;
-            dice as u8
-        })
-        .collect();
-    std::fs::write(path, bytes).unwrap();
-}
+use support::block::{Host, bad, export, good, run};
+use support::{Place, content, installed, wait_for};
 
 #[test]
 fn nbdinfo_and_nbdcopy_find_and_copy_what_is_exported_and_nothing_else() {
@@ -103,7 +29,7 @@ fn nbdinfo_and_nbdcopy_find_and_copy_what_is_exported_and_nothing_else() {
     assert_eq!(export["block_size_minimum"].as_u64(), Some(512), "{seen}");
 
     let (source, back) = (host.place.path("source.img"), host.place.path("back.img"));
-    noise(Path::new(&source), 24 << 20);
+    std::fs::write(&source, content(1, 24 << 20)).unwrap();
     good("nbdcopy", &["--flush", &source, &host.unix("vm")]);
     let map: Value = serde_json::from_str(&good("nbdinfo", &["--map", "--json", &host.url])).unwrap();
     let covered: u64 = map.as_array().unwrap().iter().map(|run| run["length"].as_u64().unwrap()).sum();
@@ -170,6 +96,64 @@ fn qemu_reads_writes_zeroes_trims_and_converts() {
     good("qemu-io", &["-r", "-f", "raw", "-c", "read 0 4k", &host.unix("monday")]);
 }
 
+#[test]
+fn a_volume_grows_under_its_export_and_is_never_made_smaller() {
+    if !installed(&["nbdinfo", "--version"]) || !installed(&["qemu-io", "--version"]) {
+        return;
+    }
+    let mut host = Host::new("block-grow", "");
+    let url = host.unix("vm");
+    let size = |host: &Host| good("nbdinfo", &["--size", &host.unix("vm")]).trim().parse::<u64>().unwrap();
+    let io = |steps: &[&str]| {
+        let steps: Vec<&str> = steps.iter().flat_map(|step| ["-c", step]).collect();
+        good("qemu-io", &[&["-f", "raw"], &steps[..], &[&url]].concat())
+    };
+    io(&["write -P 0x55 127M 1M"]);
+    bad("qemu-io", &["-f", "raw", "-c", "write -P 0x66 191M 1M", &url]);
+    assert_eq!(host.place.json(&["volume", "resize", "vm", "192MiB"])["size"].as_u64(), Some(192 << 20));
+    assert_eq!(size(&host), 192 << 20, "whoever connects now sees it");
+    io(&["read -P 0x55 127M 1M", "read -P 0 128M 64M", "write -P 0x66 191M 1M"]);
+    host.place.refused(3, &["never shrunk", "create a smaller one and copy"], &["volume", "resize", "vm", "64MiB"]);
+    host.place.json(&["volume", "snapshot", "vm", "monday"]);
+    host.place.refused(3, &["stays as it is"], &["volume", "resize", "monday", "256MiB"]);
+    host.kill();
+    host.restart();
+    assert_eq!(size(&host), 192 << 20, "and it stays");
+    io(&["read -P 0x55 127M 1M", "read -P 0x66 191M 1M"]);
+}
+
+#[test]
+fn a_backup_reads_what_changed_since_a_snapshot_and_nothing_else() {
+    if !installed(&["nbdinfo", "--version"]) || !installed(&["qemu-io", "--version"]) {
+        return;
+    }
+    let mut host = Host::new("block-changes", "");
+    let url = host.unix("vm");
+    let write = |at: &str| good("qemu-io", &["-f", "raw", "-c", &format!("write -P 0x55 {at} 64k"), &url]);
+    write("1M");
+    host.place.json(&["volume", "snapshot", "vm", "monday"]);
+    write("9M");
+    let check = |context: &str, expected: &[(u64, u64)]| {
+        let map = format!("--map={context}");
+        let map: Value = serde_json::from_str(&good("nbdinfo", &[&map, "--json", &url])).unwrap();
+        let dirty = map.as_array().unwrap().iter().filter(|run| run["type"] == 1);
+        let dirty: Vec<(u64, u64)> =
+            dirty.map(|run| (run["offset"].as_u64().unwrap(), run["length"].as_u64().unwrap())).collect();
+        assert_eq!(dirty, expected, "{context}: {map}");
+    };
+    check("stele:changed:monday", &[(9 << 20, 64 << 10)]);
+    check("qemu:dirty-bitmap:monday", &[(9 << 20, 64 << 10)]);
+    host.place.json(&["volume", "snapshot", "vm", "tuesday"]);
+    check("stele:changed:tuesday", &[]);
+    host.kill();
+    host.restart();
+    check("stele:changed:monday", &[(9 << 20, 64 << 10)]);
+    host.place.json(&["volume", "rollback", "vm", "monday", "--yes"]);
+    host.place.json(&["volume", "delete", "tuesday", "--yes"]);
+    let listed = good("nbdinfo", &[&url]);
+    assert!(listed.contains("stele:changed:monday") && !listed.contains("tuesday"), "{listed}");
+}
+
 /// qemu-nbd as a client, without the kernel's driver: it serves again what it reaches over NBD.
 #[test]
 fn qemu_nbd_lists_exports_and_passes_one_on() {
@@ -185,7 +169,7 @@ fn qemu_nbd_lists_exports_and_passes_one_on() {
     let passing = ["--fork", "--pid-file", &pid, "--persistent", "--socket", &socket, "--format", "raw"];
     good("qemu-nbd", &[&passing[..], &[&host.unix("vm")]].concat());
     let (source, back) = (host.place.path("source.img"), host.place.path("back.img"));
-    noise(Path::new(&source), 128 << 20);
+    std::fs::write(&source, content(2, 128 << 20)).unwrap();
     let passed = format!("nbd+unix:///?socket={socket}");
     good("nbdcopy", &["--flush", &source, &passed]);
     good("nbdcopy", &[&host.unix("vm"), &back]);

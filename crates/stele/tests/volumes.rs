@@ -25,6 +25,7 @@ fn snapshots_are_taken_cloned_rolled_back_to_and_deleted() {
     place.refused(3, &["has snapshots", "monday"], &["volume", "delete", "vm1", "--yes"]);
     place.refused(3, &["has clones", "test"], &["volume", "delete", "monday", "--yes"]);
     place.refused(3, &["its owner"], &["volume", "snapshot", "data", "s"]);
+    place.refused(3, &["carries the archive"], &["volume", "resize", "data", "1GiB"]);
     place.refused(3, &["never rolled back"], &["volume", "rollback", "data", "monday", "--yes"]);
     for name in ["test", "monday"] {
         assert_eq!(place.json(&["volume", "delete", name, "--yes"])["deleted"], name);

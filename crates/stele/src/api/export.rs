@@ -61,7 +61,16 @@ async fn add(node: &Node, export: Export) -> Outcome<()> {
     let volume = find(node, &export.volume).await?;
     crate::exports::check(&export, &volume)?;
     node.exports.add(export.clone())?;
-    node.serve_export(export, &volume).await
+    node.serve_export(export, &volume).await?;
+    note_snapshots(node).await
+}
+
+/// After whatever changes which snapshots there are, and which volumes are served.
+pub async fn note_snapshots(node: &Node) -> Outcome<()> {
+    if let Reply::Volumes(volumes) = node.pool.command(Command::ListVolumes).await? {
+        node.exports.note_snapshots(&volumes);
+    }
+    Ok(())
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

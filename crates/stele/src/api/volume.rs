@@ -225,6 +225,34 @@ impl Call for Set {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Resize {
+    pub name: String,
+    pub size: u64,
+}
+
+impl Call for Resize {
+    const NAME: &'static str = "volume/resize";
+    type Answer = View;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        // The pool refuses to shrink any, and to grow a snapshot.
+        let resized = match find(node, &self.name).await?.owner {
+            Some(owner) => Err(ArrayError::Refused(format!(
+                "volume '{}' carries the {owner} of this pool, which sees to its size itself",
+                self.name
+            ))),
+            None => {
+                let command = Command::ResizeVolume { name: self.name.clone(), size: Bytes(self.size) };
+                node.pool.command(command).await
+            }
+        };
+        let place = format!("{} to {} bytes", self.name, self.size);
+        node.audit(actor, Resize::NAME, &place, resized.as_ref().err().map(ToString::to_string)).await?;
+        resized?;
+        find(node, &self.name).await
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Snapshot {
     pub volume: String,
     pub name: String,
@@ -278,7 +306,9 @@ async fn change(node: &Node, actor: &Actor, call: &str, place: &str, of: &str, c
     find(node, of).await?;
     let done = node.pool.command(command).await;
     node.audit(actor, call, place, done.as_ref().err().map(ToString::to_string)).await?;
-    match done? {
+    let reply = done?;
+    super::export::note_snapshots(node).await?;
+    match reply {
         Reply::Volume(status) => Ok(status.into()),
         _ => Err(Failure::failed("the pool answered with something else; this is a defect of Stele")),
     }
@@ -314,6 +344,7 @@ impl Call for Delete {
         };
         node.audit(actor, "volume/delete", &self.name, deleted.as_ref().err().map(ToString::to_string)).await?;
         deleted?;
+        super::export::note_snapshots(node).await?;
         Ok(Done {})
     }
 }

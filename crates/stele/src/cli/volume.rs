@@ -23,6 +23,14 @@ pub enum Volume {
     /// Change how a volume is served
     #[command(after_help = "Example:\n  stele volume set media --read-ahead 8")]
     Set(Set),
+    /// Make a volume larger; hosts that are connected see it when they connect again
+    #[command(after_help = "Example:\n  stele volume resize vm1 40GiB")]
+    Resize {
+        name: String,
+        /// The whole size it is to have. A volume is never made smaller: make another and copy
+        #[arg(value_parser = size)]
+        size: Bytes,
+    },
     /// Let hosts reach a volume or snapshot as a block device
     Export(super::export::Add),
     /// Keep what a volume holds now under a name of its own, read-only

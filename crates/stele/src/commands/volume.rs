@@ -51,6 +51,7 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
         }
         Volume::Show { name, watch } => return show_volume(seat, json, name, watch).await,
         Volume::Set(set) => vec![seat.call(calls::Set { name: set.name, read_ahead: set.read_ahead }).await?],
+        Volume::Resize { name, size } => vec![seat.call(calls::Resize { name, size: size.0 }).await?],
         Volume::Snapshot { volume, name } => vec![seat.call(calls::Snapshot { volume, name }).await?],
         Volume::Clone { snapshot, name } => vec![seat.call(calls::CloneSnapshot { snapshot, name }).await?],
         Volume::Rollback { volume, snapshot, .. } => vec![seat.call(calls::Rollback { volume, snapshot }).await?],

@@ -316,7 +316,7 @@ impl Node {
                 self.note_alarm("export", &message);
             }
         }
-        Ok(())
+        crate::api::export::note_snapshots(self).await
     }
 
     /// An alarm of the archive: shown and logged beside those of the array.

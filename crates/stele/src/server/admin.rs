@@ -72,6 +72,7 @@ const CALLS: &[(&str, Handler)] = &[
     entry::<api::volume::List>(),
     entry::<api::volume::Show>(),
     entry::<api::volume::Set>(),
+    entry::<api::volume::Resize>(),
     entry::<api::volume::Snapshot>(),
     entry::<api::volume::CloneSnapshot>(),
     entry::<api::volume::Rollback>(),

@@ -1,8 +1,10 @@
 //! What the tests of the command share: a directory, the command in it, a server, and S3 by hand.
 #![allow(dead_code)]
 
+pub mod block;
 #[path = "../../../object/tests/http/mod.rs"]
 pub mod http;
+pub mod nbd;
 pub mod pool;
 pub mod server;
 

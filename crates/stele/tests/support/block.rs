@@ -1,0 +1,67 @@
+//! A server with a volume that is exported, and the clients that come to it.
+
+use std::process::{Command, Output, Stdio};
+
+use super::{Place, Server};
+
+/// A pool of five drives without an archive, and a volume `vm` of two copies, exported.
+pub struct Host {
+    pub place: Place,
+    pub server: Option<Server>,
+    pub url: String,
+}
+
+const CREATE: &[&str] = &["pool", "create", "--confirm-time", "--size", "256MiB", "--data", "none", "--spare", "1"];
+
+impl Host {
+    pub fn new(name: &str, more: &str) -> Host {
+        let place = Place::new(name);
+        let drives: Vec<String> =
+            (0..5).map(|number| format!("{}@{number}", place.path(&format!("d{number}.img")))).collect();
+        let mut arguments = CREATE.to_vec();
+        drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));
+        place.json(&arguments);
+        place.edit_config(|text| text.replace("[nbd]\n", &format!("[nbd]\nlisten = \"127.0.0.1:0\"\n{more}")));
+        let server = place.serve();
+        place.json(&["volume", "create", "vm", "--code", "mirror-2", "--size", "128MiB", "--block", "512"]);
+        let url = export(&place, &["vm"]);
+        Host { place, server: Some(server), url }
+    }
+
+    pub fn unix(&self, name: &str) -> String {
+        format!("nbd+unix:///{name}?socket={}", self.place.path("nbd.sock"))
+    }
+
+    pub fn restart(&mut self) {
+        self.server = Some(self.place.serve());
+    }
+
+    pub fn kill(&mut self) {
+        self.server.take().unwrap().kill();
+    }
+}
+
+pub fn export(place: &Place, arguments: &[&str]) -> String {
+    place.json(&[&["volume", "export", "--nbd"], arguments].concat())["url"].as_str().unwrap().to_owned()
+}
+
+pub fn run(program: &str, arguments: &[&str]) -> Output {
+    let arguments = [&["60", program], arguments].concat();
+    Command::new("timeout").args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+/// Runs a client that must succeed; what it says.
+#[track_caller]
+pub fn good(program: &str, arguments: &[&str]) -> String {
+    let output = run(program, arguments);
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    said
+}
+
+#[track_caller]
+pub fn bad(program: &str, arguments: &[&str]) -> String {
+    let output = run(program, arguments);
+    assert!(!output.status.success(), "{program} {arguments:?} should fail");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
