@@ -108,7 +108,7 @@ fn root() -> PathBuf {
 /// Builds a crate's binary, and `stele` beside it for those that start it, and becomes the former. Cargo tells of its
 /// progress on standard error, so that a first build of minutes does not look like a hang.
 fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
-    let starts_servers = package == "stele-demo" || rest.first().is_some_and(|bench| bench == "s3");
+    let starts_servers = package == "stele-demo" || rest.first().is_some_and(|bench| bench == "s3" || bench == "block");
     if starts_servers {
         let built = cargo().args(["build", "--release", "--package", "stele", "--package", package]).status();
         if !built.is_ok_and(|status| status.success()) {

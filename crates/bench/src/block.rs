@@ -1,95 +1,178 @@
-//! Block devices over NBD, against nbdkit's memory plugin and qemu-nbd in the same run: the same client (fio), unix socket and TCP
-//! on the loopback, everything in memory.
+//! Block devices over NBD, against nbdkit's memory plugin and qemu-nbd in the same run: the same client (fio), unix socket and
+//! TCP on the loopback, everything in memory.
 //!
-//! Stele serves a volume of 1 GiB on file drives in /dev/shm, two copies of every block and its digest checked with every read;
-//! its peers hand out memory, or one file in memory. What is judged is the server's CPU an operation, since fio itself
-//! takes most of the time on a small machine. Writes are counted with what follows them: over many times the dirty limit, and
-//! until nothing is dirty any more.
+//! Stele serves a volume of 1 GiB on file drives in /dev/shm, two copies of every block, every block verified against its digest
+//! when it comes from a drive; its cache holds the volume, as the peers' memory holds theirs. What is judged is the server's
+//! CPU an operation, since fio itself takes most of the time on a small machine. Writes are counted with what follows them:
+//! six times the dirty limit is written, and the CPU counts until nothing is dirty any more.
 //!
-//! The rounds of Stele and its peers alternate; medians are shown, and of Stele's the spread.
+//! The rounds of Stele and its peers alternate; medians are shown, and of Stele's the spread. A whole run writes
+//! `docs/block.md`, with the tables of the paper "fc8-end-to-end" beside.
 
-mod fio;
+mod client;
+mod page;
 mod servers;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::harness::{Bench, Unit};
-use fio::{Load, Ran, cpu_time};
+use client::{Load, Ran, cpu_time};
+use page::{Figures, Page};
 use servers::{Nbdkit, QemuNbd, Stele};
 
 const RATE: Unit = Unit::more("IOPS");
 const STREAM: Unit = Unit::more("MB/s");
 const CPU: Unit = Unit::less("us/op");
+/// How long a round of fio takes that is not bounded by what it writes.
+const ROUND: Duration = Duration::from_secs(1);
+/// Rounds taken at most; one more is thrown away.
+const ROUNDS_MAX: u32 = 3;
 
-/// One workload of the table.
+/// One workload of the table.
 struct Case {
+    transport: &'static str,
     name: &'static str,
     load: Load,
-    /// Of nbdkit's server CPU an operation, at most so many times as much.
+    /// nbdkit's server CPU an operation, divided by ours, at least.
     cpu_target: Option<f64>,
-    /// Of the best peer's rate, at least.
+    /// Our rate, divided by the best peer's, at least.
     rate_target: Option<f64>,
 }
 
-const fn case(name: &'static str, load: Load, cpu_target: Option<f64>, rate_target: Option<f64>) -> Case {
-    Case { name, load, cpu_target, rate_target }
+const fn case(transport: &'static str, name: &'static str, load: Load) -> Case {
+    Case { transport, name, load, cpu_target: None, rate_target: None }
+}
+
+impl Case {
+    const fn cpu(self, ratio: f64) -> Case {
+        Case { cpu_target: Some(ratio), ..self }
+    }
+    const fn rate(self, ratio: f64) -> Case {
+        Case { rate_target: Some(ratio), ..self }
+    }
 }
 
 const CASES: &[Case] = &[
-    case("4 KiB random read", Load::small("randread"), Some(1.0), Some(1.0)),
-    case("4 KiB random read, 2 jobs", Load::small("randread").jobs(2), Some(1.0), None),
-    case("4 KiB random read, 64 MiB that stay cached", Load::small("randread").span("64m"), Some(1.0), Some(1.0)),
-    case("4 KiB random write", Load::small("randwrite"), Some(0.5), None),
-    case("4 KiB random write, 2 jobs", Load::small("randwrite").jobs(2), Some(0.5), None),
-    case("50/50 at 512 B, 4 and 8 KiB", Load::mixed(), None, None),
-    case("50/50 at 512 B, 4 and 8 KiB, 2 jobs", Load::mixed().jobs(2), None, None),
-    case("256 KiB read", Load::large("read"), None, Some(1.0)),
-    case("256 KiB write", Load::large("write"), None, None),
+    case("unix", "4 KiB read", Load::small("randread", "4k")).cpu(1.0).rate(1.0),
+    case("unix", "4 KiB read, 2 jobs", Load::small("randread", "4k").jobs(2)).cpu(1.0),
+    case("unix", "4 KiB write", Load::small("randwrite", "4k").total("384m")).cpu(0.5),
+    case("unix", "4 KiB write, 2 jobs", Load::small("randwrite", "4k").jobs(2).total("192m")).cpu(0.5),
+    case("unix", "50/50 at 512 B", Load::small("randrw", "512")),
+    case("unix", "50/50 at 4 KiB", Load::small("randrw", "4k")),
+    case("unix", "50/50 at 8 KiB", Load::small("randrw", "8k")),
+    case("unix", "50/50 at 512 B, 2 jobs", Load::small("randrw", "512").jobs(2)),
+    case("unix", "50/50 at 4 KiB, 2 jobs", Load::small("randrw", "4k").jobs(2)),
+    case("unix", "50/50 at 8 KiB, 2 jobs", Load::small("randrw", "8k").jobs(2)),
+    case("unix", "256 KiB read", Load::large("read")).rate(1.0),
+    case("unix", "256 KiB write", Load::large("write").total("1g")),
+    case("tcp", "4 KiB read", Load::small("randread", "4k")).cpu(1.0).rate(1.0),
+    case("tcp", "4 KiB write", Load::small("randwrite", "4k").total("384m")).cpu(0.5),
+    case("tcp", "50/50 at 4 KiB", Load::small("randrw", "4k")),
+    case("tcp", "256 KiB read", Load::large("read")).rate(1.0),
+    case("tcp", "256 KiB write", Load::large("write").total("1g")),
+];
+
+/// What the paper's first table has beside the 50/50 mixes above; Stele alone, two jobs.
+const PAPER: &[(&str, Load)] = &[
+    ("50/50 at 1 KiB, 2 jobs", Load::small("randrw", "1k").jobs(2)),
+    ("50/50 at 2 KiB, 2 jobs", Load::small("randrw", "2k").jobs(2)),
+    ("512 B write, 2 jobs", Load::small("randwrite", "512").jobs(2)),
+    ("512 B read at depth 16, 2 jobs", Load::small("randread", "512").jobs(2).depth(8)),
 ];
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
     for program in ["fio", "nbdkit", "qemu-nbd", "nbdcopy"] {
-        if !fio::is_installed(program) {
+        if !client::is_installed(program) {
             return Err(format!(
                 "{program} is not installed; Debian: apt-get install fio nbdkit qemu-utils libnbd-bin"
             ));
         }
     }
-    let stele = Stele::start(&["vm:mirror-2"])?;
-    bench.note("Stele: a volume of 1 GiB of two copies on 12 file drives in memory, digests checked, write-back, 128 MiB of cache");
-    bench.note(
-        "peers: nbdkit memory (1 GiB), qemu-nbd on a file in memory; client: fio's nbd engine, depth 32 (256 KiB: 8)",
-    );
-    for transport in ["unix", "tcp"] {
-        let nbdkit = Nbdkit::start(stele.dir(), transport)?;
-        let qemu = QemuNbd::start(stele.dir(), transport)?;
-        for url in [stele.url("vm", transport), nbdkit.url.clone(), qemu.url.clone()] {
-            fio::fill(&url)?;
+    let mut page = Page::default();
+    bench
+        .note("Stele: 1 GiB, mirror-2 on 12 file drives in memory, digests, write-back, a cache that holds the volume");
+    bench.note("peers: nbdkit memory (1 GiB), qemu-nbd on a file in memory; client: fio nbd, depth 32 (256 KiB: 8)");
+    {
+        let stele = Stele::start("mirror-2", "1536MiB")?;
+        for transport in ["unix", "tcp"] {
+            beside_peers(bench, &mut page, &stele, transport)?;
         }
-        for case in CASES {
-            compare(bench, case, transport, &stele, &nbdkit, &qemu)?;
-        }
-        if transport == "unix" {
-            duplex(bench, &stele, &nbdkit)?;
-            latency(bench, &stele, &nbdkit)?;
-            copying(bench, &stele, &nbdkit)?;
+        for (name, load) in PAPER {
+            alone(bench, &mut page, &stele, name, load)?;
         }
     }
-    coded(bench)
-}
-
-/// Medians of one side.
-#[derive(Default)]
-struct Side {
-    rate: Vec<f64>,
-    cpu: Vec<f64>,
-}
-
-impl Side {
-    fn add(&mut self, ran: &Ran, cpu_nanoseconds: u64, large: bool) {
-        self.rate.push(if large { ran.megabytes } else { ran.rate });
-        self.cpu.push(cpu_nanoseconds as f64 / 1000.0 / ran.operations.max(1.0));
+    for code in ["mirror-2", "8+2"] {
+        cold(bench, &mut page, code)?;
     }
+    if bench.is_whole() {
+        let (path, text) = (page::PATH, page.text());
+        std::fs::write(path, text).map_err(|error| format!("{path}: {error}"))?;
+        bench.note(&format!("the tables are in {path}"));
+    }
+    Ok(())
+}
+
+fn beside_peers(bench: &mut Bench, page: &mut Page, stele: &Stele, transport: &'static str) -> Result<(), String> {
+    let names =
+        CASES.iter().filter(|case| case.transport == transport).map(|case| format!("{transport} {}", case.name));
+    let others = DUPLEX.iter().map(|(name, _)| format!("{transport} {name}"));
+    let others = others.chain([LATENCY, COPY].map(|name| format!("{transport} {name}")));
+    let wanted =
+        names.chain(others).any(|name| ["", CPU_SUFFIX].iter().any(|end| bench.wants(&format!("{name}{end}"))));
+    if !wanted {
+        return Ok(());
+    }
+    let trio =
+        Trio { stele, nbdkit: &Nbdkit::start(stele.dir(), transport)?, qemu: &QemuNbd::start(stele.dir(), transport)? };
+    for url in [stele.url(transport), trio.nbdkit.url.clone(), trio.qemu.url.clone()] {
+        client::fill(&url)?;
+        // What the fill left out of a cache is in it after one look at everything.
+        client::copy(&url)?;
+    }
+    stele.settle()?;
+    for case in CASES.iter().filter(|case| case.transport == transport) {
+        compare(bench, page, case, &trio)?;
+    }
+    for (name, depth) in DUPLEX {
+        duplex(bench, page, &trio, transport, name, *depth)?;
+    }
+    latency(bench, page, &trio, transport)?;
+    copying(bench, page, &trio, transport)
+}
+
+/// The three servers of a transport.
+struct Trio<'a> {
+    stele: &'a Stele,
+    nbdkit: &'a Nbdkit,
+    qemu: &'a QemuNbd,
+}
+
+impl Trio<'_> {
+    /// A figure of each, in turns; the first round warms up and is thrown away.
+    fn rounds(
+        &self,
+        rounds: u32,
+        transport: &str,
+        mut round: impl FnMut(&str) -> Result<f64, String>,
+    ) -> Result<[Vec<f64>; 3], String> {
+        let mut values: [Vec<f64>; 3] = Default::default();
+        let urls = [self.stele.url(transport), self.nbdkit.url.clone(), self.qemu.url.clone()];
+        for count in 0..=rounds {
+            for (url, values) in urls.iter().zip(&mut values) {
+                let value = round(url)?;
+                if count > 0 {
+                    values.push(value);
+                }
+            }
+        }
+        Ok(values)
+    }
+}
+
+const CPU_SUFFIX: &str = ": server CPU";
+
+fn rounds(bench: &Bench) -> u32 {
+    bench.rounds().min(ROUNDS_MAX)
 }
 
 fn median(values: &[f64]) -> f64 {
@@ -98,128 +181,165 @@ fn median(values: &[f64]) -> f64 {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-fn compare(
-    bench: &mut Bench,
-    case: &Case,
-    transport: &str,
-    stele: &Stele,
-    nbdkit: &Nbdkit,
-    qemu: &QemuNbd,
-) -> Result<(), String> {
-    let name = format!("{} over {transport}", case.name);
-    let cpu_name = format!("{name}, server CPU");
+/// What a round did, and the server's microseconds an operation, until what it wrote is on the drives.
+fn measured(load: &Load, url: &str, process: u32, stele: Option<&Stele>) -> Result<(Ran, f64), String> {
+    let begun = cpu_time(process);
+    let ran = client::run(url, load)?;
+    if let Some(stele) = stele {
+        stele.settle()?;
+    }
+    let used = (cpu_time(process) - begun) as f64 / 1000.0 / ran.operations.max(1.0);
+    Ok((ran, used))
+}
+
+fn compare(bench: &mut Bench, page: &mut Page, case: &Case, trio: &Trio<'_>) -> Result<(), String> {
+    let name = format!("{} {}", case.transport, case.name);
+    let cpu_name = format!("{name}{CPU_SUFFIX}");
     if !bench.wants(&name) && !bench.wants(&cpu_name) {
         return Ok(());
     }
     let large = case.load.is_large();
-    let (mut ours, mut kit, mut emulator) = (Side::default(), Side::default(), Side::default());
-    for round in 0..=bench.rounds().min(3) {
-        let url = stele.url("vm", transport);
-        let begun = cpu_time(stele.process);
-        let ran = fio::run(&url, &case.load)?;
-        stele.settle("vm")?;
-        let used = cpu_time(stele.process) - begun;
-        let peer = |side: &mut Side, process: u32, url: &str| -> Result<(), String> {
-            let begun = cpu_time(process);
-            let ran = fio::run(url, &case.load)?;
-            side.add(&ran, cpu_time(process) - begun, large);
-            Ok(())
+    let mut cpu: [Vec<f64>; 3] = Default::default();
+    let ours = trio.stele.url(case.transport);
+    let rate = trio.rounds(rounds(bench), case.transport, |url| {
+        let (process, stele, side) = match url {
+            _ if url == ours => (trio.stele.process, Some(trio.stele), 0),
+            _ if url == trio.nbdkit.url => (trio.nbdkit.process, None, 1),
+            _ => (trio.qemu.process, None, 2),
         };
-        // The first round warms all of them up.
-        let mut thrown = (Side::default(), Side::default(), Side::default());
-        let (ours, kit, emulator) = match round {
-            0 => (&mut thrown.0, &mut thrown.1, &mut thrown.2),
-            _ => (&mut ours, &mut kit, &mut emulator),
-        };
-        ours.add(&ran, used, large);
-        peer(kit, nbdkit.process, &nbdkit.url)?;
-        peer(emulator, qemu.process, &qemu.url)?;
+        let (ran, used) = measured(&case.load, url, process, stele)?;
+        cpu[side].push(used);
+        Ok(if large { ran.megabytes } else { ran.rate })
+    })?;
+    for values in &mut cpu {
+        values.remove(0);
     }
     let unit = if large { STREAM } else { RATE };
-    let (kit_rate, qemu_rate) = (median(&kit.rate), median(&emulator.rate));
-    let best = if kit_rate >= qemu_rate { ("nbdkit memory", kit_rate) } else { ("qemu-nbd", qemu_rate) };
-    bench.figures(&name, unit, &ours.rate, Some(best), case.rate_target);
-    bench.figures(&cpu_name, CPU, &ours.cpu, Some(("nbdkit memory", median(&kit.cpu))), case.cpu_target);
-    bench.note(&format!("{name}: qemu-nbd {qemu_rate:.0} {} at {:.1} us/op", unit.name, median(&emulator.cpu)));
+    let (kit, qemu) = (median(&rate[1]), median(&rate[2]));
+    let best = if kit >= qemu { ("nbdkit memory", kit) } else { ("qemu-nbd", qemu) };
+    bench.figures(&name, unit, &rate[0], Some(best), case.rate_target);
+    bench.figures(&cpu_name, CPU, &cpu[0], Some(("nbdkit memory", median(&cpu[1]))), case.cpu_target);
+    bench.note(&format!("{name}: qemu-nbd {qemu:.0} {} at {:.1} us/op", unit.name, median(&cpu[2])));
+    let medians = |sides: &[Vec<f64>; 3]| [0, 1, 2].map(|side| median(&sides[side]));
+    page.beside.push(Figures { name, unit: unit.name, rate: medians(&rate), cpu: Some(medians(&cpu)) });
     Ok(())
 }
 
-/// Reading and writing at once, as in the second table of the paper "fc8-end-to-end": 786 + 751 MB/s at depth 32 over one
-/// 8 Gb Fibre Channel link, there limited by the link.
-fn duplex(bench: &mut Bench, stele: &Stele, nbdkit: &Nbdkit) -> Result<(), String> {
-    let name = "256 KiB full duplex";
-    if !bench.wants(name) {
+fn alone(bench: &mut Bench, page: &mut Page, stele: &Stele, name: &str, load: &Load) -> Result<(), String> {
+    let name = format!("unix {name}");
+    if !bench.wants(&name) {
         return Ok(());
     }
-    let both = |url: &str| -> Result<(f64, f64), String> {
-        std::thread::scope(|scope| {
-            let reader = scope.spawn(|| fio::run(url, &Load::large("read").span("512m")));
-            let writer = fio::run(url, &Load::large("write").span("512m"))?;
-            let reader = reader.join().map_err(|_| "the reader died".to_owned())??;
-            Ok((reader.megabytes, writer.megabytes))
-        })
-    };
-    let ours = both(&stele.url("vm", "unix"))?;
-    let peer = both(&nbdkit.url)?;
-    let reference = |value| Some(("nbdkit memory", value));
-    bench.figures("256 KiB full duplex, read", STREAM, &[ours.0], reference(peer.0), None);
-    bench.figures("256 KiB full duplex, write", STREAM, &[ours.1], reference(peer.1), None);
-    bench.figures(
-        "256 KiB full duplex, sum",
-        STREAM,
-        &[ours.0 + ours.1],
-        Some(("fc8-end-to-end, table 2", 1537.0)),
-        None,
-    );
+    let url = stele.url("unix");
+    let mut rates = Vec::new();
+    for _ in 0..rounds(bench) {
+        rates.push(client::run(&url, load)?.rate);
+        stele.settle()?;
+    }
+    bench.figures(&name, RATE, &rates, None, None);
+    page.alone.push((name, median(&rates)));
     Ok(())
 }
+
+/// Reading and writing at once at these depths, half of it each, as in the paper's second table.
+const DUPLEX: &[(&str, u32)] = &[("256 KiB full duplex at 32", 32), ("256 KiB full duplex at 160", 160)];
+
+fn duplex(
+    bench: &mut Bench,
+    page: &mut Page,
+    trio: &Trio<'_>,
+    transport: &str,
+    name: &str,
+    depth: u32,
+) -> Result<(), String> {
+    let name = format!("{transport} {name}");
+    if !bench.wants(&name) {
+        return Ok(());
+    }
+    let load = |pattern| Load::large(pattern).span("512m").depth(depth / 2);
+    let mut writes = Vec::new();
+    let reads = trio.rounds(rounds(bench), transport, |url| {
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| client::run(url, &load("read")));
+            writes.push(client::run(url, &load("write"))?.megabytes);
+            Ok(reader.join().map_err(|_| "the reader died".to_owned())??.megabytes)
+        })
+    })?;
+    // In the order of `rounds`: the three of them again and again, the first three thrown away.
+    let wrote = |side: usize| -> Vec<f64> { writes.iter().copied().skip(3 + side).step_by(3).collect() };
+    let sum =
+        |side: usize| -> Vec<f64> { reads[side].iter().zip(wrote(side)).map(|(read, wrote)| read + wrote).collect() };
+    let kit = |values: &[f64]| Some(("nbdkit memory", median(values)));
+    bench.figures(&format!("{name}, read"), STREAM, &reads[0], kit(&reads[1]), None);
+    bench.figures(&format!("{name}, write"), STREAM, &wrote(0), kit(&wrote(1)), None);
+    bench.figures(&format!("{name}, sum"), STREAM, &sum(0), kit(&sum(1)), None);
+    let side = |side: usize| [median(&reads[side]), median(&wrote(side)), median(&sum(side))];
+    page.duplex.push((name, [side(0), side(1), side(2)]));
+    trio.stele.settle()
+}
+
+const LATENCY: &str = "4 KiB read at depth 1";
 
 /// One request at a time, beside the least that two threads need to wake each other with as many bytes.
-fn latency(bench: &mut Bench, stele: &Stele, nbdkit: &Nbdkit) -> Result<(), String> {
-    let name = "4 KiB read, depth 1";
-    if !bench.wants(name) {
+fn latency(bench: &mut Bench, page: &mut Page, trio: &Trio<'_>, transport: &str) -> Result<(), String> {
+    let name = format!("{transport} {LATENCY}");
+    if !bench.wants(&name) {
         return Ok(());
     }
-    let load = Load::small("randread").depth(1).span("64m");
-    let limit = fio::ping_pong().map_err(|error| format!("ping-pong: {error}"))?;
-    let unit = Unit::less("us");
-    let ours = 1e6 / fio::run(&stele.url("vm", "unix"), &load)?.rate;
-    let peer = 1e6 / fio::run(&nbdkit.url, &load)?.rate;
-    bench.figures(name, unit, &[ours], Some(("blocking ping-pong of this run", limit)), None);
-    bench.note(&format!("{name}: nbdkit memory {peer:.0} us"));
+    let load = Load::small("randread", "4k").depth(1);
+    let mut limits = Vec::new();
+    let times = trio.rounds(rounds(bench), transport, |url| {
+        limits.push(client::ping_pong(transport).map_err(|error| format!("ping-pong: {error}"))?);
+        Ok(1e6 / client::run(url, &load)?.rate)
+    })?;
+    let limit = median(&limits);
+    bench.figures(&name, Unit::less("us"), &times[0], Some(("blocking ping-pong of this run", limit)), None);
+    bench.note(&format!("{name}: nbdkit memory {:.0} us, qemu-nbd {:.0} us", median(&times[1]), median(&times[2])));
+    page.latency.push((name, [median(&times[0]), median(&times[1]), median(&times[2]), limit]));
     Ok(())
 }
 
-fn copying(bench: &mut Bench, stele: &Stele, nbdkit: &Nbdkit) -> Result<(), String> {
-    let name = "nbdcopy of 1 GiB to null";
-    if !bench.wants(name) {
+const COPY: &str = "nbdcopy of 1 GiB to null";
+
+fn copying(bench: &mut Bench, page: &mut Page, trio: &Trio<'_>, transport: &str) -> Result<(), String> {
+    let name = format!("{transport} {COPY}");
+    if !bench.wants(&name) {
         return Ok(());
     }
-    let ours = fio::copy(&stele.url("vm", "unix"))?;
-    let peer = fio::copy(&nbdkit.url)?;
-    bench.figures(name, STREAM, &[ours], Some(("nbdkit memory", peer)), None);
+    let rates = trio.rounds(rounds(bench), transport, client::copy)?;
+    bench.figures(&name, STREAM, &rates[0], Some(("nbdkit memory", median(&rates[1]))), None);
+    let rate = [0, 1, 2].map(|side| median(&rates[side]));
+    page.beside.push(Figures { name, unit: STREAM.name, rate, cpu: None });
     Ok(())
 }
 
-/// The same small writes on 8+2, which no peer codes.
-fn coded(bench: &mut Bench) -> Result<(), String> {
-    let name = "4 KiB random write on 8+2, server CPU";
-    if !bench.wants(name) {
+/// With a cache of an eighth of the volume: reads come from the drives and are verified. No peer does that.
+fn cold(bench: &mut Bench, page: &mut Page, code: &str) -> Result<(), String> {
+    let loads = [
+        ("4 KiB read", Load::small("randread", "4k")),
+        ("4 KiB write", Load::small("randwrite", "4k").total("384m")),
+        ("256 KiB read", Load::large("read")),
+        ("256 KiB write", Load::large("write").total("1g")),
+    ];
+    let named = loads.map(|(name, load)| (format!("{code}, small cache: {name}"), load));
+    if !named.iter().any(|(name, _)| ["", CPU_SUFFIX].iter().any(|end| bench.wants(&format!("{name}{end}")))) {
         return Ok(());
     }
-    let stele = Stele::start(&["vm:8+2"])?;
-    let url = stele.url("vm", "unix");
-    fio::fill(&url)?;
-    stele.settle("vm")?;
-    let begun = cpu_time(stele.process);
-    let since = Instant::now();
-    let ran = fio::run(&url, &Load::small("randwrite"))?;
-    stele.settle("vm")?;
-    let used = cpu_time(stele.process) - begun;
-    bench.figures(name, CPU, &[used as f64 / 1000.0 / ran.operations.max(1.0)], None, None);
-    bench.note(&format!("{:.0} IOPS; {:.1} s with the destage behind it", ran.rate, since.elapsed().as_secs_f64()));
+    let stele = Stele::start(code, "128MiB")?;
+    let url = stele.url("unix");
+    client::fill(&url)?;
+    stele.settle()?;
+    for (name, load) in &named {
+        let (mut rates, mut cpu) = (Vec::new(), Vec::new());
+        for _ in 0..rounds(bench) {
+            let (ran, used) = measured(load, &url, stele.process, Some(&stele))?;
+            rates.push(if load.is_large() { ran.megabytes } else { ran.rate });
+            cpu.push(used);
+        }
+        let unit = if load.is_large() { STREAM } else { RATE };
+        bench.figures(name, unit, &rates, None, None);
+        bench.figures(&format!("{name}{CPU_SUFFIX}"), CPU, &cpu, None, None);
+        page.cold.push((name.clone(), unit.name, median(&rates), median(&cpu)));
+    }
     Ok(())
 }
-
-/// How long a round of fio takes.
-const ROUND: Duration = Duration::from_secs(3);

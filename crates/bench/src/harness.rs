@@ -18,7 +18,7 @@ pub struct Options {
 /// One bench while it runs.
 #[derive(Debug)]
 pub struct Bench {
-    name: &'static str,
+    pub name: &'static str,
     options: Options,
     rows: usize,
     missed: usize,
@@ -27,7 +27,7 @@ pub struct Bench {
 /// What a figure counts, and which way is better.
 #[derive(Clone, Copy, Debug)]
 pub struct Unit {
-    name: &'static str,
+    pub name: &'static str,
     more_is_better: bool,
 }
 

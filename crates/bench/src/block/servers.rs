@@ -19,6 +19,8 @@ impl Drop for Guarded {
     }
 }
 
+const VOLUME: &str = "vm";
+
 pub struct Stele {
     // Before the directory it works in.
     _child: Guarded,
@@ -38,8 +40,8 @@ impl Drop for Scratch {
 }
 
 impl Stele {
-    /// On 12 drives; volumes are `NAME:CODE`, of 1 GiB.
-    pub fn start(volumes: &[&str]) -> Result<Stele, String> {
+    /// On 12 drives, with a volume of 1 GiB and a cache of so many bytes.
+    pub fn start(code: &str, cache: &str) -> Result<Stele, String> {
         let own = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
         let program = own.with_file_name("stele");
         if !program.is_file() {
@@ -56,6 +58,7 @@ impl Stele {
         let text = fs::read_to_string(&config).map_err(|error| error.to_string())?;
         let text =
             text.replace("[nbd]\n", "[nbd]\nlisten = \"127.0.0.1:0\"\n").replace("127.0.0.1:9000", "127.0.0.1:0");
+        let text = format!("{text}\n[memory]\nblocks = \"{cache}\"\n");
         fs::write(&config, text).map_err(|error| error.to_string())?;
         let log = fs::File::create(dir.0.join("server.log")).map_err(|error| error.to_string())?;
         let mut child = Command::new(&program)
@@ -76,11 +79,9 @@ impl Stele {
         let said: Value = serde_json::from_str(&line).unwrap_or_default();
         let tcp =
             said["nbd"].as_str().ok_or_else(|| format!("the server did not become ready; it said: {line}"))?.to_owned();
-        for volume in volumes {
-            let (name, code) = volume.split_once(':').unwrap_or((volume, "mirror-2"));
-            stele(&program, &dir.0, &["volume", "create", name, "--code", code, "--size", "1GiB", "--block", "512"])?;
-            stele(&program, &dir.0, &["volume", "export", name, "--nbd"])?;
-        }
+        let create = ["volume", "create", VOLUME, "--code", code, "--size", "1GiB", "--block", "512"];
+        stele(&program, &dir.0, &create)?;
+        stele(&program, &dir.0, &["volume", "export", VOLUME, "--nbd"])?;
         Ok(Stele { _child: child, program, dir, process, tcp })
     }
 
@@ -88,18 +89,18 @@ impl Stele {
         &self.dir.0
     }
 
-    pub fn url(&self, name: &str, transport: &str) -> String {
+    pub fn url(&self, transport: &str) -> String {
         match transport {
-            "tcp" => format!("nbd://{}/{name}", self.tcp),
-            _ => format!("nbd+unix:///{name}?socket={}", self.dir.0.join("nbd.sock").display()),
+            "tcp" => format!("nbd://{}/{VOLUME}", self.tcp),
+            _ => format!("nbd+unix:///{VOLUME}?socket={}", self.dir.0.join("nbd.sock").display()),
         }
     }
 
     /// Waits until nothing written is only in memory and the log.
-    pub fn settle(&self, name: &str) -> Result<(), String> {
+    pub fn settle(&self) -> Result<(), String> {
         let begun = Instant::now();
         loop {
-            let shown = stele(&self.program, &self.dir.0, &["volume", "show", name, "--json"])?;
+            let shown = stele(&self.program, &self.dir.0, &["volume", "show", VOLUME, "--json"])?;
             let shown: Value = serde_json::from_slice(&shown).unwrap_or_default();
             if shown["dirty"].as_u64() == Some(0) {
                 return Ok(());
@@ -107,7 +108,7 @@ impl Stele {
             if begun.elapsed() > Duration::from_secs(60) {
                 return Err(format!("{} bytes are dirty after a minute", shown["dirty"]));
             }
-            sleep(Duration::from_millis(100));
+            sleep(Duration::from_millis(50));
         }
     }
 }

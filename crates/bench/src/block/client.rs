@@ -1,6 +1,7 @@
 //! The client: fio's nbd engine, nbdcopy, and the least that a wake-up costs.
 
 use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -13,21 +14,22 @@ use super::ROUND;
 #[derive(Clone, Copy)]
 pub struct Load {
     pattern: &'static str,
-    sizes: &'static str,
+    size: &'static str,
     depth: u32,
     jobs: u32,
     span: &'static str,
+    /// What each job moves; without it, as much as a round lasts.
+    total: Option<&'static str>,
 }
 
 impl Load {
-    pub const fn small(pattern: &'static str) -> Load {
-        Load { pattern, sizes: "--bs=4k", depth: 32, jobs: 1, span: "1g" }
+    /// Random blocks of one size, at depth 32.
+    pub const fn small(pattern: &'static str, size: &'static str) -> Load {
+        Load { pattern, size, depth: 32, jobs: 1, span: "1g", total: None }
     }
+    /// One after another, 256 KiB each, at depth 8.
     pub const fn large(pattern: &'static str) -> Load {
-        Load { pattern, sizes: "--bs=256k", depth: 8, jobs: 1, span: "1g" }
-    }
-    pub const fn mixed() -> Load {
-        Load { sizes: "--bssplit=512/34:4k/33:8k/33", ..Load::small("randrw") }
+        Load { depth: 8, ..Load::small(pattern, "256k") }
     }
     pub const fn jobs(self, jobs: u32) -> Load {
         Load { jobs, ..self }
@@ -35,11 +37,14 @@ impl Load {
     pub const fn depth(self, depth: u32) -> Load {
         Load { depth, ..self }
     }
+    pub const fn total(self, total: &'static str) -> Load {
+        Load { total: Some(total), ..self }
+    }
     pub const fn span(self, span: &'static str) -> Load {
         Load { span, ..self }
     }
     pub fn is_large(&self) -> bool {
-        self.sizes == "--bs=256k"
+        matches!(self.size.as_bytes(), b"256k")
     }
 }
 
@@ -82,14 +87,18 @@ pub fn run(url: &str, load: &Load) -> Result<Ran, String> {
     let mut command = Command::new("fio");
     let span = if load.jobs > 1 { "512m" } else { load.span };
     command
-        .args(["--ioengine=nbd", "--name=load", "--norandommap", "--randrepeat=0", "--time_based", "--group_reporting"])
-        .args(["--blockalign=512", "--output-format=json", load.sizes])
+        .args(["--ioengine=nbd", "--name=load", "--norandommap", "--randrepeat=0", "--group_reporting"])
+        .arg("--output-format=json")
+        .arg(format!("--bs={}", load.size))
         .arg(format!("--uri={url}"))
         .arg(format!("--rw={}", load.pattern))
         .arg(format!("--iodepth={}", load.depth))
         .arg(format!("--numjobs={}", load.jobs))
-        .arg(format!("--size={span}"))
-        .arg(format!("--runtime={}", ROUND.as_secs()));
+        .arg(format!("--size={span}"));
+    match load.total {
+        Some(total) => command.arg(format!("--io_size={total}")),
+        None => command.args(["--time_based", &format!("--runtime={}", ROUND.as_secs())]),
+    };
     if load.jobs > 1 {
         command.arg("--offset_increment=512m");
     }
@@ -115,9 +124,21 @@ pub fn copy(url: &str) -> Result<f64, String> {
 }
 
 /// Microseconds for a request of 28 bytes and its answer of 4 KiB between two threads that sleep until they are woken.
-pub fn ping_pong() -> std::io::Result<f64> {
-    const ROUNDS: u32 = 30_000;
-    let (mut here, mut there) = UnixStream::pair()?;
+pub fn ping_pong(transport: &str) -> std::io::Result<f64> {
+    if transport != "tcp" {
+        let (here, there) = UnixStream::pair()?;
+        return volley(here, there);
+    }
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let here = TcpStream::connect(listener.local_addr()?)?;
+    let (there, _) = listener.accept()?;
+    here.set_nodelay(true)?;
+    there.set_nodelay(true)?;
+    volley(here, there)
+}
+
+fn volley<S: Read + Write + Send + 'static>(mut here: S, mut there: S) -> std::io::Result<f64> {
+    const ROUNDS: u32 = 10_000;
     let server = std::thread::spawn(move || -> std::io::Result<()> {
         let (mut request, answer) = ([0; 28], [0; 4112]);
         for _ in 0..ROUNDS {

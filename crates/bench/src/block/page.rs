@@ -1,0 +1,138 @@
+//! `docs/block.md`: what a whole run measured, beside the published tables of "fc8-end-to-end".
+
+use crate::process;
+
+pub const PATH: &str = "docs/block.md";
+
+/// A row of Stele, nbdkit and qemu-nbd, in this order.
+pub struct Figures {
+    pub name: String,
+    pub unit: &'static str,
+    pub rate: [f64; 3],
+    /// Of the servers, microseconds an operation.
+    pub cpu: Option<[f64; 3]>,
+}
+
+#[derive(Default)]
+pub struct Page {
+    pub beside: Vec<Figures>,
+    /// Stele alone: name, IOPS.
+    pub alone: Vec<(String, f64)>,
+    /// Of each server what was read, what was written and their sum, MB/s.
+    pub duplex: Vec<(String, [[f64; 3]; 3])>,
+    /// Of each server, and the ping-pong; microseconds.
+    pub latency: Vec<(String, [f64; 4])>,
+    /// Name, unit, rate, server CPU.
+    pub cold: Vec<(String, &'static str, f64, f64)>,
+}
+
+/// The paper's first table (IOPS, depth 32, the read at 16), and which row of ours is laid beside it.
+const IOPS: &[(&str, u32, &str)] = &[
+    ("50/50, 512 B", 401_605, "unix 50/50 at 512 B, 2 jobs"),
+    ("50/50, 1 KiB", 396_112, "unix 50/50 at 1 KiB, 2 jobs"),
+    ("50/50, 2 KiB", 412_050, "unix 50/50 at 2 KiB, 2 jobs"),
+    ("50/50, 4 KiB", 315_386, "unix 50/50 at 4 KiB, 2 jobs"),
+    ("50/50, 8 KiB", 176_179, "unix 50/50 at 8 KiB, 2 jobs"),
+    ("100 % write, 512 B", 276_448, "unix 512 B write, 2 jobs"),
+    ("100 % read, 512 B, depth 16", 474_858, "unix 512 B read at depth 16, 2 jobs"),
+];
+
+/// The paper's second table: depth, MB/s read, written, both.
+const STREAMS: &[(&str, [u32; 3])] =
+    &[("256 KiB full duplex at 160", [770, 764, 1534]), ("256 KiB full duplex at 32", [786, 751, 1537])];
+
+impl Page {
+    pub fn text(&self) -> String {
+        let mut page = String::from(HEAD);
+        page.push_str(&format!("Measured on: {}.\n\n## Beside nbdkit and qemu-nbd\n\n", process::machine()));
+        page.push_str("| | unit | Stele | nbdkit | qemu-nbd | server CPU us/op: Stele | nbdkit | qemu-nbd |\n");
+        page.push_str("| --- | --- | --- | --- | --- | --- | --- | --- |\n");
+        for Figures { name, unit, rate: [ours, kit, qemu], cpu } in &self.beside {
+            let cpu = cpu.map_or("| | ".to_owned(), |cpu| cpu.map(|us| format!("{us:.1}")).join(" | "));
+            page.push_str(&format!("| {name} | {unit} | {ours:.0} | {kit:.0} | {qemu:.0} | {cpu} |\n"));
+        }
+        page.push_str(CPU_TAIL);
+        page.push_str("\n## One request at a time\n\n| | Stele us | nbdkit us | qemu-nbd us | ping-pong us |\n");
+        page.push_str("| --- | --- | --- | --- | --- |\n");
+        for (name, times) in &self.latency {
+            page.push_str(&format!("| {name} | {} |\n", times.map(|us| format!("{us:.1}")).join(" | ")));
+        }
+        page.push_str(LATENCY_TAIL);
+        page.push_str("\n## From the drives\n\n| | unit | Stele | server CPU us/op |\n| --- | --- | --- | --- |\n");
+        for (name, unit, rate, cpu) in &self.cold {
+            page.push_str(&format!("| {name} | {unit} | {rate:.0} | {cpu:.1} |\n"));
+        }
+        page.push_str(COLD_TAIL);
+        page.push_str("\n## The published tables of fc8-end-to-end\n\n| Table 1 | paper IOPS | Stele IOPS |\n| --- | --- | --- |\n");
+        for (name, paper, row) in IOPS {
+            page.push_str(&format!("| {name} | {paper} | {} |\n", self.iops(row)));
+        }
+        page.push_str("\n| Table 2, MB/s read + written = both | paper | Stele, unix | nbdkit, unix | Stele, TCP |\n");
+        page.push_str("| --- | --- | --- | --- | --- |\n");
+        for (name, paper) in STREAMS {
+            let [unix, tcp] = ["unix", "tcp"].map(|transport| {
+                let found = self.duplex.iter().find(|(row, _)| *row == format!("{transport} {name}"));
+                found.map(|(_, sides)| sides)
+            });
+            let side = |found: Option<&[[f64; 3]; 3]>, side: usize| {
+                found.map_or("-".to_owned(), |sides| sum(sides[side].map(|rate| rate.round() as u32)))
+            };
+            page.push_str(&format!(
+                "| {name} | {} | {} | {} | {} |\n",
+                sum(*paper),
+                side(unix, 0),
+                side(unix, 1),
+                side(tcp, 0)
+            ));
+        }
+        page.push_str(PAPER_TAIL);
+        page
+    }
+
+    fn iops(&self, row: &str) -> String {
+        let beside = self.beside.iter().find(|figures| figures.name == row).map(|figures| figures.rate[0]);
+        let alone = || self.alone.iter().find(|(name, _)| name == row).map(|(_, rate)| *rate);
+        beside.or_else(alone).map_or("-".to_owned(), |rate| format!("{rate:.0}"))
+    }
+}
+
+fn sum([read, written, both]: [u32; 3]) -> String {
+    format!("{read} + {written} = {both}")
+}
+
+const HEAD: &str = "# Block devices over NBD, beside other servers and the published tables
+
+    ./x bench block
+
+wrote this page. Everything is in memory and on one machine, which the client, fio's nbd engine, shares with the server. Depth is 32
+for small blocks and 8 for 256 KiB, for each job and connection; small blocks are random over 1 GiB. Stele serves a volume of two
+copies on 12 file drives, every block with its digest, answered writes in the replicated log, with a cache that holds the volume;
+nbdkit serves its memory plugin, qemu-nbd a file in memory. Neither keeps copies, checks anything, or survives a kill with what it
+answered. Rounds alternate, the first of each is thrown away, and medians of three are shown.
+
+";
+
+const CPU_TAIL: &str = "
+- **Server CPU** is all time of the server's process, of all its threads, divided by operations: of Stele's writes and mixes with the
+  destage behind them, until nothing is dirty. Writes move 384 MiB, six times the dirty limit (256 KiB: 1 GiB).
+- The client takes as much of the machine as the server or more: rates say what both reach together, CPU what the server takes of it.
+- nbdkit works on a connection with 16 threads, Stele serves a pool on one.
+";
+
+const LATENCY_TAIL: &str = "
+The ping-pong is the least that two threads need that sleep until the other has written: 28 bytes there, 4112 back.
+";
+
+const COLD_TAIL: &str = "
+The same volume with a cache of 128 MiB, an eighth of it, over the unix socket: most reads come from the drives, which are files in
+memory, and are verified. No peer does as much.
+";
+
+const PAPER_TAIL: &str = "
+What differs: the paper (July 2009) has a server with one quad-core Xeon 5500 of 2.97 GHz and 6 GB, Windows Server 2008, one 8 Gb
+Fibre Channel port, a switch, and two DS5300 arrays with four controllers and a port of 8 Gb each; IOmeter 2006.07.27, four to eight
+logical drives, all I/O from the controllers' caches. It does not say what its depth counts, how many drives or which RAID level
+there were, nor whether MB are MiB. Its streams end at the one link of 8 Gb in each direction. Here client and server share the processors named
+above, there is no link and no other machine, two jobs keep 32 requests each under way (16 in all for the read), and every write is
+in the log of the drives and later in two copies on them. So the tables stand side by side and are no comparison.
+";
