@@ -101,7 +101,8 @@ impl<T: Target> Loop<T> {
         loop {
             rounds.push(self.run(outstanding, length.round)?);
             let window = &rounds[rounds.len().saturating_sub(ROUNDS)..];
-            let steady = window.len() == ROUNDS && is_steady(window);
+            let rates: Vec<f64> = window.iter().map(Round::rate).collect();
+            let steady = window.len() == ROUNDS && is_steady(&rates);
             if steady || (rounds.len() >= ROUNDS && rounds.len() as u64 >= length.rounds_max) {
                 let mut response = Histogram::default();
                 window.iter().for_each(|round| response.merge(&round.response));
@@ -160,8 +161,9 @@ impl<T: Target> Loop<T> {
     }
 }
 
-fn is_steady(rounds: &[Round]) -> bool {
-    let rates: Vec<f64> = rounds.iter().map(Round::rate).collect();
+/// The rule of the SNIA's performance test: the rates' range is at most 20 % of their mean, and their rise over all of them at
+/// most 10 %.
+pub fn is_steady(rates: &[f64]) -> bool {
     let mean = rates.iter().sum::<f64>() / rates.len() as f64;
     let (least, most) =
         rates.iter().fold((f64::MAX, 0.0f64), |(least, most), rate| (least.min(*rate), most.max(*rate)));

@@ -1,13 +1,15 @@
 //! Floor 5: the laboratory. Workloads as data, targets that carry them out in virtual time, the search for the highest
 //! load at a response time, and the published figures to set beside the answers.
 //!
-//! Everything here repeats to the last digit: targets are state machines over modelled drives, time is a value, and
-//! chance comes from seeds. Threads only divide cases among themselves; no case sees another's state.
+//! What runs in virtual time repeats to the last digit: targets are state machines over modelled drives, time is a value, and
+//! chance comes from seeds. Only `live` and `usage` read a clock: they measure real storage. Threads only divide cases among themselves; no case sees another's state.
 
 pub mod cases;
 pub mod closed;
 pub mod ds4500;
+pub mod error;
 pub mod histogram;
+pub mod live;
 pub mod medium;
 pub mod pool;
 pub mod published;
@@ -16,4 +18,5 @@ pub mod report;
 pub mod search;
 pub mod set;
 pub mod spindle;
+pub mod usage;
 pub mod workload;

@@ -17,6 +17,18 @@ pub struct AccessSpec {
     pub sizes: Vec<(u64, u8)>,
 }
 
+impl AccessSpec {
+    /// Bytes of the longest access.
+    pub fn length_max(&self) -> u64 {
+        self.sizes.iter().map(|(size, _)| *size).max().unwrap_or(512)
+    }
+
+    /// Whether any access writes; where the source does not say, all read.
+    pub fn writes(&self) -> bool {
+        self.read.is_some_and(|percent| percent < 100)
+    }
+}
+
 /// Where random accesses begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Alignment {

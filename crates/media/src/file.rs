@@ -127,7 +127,7 @@ impl DriveFile {
         let (file, direct) = open_file(path, access, device)?;
         let metadata = file.metadata().map_err(cannot)?;
         lock::take(&file, path, &metadata, access, LINGER_MAX)?;
-        let size = if device { device_size(&file).map_err(cannot)? } else { metadata.len() };
+        let size = if device { system::device_size(&file).map_err(cannot)? } else { metadata.len() };
         let block = if device { system::sector_size(&file).map_err(cannot)? } else { FILE_BLOCK };
         if block > FILE_BLOCK || !block.is_power_of_two() || block < 512 {
             let message = format!("{}: has sectors of {block} bytes; 512 and 4096 are supported", path.display());
@@ -287,12 +287,6 @@ fn durable_writes_pay(device: u64) -> bool {
         read("queue").or_else(|_| read("../queue")).unwrap_or_default()
     };
     ask("fua").trim() == "1" || ask("write_cache").trim() == "write through"
-}
-
-fn device_size(file: &File) -> io::Result<u64> {
-    use std::io::{Seek, SeekFrom};
-    let mut file = file;
-    file.seek(SeekFrom::End(0))
 }
 
 #[cfg(test)]

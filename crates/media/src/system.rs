@@ -2,8 +2,9 @@
 //! With the ring's driver the only place in this crate where unsafe code is allowed.
 #![allow(unsafe_code)]
 
+use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, IoSlice, Read, Write};
+use std::io::{self, IoSlice, Read, Seek, SeekFrom, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::sync::LazyLock;
@@ -22,7 +23,7 @@ pub fn now() -> Instant {
 /// Bytes that an unprivileged process may still take on the file system of `path`.
 pub fn free_space(path: &std::path::Path) -> io::Result<stele_ground::Bytes> {
     use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    let path = CString::new(path.as_os_str().as_bytes())?;
     let mut found = MaybeUninit::<libc::statvfs>::uninit();
     // SAFETY: the path ends in NUL, and the call fills the whole struct when it answers 0.
     if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
@@ -134,6 +135,29 @@ pub fn in_memory(file: &File) -> bool {
     // SAFETY: every bit pattern, zeros included, is a valid statfs.
     let kind = unsafe { found.assume_init() }.f_type;
     result == 0 && (kind == libc::TMPFS_MAGIC || kind == RAMFS_MAGIC)
+}
+
+/// Bytes of a block device.
+pub fn device_size(mut device: &File) -> io::Result<u64> {
+    device.seek(SeekFrom::End(0))
+}
+
+/// An extended attribute of the file. None where it has none of that name, or the file system keeps none.
+pub fn attribute(file: &File, name: &str) -> Option<String> {
+    let name = CString::new(name).ok()?;
+    let mut value = vec![0u8; 256];
+    // SAFETY: the name ends in NUL, and `value` has as many bytes as are said; both live during the call.
+    let length =
+        unsafe { libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    value.truncate(usize::try_from(length).ok()?);
+    String::from_utf8(value).ok()
+}
+
+/// Sets an extended attribute of the file.
+pub fn set_attribute(file: &File, name: &str, value: &str) -> io::Result<()> {
+    let name = CString::new(name)?;
+    // SAFETY: as in `attribute`; the value is only read.
+    check(unsafe { libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
 }
 
 /// The logical sector of a block device, in bytes.

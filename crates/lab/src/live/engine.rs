@@ -1,0 +1,59 @@
+//! How one worker's accesses reach a target.
+
+use stele_ground::Duration;
+use stele_media::Buffer;
+
+use crate::workload::Access;
+
+/// An answer: the slot that was used, and what went wrong.
+pub type Answer = (u32, Result<(), String>);
+
+/// Carries out accesses in slots, each with a buffer of its own. A slot is used again only after its answer.
+pub trait Engine {
+    /// Places for accesses under way.
+    fn slots(&self) -> u32;
+
+    /// Takes an access; it may go to the target now or with the next `reap`.
+    fn start(&mut self, slot: u32, access: &Access);
+
+    /// Lets everything go that was started, and hands over the answers there are. Where `wait` is true it waits for one, but no
+    /// longer than `limit`.
+    fn reap(&mut self, wait: bool, limit: Option<Duration>, answers: &mut Vec<Answer>);
+
+    /// The slot's memory: what a write sends, and what a read brought. As long as the longest access.
+    fn buffer(&mut self, slot: u32) -> &mut [u8];
+}
+
+/// Answers at once, without touching a byte.
+pub struct Null {
+    slots: u32,
+    answers: Vec<Answer>,
+    buffer: Buffer,
+}
+
+impl Null {
+    pub fn new(slots: u32, length_max: usize) -> Null {
+        Null { slots, answers: Vec::with_capacity(slots as usize), buffer: Buffer::zeroed(length_max) }
+    }
+}
+
+impl Engine for Null {
+    fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    fn start(&mut self, slot: u32, _: &Access) {
+        self.answers.push((slot, Ok(())));
+    }
+
+    fn reap(&mut self, wait: bool, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+        if wait && self.answers.is_empty() {
+            std::thread::sleep(limit.map_or(std::time::Duration::ZERO, |limit| std::time::Duration::from_nanos(limit.0)));
+        }
+        answers.append(&mut self.answers);
+    }
+
+    fn buffer(&mut self, _: u32) -> &mut [u8] {
+        &mut self.buffer
+    }
+}

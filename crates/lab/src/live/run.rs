@@ -1,0 +1,346 @@
+//! A run: workers on a target under one load, round by round, until it is steady or its time is over.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Sender};
+use std::time::Instant as WallInstant;
+
+use stele_ground::{Dice, Duration};
+
+use super::content::Content;
+use super::engine::Null;
+use super::inline::Inline;
+use super::target::{Ready, Way};
+use super::uring::Uring;
+use super::worker::{Part, Report, Task, Worker};
+use crate::closed::{self, ROUNDS};
+use crate::error::LabError;
+use crate::histogram::Histogram;
+use crate::usage::Usage;
+use crate::workload::{AccessSpec, Alignment, Generator};
+
+/// Threads of one run.
+pub const WORKERS_MAX: u32 = 512;
+/// Accesses of an open loop that may be under way at once.
+pub const OPEN_MAX: u32 = 4096;
+
+/// How hard the target is driven.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Load {
+    /// So many accesses are under way at all times.
+    Outstanding(u32),
+    /// So many are started each second, whatever the answers; evenly, or drawn (exponentially).
+    Rate { each_second: f64, random: bool },
+}
+
+impl std::fmt::Display for Load {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Load::Outstanding(count) => write!(f, "{count} outstanding"),
+            Load::Rate { each_second, random } => {
+                write!(f, "{each_second} a second{}", if *random { ", drawn" } else { "" })
+            }
+        }
+    }
+}
+
+/// How long, and when it counts as steady.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Timing {
+    pub warm_up: Duration,
+    pub round: Duration,
+    /// Measured at least.
+    pub least: Duration,
+    /// Measured at most; a run that is not steady by then says so.
+    pub most: Duration,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Setup {
+    pub spec: AccessSpec,
+    pub alignment: Alignment,
+    pub load: Load,
+    pub workers: u32,
+    pub timing: Timing,
+    pub content: Content,
+    pub seed: u64,
+}
+
+/// All workers together over one round.
+#[derive(Clone, Default, Debug)]
+pub struct Round {
+    /// Accesses, and bytes, a second.
+    pub rate: f64,
+    pub read_rate: f64,
+    pub read_bytes_rate: f64,
+    pub written_bytes_rate: f64,
+    pub read: Histogram,
+    pub write: Histogram,
+    pub lag: Duration,
+    pub held_back: u64,
+    /// Processor time of this process and of the whole machine, in seconds, and how long that was.
+    pub cpu_own: f64,
+    pub cpu_machine: f64,
+    pub span: f64,
+}
+
+impl Round {
+    pub fn response(&self) -> Histogram {
+        let mut both = self.read.clone();
+        both.merge(&self.write);
+        both
+    }
+}
+
+/// What a run found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub setup: Setup,
+    pub workers: u32,
+    /// After the warm-up.
+    pub rounds: Vec<Round>,
+    /// The last five rounds: range of the rates at most 20 % of their mean, slope at most 10 %.
+    pub steady: bool,
+    /// Ended before its time.
+    pub stopped: bool,
+}
+
+/// The generator was late by more than this share of the mean response: the run says nothing of the target.
+pub const LAG_SHARE_MAX: f64 = 0.01;
+
+impl Found {
+    pub fn total(&self) -> Round {
+        let mut total = Round::default();
+        let count = self.rounds.len().max(1) as f64;
+        for round in &self.rounds {
+            total.rate += round.rate / count;
+            total.read_rate += round.read_rate / count;
+            total.read_bytes_rate += round.read_bytes_rate / count;
+            total.written_bytes_rate += round.written_bytes_rate / count;
+            total.read.merge(&round.read);
+            total.write.merge(&round.write);
+            total.lag = Duration(total.lag.0 + round.lag.0);
+            total.held_back += round.held_back;
+            total.cpu_own += round.cpu_own;
+            total.cpu_machine += round.cpu_machine;
+            total.span += round.span;
+        }
+        total
+    }
+
+    /// Lateness of the generator over the mean response.
+    pub fn lag_share(&self) -> f64 {
+        let total = self.total();
+        let response = total.response();
+        let answered = response.count().max(1) as f64;
+        total.lag.0 as f64 / answered / (response.mean().0 as f64).max(1.0)
+    }
+}
+
+/// Runs to its end. `watch` sees each round, the warm-up's too (its numbers are negative, and count up to 0, the first that
+/// counts), and ends the run by answering false.
+pub fn run(ready: &Ready, setup: &Setup, watch: &mut dyn FnMut(i64, &Round) -> bool) -> Result<Found, LabError> {
+    let workers = workers_for(ready, setup)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (sender, reports) = mpsc::channel();
+    let mut dice = Dice::new(setup.seed);
+    let origin = WallInstant::now();
+    let mut threads = Vec::new();
+    let mut failed: Option<String> = None;
+    for number in 0..workers {
+        let slots = slots_of(setup.load, workers, number);
+        let task = Task {
+            generator: Generator::new(setup.spec.clone(), setup.alignment, dice.fork()),
+            content: setup.content,
+            dice: dice.fork(),
+            bytes: ready.size.0,
+            outstanding: matches!(setup.load, Load::Outstanding(_)).then_some(slots),
+            gap: gap_of(setup.load, workers),
+            random_gaps: matches!(setup.load, Load::Rate { random: true, .. }),
+            round: setup.timing.round,
+            origin,
+        };
+        let (ready, stop, sender) = (ready.clone(), Arc::clone(&stop), sender.clone());
+        let length_max = setup.spec.length_max() as usize;
+        // A ring belongs to the thread that made it.
+        let work = move || work(&ready, slots, length_max, task, &stop, &sender);
+        match std::thread::Builder::new().name(format!("lab-{number}")).spawn(work) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                failed = Some(format!("cannot start worker {number}: {error}; ask for fewer"));
+                break;
+            }
+        }
+    }
+    drop(sender);
+    let gathered = match failed {
+        None => gather(workers, setup, &reports, watch),
+        Some(_) => Gathered::default(),
+    };
+    stop.store(true, Ordering::Relaxed);
+    for report in reports.iter() {
+        if let Report::Ended(Err(error)) = report {
+            failed.get_or_insert(error);
+        }
+    }
+    for thread in threads {
+        if thread.join().is_err() {
+            failed.get_or_insert("a worker panicked".into());
+        }
+    }
+    match failed.or(gathered.failed) {
+        Some(error) => Err(LabError::Failed(error)),
+        None => Ok(Found {
+            setup: setup.clone(),
+            workers,
+            rounds: gathered.rounds,
+            steady: gathered.steady,
+            stopped: gathered.stopped,
+        }),
+    }
+}
+
+fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
+    let (block, size) = (ready.block, ready.size);
+    for (length, _) in &setup.spec.sizes {
+        if *length == 0 || !length.is_multiple_of(block.0) {
+            return Err(LabError::Usage(format!(
+                "workload '{}' has accesses of {length} bytes; this target takes multiples of {}",
+                setup.spec.name, block.0
+            )));
+        }
+        if *length > size.0 {
+            return Err(LabError::Usage(format!("the target's {size} are less than one access of {length} bytes")));
+        }
+    }
+    if setup.alignment == Alignment::Sector && block.0 > 512 {
+        return Err(LabError::Usage(format!("this target takes offsets that are multiples of {}, not of 512", block.0)));
+    }
+    let workers = match (setup.load, ready.way) {
+        (Load::Outstanding(0), _) => return Err(LabError::Usage("at least one access has to be outstanding".into())),
+        // One at a time for each worker.
+        (Load::Outstanding(count), Way::Inline) => count,
+        (Load::Outstanding(count), _) => setup.workers.min(count),
+        (Load::Rate { each_second, .. }, _) if !(each_second.is_finite() && each_second > 0.0) => {
+            return Err(LabError::Usage("a rate is greater than 0".into()));
+        }
+        (Load::Rate { .. }, _) => setup.workers,
+    };
+    if workers > WORKERS_MAX {
+        return Err(LabError::Usage(format!(
+            "{workers} accesses at a time take as many threads on this target; at most {WORKERS_MAX}"
+        )));
+    }
+    Ok(workers.max(1))
+}
+
+/// Places of a worker: its share of the outstanding accesses, or as many as an open loop may have under way.
+fn slots_of(load: Load, workers: u32, number: u32) -> u32 {
+    match load {
+        Load::Outstanding(count) => count / workers + u32::from(number < count % workers),
+        Load::Rate { .. } => (OPEN_MAX / workers).max(1),
+    }
+}
+
+fn gap_of(load: Load, workers: u32) -> Duration {
+    match load {
+        Load::Outstanding(_) => Duration(0),
+        Load::Rate { each_second, .. } => Duration((1e9 * f64::from(workers) / each_second).max(1.0) as u64),
+    }
+}
+
+fn work(ready: &Ready, slots: u32, length_max: usize, task: Task, stop: &AtomicBool, reports: &Sender<Report>) {
+    match (ready.way, &ready.file) {
+        (Way::Ring, Some(file)) => match Uring::new(Arc::clone(file), slots, length_max) {
+            Ok(engine) => Worker::new(engine, task).run(stop, reports),
+            Err(error) => drop(reports.send(Report::Ended(Err(error)))),
+        },
+        (Way::Inline, Some(file)) => Worker::new(Inline::new(Arc::clone(file), length_max), task).run(stop, reports),
+        _ => Worker::new(Null::new(slots, length_max), task).run(stop, reports),
+    }
+}
+
+#[derive(Default)]
+struct Gathered {
+    rounds: Vec<Round>,
+    steady: bool,
+    stopped: bool,
+    failed: Option<String>,
+}
+
+fn gather(
+    workers: u32,
+    setup: &Setup,
+    reports: &mpsc::Receiver<Report>,
+    watch: &mut dyn FnMut(i64, &Round) -> bool,
+) -> Gathered {
+    let timing = setup.timing;
+    let warm_up = timing.warm_up.0.div_ceil(timing.round.0.max(1)) as i64;
+    let least = timing.least.0.div_ceil(timing.round.0.max(1)).max(1) as usize;
+    let most = timing.most.0.div_ceil(timing.round.0.max(1)).max(1) as usize;
+    let mut gathered = Gathered::default();
+    // The last round that each worker handed over, and the parts of rounds that are not whole.
+    let mut last: Vec<u64> = Vec::new();
+    let mut parts: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
+    let mut usage = Usage::now();
+    loop {
+        let part = match reports.recv() {
+            Ok(Report::Part(part)) => part,
+            Ok(Report::Ended(result)) => {
+                gathered.failed = Some(result.err().unwrap_or_else(|| "a worker ended by itself".into()));
+                return gathered;
+            }
+            Err(_) => {
+                gathered.failed = Some("all workers are gone".into());
+                return gathered;
+            }
+        };
+        let round = part.round;
+        last.push(round);
+        parts.entry(round).or_default().push(part);
+        // Whole: as many parts as workers, those of stalled workers counted where they came at last.
+        while let Some(first) = parts.keys().next().copied()
+            && last.iter().filter(|seen| **seen >= first).count() >= workers as usize
+        {
+            let whole = parts.remove(&first).unwrap_or_default();
+            last.retain(|seen| *seen > first);
+            let before = std::mem::replace(&mut usage, Usage::now());
+            let round = merged(whole, before, usage);
+            let number = first as i64 - warm_up;
+            let goes_on = watch(number, &round);
+            if number >= 0 {
+                gathered.rounds.push(round);
+            }
+            let window = &gathered.rounds[gathered.rounds.len().saturating_sub(ROUNDS)..];
+            let rates: Vec<f64> = window.iter().map(|round| round.rate).collect();
+            gathered.steady = rates.len() == ROUNDS && closed::is_steady(&rates);
+            let counted = gathered.rounds.len();
+            if !goes_on || counted >= most || (counted >= least && gathered.steady) {
+                gathered.stopped = !goes_on;
+                return gathered;
+            }
+        }
+    }
+}
+
+fn merged(parts: Vec<Part>, before: Usage, after: Usage) -> Round {
+    let mut round = Round {
+        cpu_own: after.own - before.own,
+        cpu_machine: after.machine - before.machine,
+        span: after.at.duration_since(before.at).as_secs_f64(),
+        ..Round::default()
+    };
+    for part in parts {
+        let span = part.span.as_secs_f64().max(1e-9);
+        round.rate += (part.read.count() + part.write.count()) as f64 / span;
+        round.read_rate += part.read.count() as f64 / span;
+        round.read_bytes_rate += part.read_bytes as f64 / span;
+        round.written_bytes_rate += part.written_bytes as f64 / span;
+        round.read.merge(&part.read);
+        round.write.merge(&part.write);
+        round.lag = Duration(round.lag.0 + part.lag.0);
+        round.held_back += part.held_back;
+    }
+    round
+}

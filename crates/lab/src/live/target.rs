@@ -1,0 +1,308 @@
+//! What is measured: opening it without harming anything, and making it ready.
+//!
+//! What writes goes only to a file that the laboratory made itself, or to what the caller says may be destroyed. A device
+//! that holds a mounted file system is refused in any case: the kernel does not let it be opened alone.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use stele_ground::{Bytes, MIB};
+use stele_media::{Buffer, system};
+
+use super::content::Content;
+use crate::error::LabError;
+
+/// As it is given on a command line.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Target {
+    /// Answers at once: what remains is the cost of the generator itself.
+    Null,
+    /// A file, or a block device.
+    Path(PathBuf),
+}
+
+/// How it is opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opening {
+    /// Bytes to use; needed for a file that does not exist yet. None: all there is.
+    pub size: Option<Bytes>,
+    pub writes: bool,
+    /// What is there may be written over.
+    pub destroy: bool,
+    /// Through the page cache.
+    pub buffered: bool,
+    pub content: Content,
+}
+
+/// How accesses reach it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    Null,
+    /// Plain system calls, one at a time for each worker: what is in memory answers them at once, and io_uring would hand each
+    /// to a kernel thread.
+    Inline,
+    /// io_uring with registered files and buffers.
+    Ring,
+}
+
+/// A target that is ready to be measured.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    pub file: Option<Arc<File>>,
+    pub size: Bytes,
+    /// Offsets and lengths must be multiples of it.
+    pub block: Bytes,
+    pub way: Way,
+    /// What a report says of it.
+    pub description: String,
+}
+
+/// The mark on files that the laboratory made: the number of bytes it filled.
+const MARK: &str = "user.stele.lab";
+/// Size of the null target where none is given.
+const NULL_SIZE: Bytes = Bytes(1 << 30);
+
+impl std::str::FromStr for Target {
+    type Err = LabError;
+    fn from_str(text: &str) -> Result<Target, LabError> {
+        if text == "null" {
+            return Ok(Target::Null);
+        }
+        let path = text.strip_prefix("file:").unwrap_or(text);
+        match text.split_once("://") {
+            Some((scheme, _)) => Err(LabError::Usage(format!(
+                "target '{text}': there is no way to reach '{scheme}://'; give null, a file or a block device"
+            ))),
+            None if path.is_empty() => Err(LabError::Usage("the target has no name".into())),
+            None => Ok(Target::Path(PathBuf::from(path))),
+        }
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Target::Null => f.write_str("null"),
+            Target::Path(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl Target {
+    /// Opens it, makes the file where there is none, and fills what was never written. `progress` is told bytes done and in
+    /// all, and ends it by answering false.
+    pub fn open(&self, opening: Opening, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Ready, LabError> {
+        match self {
+            Target::Null => Ok(Ready {
+                file: None,
+                size: opening.size.unwrap_or(NULL_SIZE),
+                block: Bytes(512),
+                way: Way::Null,
+                description: "null: every access is answered at once".into(),
+            }),
+            Target::Path(path) => {
+                let kind = std::fs::metadata(path).map(|found| found.file_type());
+                match kind {
+                    Ok(kind) if kind.is_block_device() => open_device(path, opening),
+                    Ok(kind) if kind.is_file() => open_file(path, opening, progress),
+                    Ok(_) => Err(LabError::Usage(format!(
+                        "{}: is neither a file nor a block device; name a file in it, which will be made",
+                        path.display()
+                    ))),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => make_file(path, opening, progress),
+                    Err(error) => Err(LabError::of(&error, "cannot be looked at", path)),
+                }
+            }
+        }
+    }
+}
+
+fn options(writes: bool, flags: i32) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(writes).custom_flags(flags);
+    options
+}
+
+fn open_device(path: &Path, opening: Opening) -> Result<Ready, LabError> {
+    let direct = if opening.buffered { 0 } else { libc::O_DIRECT };
+    // O_EXCL on a device: not while it is mounted, or part of another one.
+    let exclusive = if opening.writes { libc::O_EXCL } else { 0 };
+    let file = options(opening.writes, direct | exclusive).open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => LabError::Refused(format!(
+            "{}: is mounted, or in use by another device; unmount it first",
+            path.display()
+        )),
+        _ => LabError::of(&error, "cannot be opened", path),
+    })?;
+    let cannot = |error: io::Error| LabError::of(&error, "cannot be read", path);
+    let all = system::device_size(&file).map_err(cannot)?;
+    let block = system::sector_size(&file).map_err(cannot)?;
+    if opening.writes && !opening.destroy {
+        let found = content_of(&file, all).map_err(cannot)?;
+        let found = found.unwrap_or_else(|| "nothing that was recognised".into());
+        return Err(LabError::Refused(format!(
+            "{}: a device is written over only with --destroy; it holds {found}",
+            path.display()
+        )));
+    }
+    let size = usable(path, opening.size, all)?;
+    Ok(Ready {
+        file: Some(Arc::new(file)),
+        size: Bytes(size.0 - size.0 % block),
+        block: Bytes(block),
+        way: Way::Ring,
+        description: format!("block device {}, {}", path.display(), passing(opening.buffered)),
+    })
+}
+
+fn passing(buffered: bool) -> &'static str {
+    if buffered { "through the page cache" } else { "past the page cache" }
+}
+
+fn usable(path: &Path, wanted: Option<Bytes>, all: u64) -> Result<Bytes, LabError> {
+    match wanted {
+        Some(wanted) if wanted.0 > all => {
+            let all = Bytes(all);
+            Err(LabError::Usage(format!("{}: has {all}, not {wanted}; leave --size out, or make it less", path.display())))
+        }
+        Some(wanted) => Ok(wanted),
+        None => Ok(Bytes(all)),
+    }
+}
+
+/// What the head and the tail of a device say that it holds.
+fn content_of(file: &File, size: u64) -> io::Result<Option<String>> {
+    const HEAD: usize = 128 << 10;
+    let mut head = Buffer::zeroed(HEAD.min(size as usize / 4096 * 4096));
+    let length = head.len();
+    if file.read_at(&mut head[..length], 0)? < length {
+        return Ok(None);
+    }
+    Ok(recognised(&head).map(str::to_owned))
+}
+
+fn recognised(head: &[u8]) -> Option<&'static str> {
+    const KNOWN: &[(usize, &[u8], &str)] = &[
+        (512, b"EFI PART", "a partition table (GPT)"),
+        (0x438, &[0x53, 0xEF], "a file system (ext2, ext3 or ext4)"),
+        (0, b"XFSB", "a file system (XFS)"),
+        (0x10040, b"_BHRfS_M", "a file system (btrfs)"),
+        (536, b"LVM2", "a volume of LVM"),
+        (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
+        (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a Linux array"),
+        (510, &[0x55, 0xAA], "a partition table (MBR), or a boot sector"),
+    ];
+    let known = KNOWN.iter().find(|(at, magic, _)| head.get(*at..*at + magic.len()) == Some(*magic));
+    match known {
+        Some((_, _, name)) => Some(name),
+        None if head.iter().any(|byte| *byte != 0) => Some("data of an unknown kind"),
+        None => None,
+    }
+}
+
+fn open_file(path: &Path, opening: Opening, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Ready, LabError> {
+    let probe = options(false, 0).open(path).map_err(|error| LabError::of(&error, "cannot be opened", path))?;
+    let length = probe.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?.len();
+    let filled = system::attribute(&probe, MARK).and_then(|text| text.parse::<u64>().ok());
+    drop(probe);
+    if opening.writes && filled.is_none() && length > 0 && !opening.destroy {
+        return Err(LabError::Refused(format!(
+            "{}: was not made by the laboratory; name a file that does not exist, or let it be written over with --destroy",
+            path.display()
+        )));
+    }
+    let ours = filled.is_some() || (opening.writes && (opening.destroy || length == 0));
+    let wanted = opening.size.map_or(length, |size| size.0);
+    if ours && (wanted > length || filled.is_some_and(|filled| filled < wanted)) {
+        return fill(path, Bytes(wanted), opening, progress);
+    }
+    if length == 0 {
+        return Err(LabError::Usage(format!("{}: is empty; say how large it shall be with --size", path.display())));
+    }
+    let size = usable(path, opening.size, length)?;
+    ready(path, size, opening)
+}
+
+fn make_file(path: &Path, opening: Opening, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Ready, LabError> {
+    let Some(size) = opening.size else {
+        return Err(LabError::Missing(format!(
+            "{}: does not exist; say how large it shall be with --size",
+            path.display()
+        )));
+    };
+    fill(path, size, opening, progress)
+}
+
+/// Writes the whole file once: what was never written is not read from any medium, and is measured as if it were.
+fn fill(path: &Path, size: Bytes, opening: Opening, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Ready, LabError> {
+    const PIECE: u64 = MIB;
+    let size = Bytes(size.0 - size.0 % 4096);
+    if size.0 == 0 {
+        return Err(LabError::Usage("--size: at least 4 KiB".into()));
+    }
+    let cannot = |error: io::Error| LabError::of(&error, &format!("cannot be filled with {size}"), path);
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(cannot)?;
+    // Where marks cannot be kept the file is used this once, and needs --destroy the next time.
+    let _ = system::set_attribute(&file, MARK, "0");
+    let mut buffer = Buffer::zeroed(PIECE as usize);
+    let mut source = opening.content.source(stele_ground::Dice::new(opening.content.seed));
+    source.prepare(&mut buffer);
+    let mut at = 0;
+    while at < size.0 {
+        let length = PIECE.min(size.0 - at) as usize;
+        source.stamp(&mut buffer[..length], at);
+        if let Err(error) = file.write_all_at(&buffer[..length], at) {
+            // Its blocks are given back: nobody wants half a target on a full file system.
+            let _ = file.set_len(0);
+            return Err(cannot(error));
+        }
+        at += length as u64;
+        if !progress(at, size.0) {
+            return Err(LabError::Failed(format!("{}: stopped while it was filled", path.display())));
+        }
+    }
+    file.sync_all().map_err(cannot)?;
+    let _ = system::set_attribute(&file, MARK, &size.0.to_string());
+    drop(file);
+    ready(path, size, opening)
+}
+
+fn ready(path: &Path, size: Bytes, opening: Opening) -> Result<Ready, LabError> {
+    let cannot = |error: io::Error| LabError::of(&error, "cannot be opened", path);
+    let plain = options(opening.writes, 0).open(path).map_err(cannot)?;
+    if system::in_memory(&plain) {
+        return Ok(Ready {
+            file: Some(Arc::new(plain)),
+            size,
+            block: Bytes(512),
+            way: Way::Inline,
+            description: format!("file {} in memory", path.display()),
+        });
+    }
+    if opening.buffered {
+        return Ok(Ready {
+            file: Some(Arc::new(plain)),
+            size,
+            block: Bytes(512),
+            way: Way::Inline,
+            description: format!("file {} {}", path.display(), passing(true)),
+        });
+    }
+    let file = options(opening.writes, libc::O_DIRECT).open(path).map_err(|error| {
+        LabError::Failed(format!(
+            "{}: the file system does not let the page cache be passed by ({error}); measure with --buffered",
+            path.display()
+        ))
+    })?;
+    let block = system::direct_alignment(&file).map_or(512, |(_, offset)| offset.max(512));
+    Ok(Ready {
+        file: Some(Arc::new(file)),
+        size: Bytes(size.0 - size.0 % block),
+        block: Bytes(block),
+        way: Way::Ring,
+        description: format!("file {} {}", path.display(), passing(false)),
+    })
+}

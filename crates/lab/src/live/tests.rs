@@ -1,0 +1,171 @@
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use stele_ground::{Bytes, Duration, MIB};
+
+use super::content::Content;
+use super::run::{Load, Round, Setup, Timing, run};
+use super::target::{Opening, Target, Way};
+use crate::error::LabError;
+use crate::workload::{AccessSpec, Alignment};
+
+/// A directory, gone with its files when dropped.
+struct Place(PathBuf);
+
+impl Place {
+    fn within(parent: &Path) -> Place {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("stele-lab-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Place(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn opening(size: u64, writes: bool) -> Opening {
+    Opening { size: Some(Bytes(size)), writes, destroy: false, buffered: false, content: Content::default() }
+}
+
+fn spec(read: u8, random: u8, size: u64) -> AccessSpec {
+    AccessSpec { name: "test".into(), random: Some(random), read: Some(read), sizes: vec![(size, 100)] }
+}
+
+fn setup(spec: AccessSpec, load: Load) -> Setup {
+    let timing = Timing {
+        warm_up: Duration::from_millis(10),
+        round: Duration::from_millis(10),
+        least: Duration::from_millis(60),
+        most: Duration::from_millis(60),
+    };
+    Setup { spec, alignment: Alignment::Request, load, workers: 2, timing, content: Content::default(), seed: 1 }
+}
+
+fn all(_: i64, _: &Round) -> bool {
+    true
+}
+
+/// Memory, where plain system calls are used, and a disk with io_uring (where the machine's temporary files lie on one).
+fn places() -> [Place; 2] {
+    [Place::within(Path::new("/dev/shm")), Place::within(&std::env::temp_dir())]
+}
+
+#[test]
+fn every_way_counts_what_it_did_and_reads_back_what_it_wrote() {
+    for place in places() {
+        let target: Target = place.0.join("target").to_string_lossy().parse().unwrap();
+        let content = Content { verify: true, ..Content::default() };
+        let ready = target.open(Opening { content, ..opening(MIB, true) }, &mut |_, _| true).unwrap();
+        for load in [Load::Outstanding(1), Load::Outstanding(5), Load::Rate { each_second: 2000.0, random: true }] {
+            let mut setup = Setup { content, ..setup(spec(50, 50, 4096), load) };
+            (setup.timing.least, setup.timing.most) = (Duration::from_secs(20), Duration::from_secs(20));
+            // As long as a busy machine needs.
+            let (mut reads, mut writes) = (0, 0);
+            let found = run(&ready, &setup, &mut |number, round| {
+                reads += if number >= 0 { round.read.count() } else { 0 };
+                writes += if number >= 0 { round.write.count() } else { 0 };
+                reads < 10 || writes < 10
+            });
+            let found = found.unwrap();
+            assert!(found.stopped && reads >= 10 && writes >= 10, "{load} on {}", ready.description);
+            let total = found.total();
+            assert_eq!((total.read.count(), total.write.count()), (reads, writes));
+        }
+    }
+}
+
+#[test]
+fn what_changed_behind_the_back_is_found_by_a_checked_read() {
+    for place in places() {
+        let path = place.0.join("target");
+        let target = Target::Path(path.clone());
+        let content = Content { verify: true, ..Content::default() };
+        let ready = target.open(Opening { content, ..opening(MIB, true) }, &mut |_, _| true).unwrap();
+        let mut bytes = std::fs::read(&path).unwrap();
+        // In every block, so that whichever is read first shows it.
+        bytes.chunks_mut(4096).for_each(|block| block[700] ^= 1);
+        std::fs::write(&path, bytes).unwrap();
+        let setup = Setup { content, ..setup(spec(100, 100, 4096), Load::Outstanding(2)) };
+        let error = run(&ready, &setup, &mut all).unwrap_err().to_string();
+        assert!(error.contains("CRC differs"), "{error}");
+    }
+}
+
+#[test]
+fn an_open_loop_starts_what_its_rate_says() {
+    let ready = Target::Null.open(opening(MIB, false), &mut |_, _| true).unwrap();
+    let rate = Load::Rate { each_second: 1000.0, random: false };
+    let found = run(&ready, &setup(spec(100, 100, 4096), rate), &mut all).unwrap();
+    // Also where the machine let the generator wait: what was due meanwhile is made up for.
+    let answered = found.total().read.count();
+    assert!(answered >= 40, "1000 a second for 60 ms, and {answered} were answered");
+}
+
+#[test]
+fn what_the_laboratory_did_not_make_is_not_written_over() {
+    let place = Place::within(Path::new("/dev/shm"));
+    let path = place.0.join("records");
+    std::fs::write(&path, b"seven years of records").unwrap();
+    let target = Target::Path(path.clone());
+    let error = target.open(opening(MIB, true), &mut |_, _| true).unwrap_err();
+    assert!(matches!(error, LabError::Refused(_)), "{error:?}");
+    assert_eq!(std::fs::read(&path).unwrap(), b"seven years of records");
+    // Reading is harmless, and saying so is enough.
+    std::fs::write(&path, vec![1; 8192]).unwrap();
+    let reading = Opening { size: None, ..opening(0, false) };
+    assert_eq!(target.open(reading, &mut |_, _| true).unwrap().size, Bytes(8192));
+    let destroying = Opening { destroy: true, ..opening(MIB, true) };
+    assert_eq!(target.open(destroying, &mut |_, _| true).unwrap().size, Bytes(MIB));
+}
+
+#[test]
+fn a_target_is_filled_once_and_known_again() {
+    let place = Place::within(Path::new("/dev/shm"));
+    let target = Target::Path(place.0.join("target"));
+    let fills = |size| {
+        let mut calls = 0;
+        let ready = target.open(opening(size, true), &mut |_, _| {
+            calls += 1;
+            true
+        });
+        (ready.unwrap().way, calls)
+    };
+    assert_eq!(fills(2 * MIB), (Way::Inline, 2));
+    assert_eq!(fills(2 * MIB), (Way::Inline, 0), "filled already");
+    assert_eq!(fills(4 * MIB), (Way::Inline, 4), "larger than it was");
+    // A fill that was stopped does not count.
+    let other = Target::Path(place.0.join("other"));
+    assert!(other.open(opening(4 * MIB, true), &mut |done, _| done < 2 * MIB).is_err());
+    let mut calls = 0;
+    other.open(opening(MIB, false), &mut |_, _| { calls += 1; true }).unwrap();
+    assert_eq!(calls, 1, "half filled before");
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_the_reason() {
+    let place = Place::within(Path::new("/dev/shm"));
+    let missing = Target::Path(place.0.join("none"));
+    let nothing = Opening { size: None, ..opening(0, true) };
+    let text = missing.open(nothing, &mut |_, _| true).unwrap_err().to_string();
+    assert!(text.contains("--size"), "{text}");
+    let text = Target::Path(place.0.clone()).open(nothing, &mut |_, _| true).unwrap_err().to_string();
+    assert!(text.contains("neither a file nor a block device"), "{text}");
+    let text = "ftp://there".parse::<Target>().unwrap_err().to_string();
+    assert!(text.contains("ftp://"), "{text}");
+
+    let ready = Target::Null.open(opening(MIB, false), &mut |_, _| true).unwrap();
+    for (spec, load, words) in [
+        (spec(100, 100, 1000), Load::Outstanding(1), "multiples of 512"),
+        (spec(100, 100, 2 * MIB), Load::Outstanding(1), "less than one access"),
+        (spec(100, 100, 4096), Load::Outstanding(0), "at least one"),
+        (spec(100, 100, 4096), Load::Rate { each_second: f64::NAN, random: false }, "greater than 0"),
+    ] {
+        let text = run(&ready, &setup(spec, load), &mut all).unwrap_err().to_string();
+        assert!(text.contains(words), "{text}");
+    }
+}

@@ -1,0 +1,138 @@
+//! io_uring with a registered file and registered buffers: nothing is looked up or pinned for each access.
+//!
+//! The rule that makes it sound: every entry points into the buffer of its slot, which belongs to the driver, does not move,
+//! and is touched again only after the entry's completion was taken. Dropping the driver waits for all of them first.
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use io_uring::types::{Fixed, SubmitArgs, Timespec};
+use io_uring::{IoUring, opcode};
+use stele_ground::Duration;
+use stele_media::Buffer;
+
+use super::engine::{Answer, Engine};
+use crate::workload::Access;
+
+/// Accesses under way for one worker.
+pub const SLOTS_MAX: u32 = 4096;
+
+struct Slot {
+    buffer: Buffer,
+    length: u32,
+    fixed: bool,
+    busy: bool,
+}
+
+pub struct Uring {
+    ring: IoUring,
+    slots: Vec<Slot>,
+    flying: u32,
+    // Behind the ring: its descriptor is registered there.
+    _file: Arc<File>,
+}
+
+impl Uring {
+    pub fn new(file: Arc<File>, slots: u32, length_max: usize) -> Result<Uring, String> {
+        let refused = |error: io::Error| format!("io_uring is refused: {error}; measure with --buffered");
+        let slots = slots.clamp(1, SLOTS_MAX);
+        let entries = slots.next_power_of_two();
+        let newest = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(entries);
+        let ring = newest.or_else(|_| IoUring::new(entries)).map_err(refused)?;
+        ring.submitter().register_files(&[file.as_raw_fd()]).map_err(refused)?;
+        let mut slots: Vec<Slot> =
+            (0..slots).map(|_| Slot { buffer: Buffer::zeroed(length_max), length: 0, fixed: false, busy: false }).collect();
+        let pages: Vec<libc::iovec> = slots
+            .iter_mut()
+            .map(|slot| libc::iovec { iov_base: slot.buffer.as_mut_ptr().cast(), iov_len: slot.buffer.len() })
+            .collect();
+        // SAFETY: the buffers belong to the slots, which live and stay where they are until the ring is gone.
+        let fixed = unsafe { ring.submitter().register_buffers(&pages) }.is_ok();
+        // Beyond the limit of locked memory they are used as they are.
+        slots.iter_mut().for_each(|slot| slot.fixed = fixed);
+        Ok(Uring { ring, slots, flying: 0, _file: file })
+    }
+
+    fn take(&mut self, answers: &mut Vec<Answer>) {
+        for entry in self.ring.completion() {
+            let slot = entry.user_data() as u32;
+            let place = &mut self.slots[slot as usize];
+            place.busy = false;
+            let asked = place.length;
+            let result = match entry.result() {
+                error if error < 0 => Err(io::Error::from_raw_os_error(-error).to_string()),
+                bytes if bytes as u32 == asked => Ok(()),
+                bytes => Err(format!("only {bytes} of {asked} bytes were transferred")),
+            };
+            self.flying -= 1;
+            answers.push((slot, result));
+        }
+    }
+}
+
+impl Engine for Uring {
+    fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    fn start(&mut self, number: u32, access: &Access) {
+        let slot = &mut self.slots[number as usize];
+        assert!(!slot.busy, "slot {number} is under way already");
+        slot.busy = true;
+        let length = access.length as u32;
+        slot.length = length;
+        let pointer = slot.buffer[..length as usize].as_mut_ptr();
+        let entry = match (access.write, slot.fixed) {
+            (false, true) => {
+                opcode::ReadFixed::new(Fixed(0), pointer, length, number as u16).offset(access.at).build()
+            }
+            (true, true) => {
+                opcode::WriteFixed::new(Fixed(0), pointer, length, number as u16).offset(access.at).build()
+            }
+            (false, false) => opcode::Read::new(Fixed(0), pointer, length).offset(access.at).build(),
+            (true, false) => opcode::Write::new(Fixed(0), pointer, length).offset(access.at).build(),
+        };
+        let entry = entry.user_data(u64::from(number));
+        while {
+            // SAFETY: the entry points into the slot's buffer, which is not touched before its completion was taken.
+            unsafe { self.ring.submission().push(&entry) }.is_err()
+        } {
+            // As many entries as slots: it is full only where the kernel was short of memory; then it is asked again.
+            let _ = self.ring.submit();
+        }
+        self.flying += 1;
+    }
+
+    fn reap(&mut self, wait: bool, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+        // Interruptions, time-outs and shortage of memory end the wait early; the caller asks again.
+        let _ = match (wait, limit) {
+            (false, _) => self.ring.submit(),
+            (true, None) => self.ring.submit_and_wait(1),
+            (true, Some(limit)) => {
+                let time = Timespec::new().sec(limit.0 / 1_000_000_000).nsec((limit.0 % 1_000_000_000) as u32);
+                let _ = self.ring.submit();
+                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time))
+            }
+        };
+        self.take(answers);
+    }
+
+    fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        let slot = &mut self.slots[slot as usize];
+        assert!(!slot.busy, "the kernel has the buffer");
+        &mut slot.buffer
+    }
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        let mut answers = Vec::new();
+        while self.flying > 0 {
+            let _ = self.ring.submit_and_wait(1);
+            self.take(&mut answers);
+        }
+    }
+}

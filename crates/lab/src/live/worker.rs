@@ -1,0 +1,213 @@
+//! One worker: draws accesses, keeps its share of them under way, and counts.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::Instant as WallInstant;
+
+use stele_ground::{Dice, Duration, Instant};
+
+use super::content::{self, Content, Source};
+use super::engine::{Answer, Engine};
+use crate::histogram::Histogram;
+use crate::workload::{Access, Generator};
+
+/// What one worker counted between two readings of the clock.
+#[derive(Clone, Default, Debug)]
+pub struct Part {
+    pub round: u64,
+    pub span: Duration,
+    pub read: Histogram,
+    pub write: Histogram,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    /// Time between the intended starts and the starts, where the generator and not the target was late.
+    pub lag: Duration,
+    /// Accesses of an open loop that had to wait for a place.
+    pub held_back: u64,
+}
+
+pub enum Report {
+    Part(Part),
+    /// The worker ended; with what went wrong first, if anything.
+    Ended(Result<(), String>),
+}
+
+/// What a worker is to do.
+pub struct Task {
+    pub generator: Generator,
+    pub content: Content,
+    pub dice: Dice,
+    pub bytes: u64,
+    /// Accesses under way in a closed loop; none: an open one.
+    pub outstanding: Option<u32>,
+    /// Time between starts of an open loop, and whether it is drawn anew for each (exponentially) or always the same.
+    pub gap: Duration,
+    pub random_gaps: bool,
+    pub round: Duration,
+    /// All workers count from here.
+    pub origin: WallInstant,
+}
+
+/// Below this an open loop watches the clock instead of sleeping: a sleeper wakes that much too late.
+const WATCHED: Duration = Duration(120_000);
+
+pub struct Worker<E> {
+    engine: E,
+    task: Task,
+    source: Source,
+    flying: Vec<(Access, Instant)>,
+    free: Vec<u32>,
+    part: Part,
+    failed: Option<String>,
+    /// When the next access of an open loop is due.
+    due: Instant,
+    round_end: Instant,
+    round_begin: Instant,
+}
+
+impl<E: Engine> Worker<E> {
+    pub fn new(mut engine: E, task: Task) -> Worker<E> {
+        let mut source = task.content.source(task.dice.clone());
+        let slots = engine.slots();
+        for slot in 0..slots {
+            source.prepare(engine.buffer(slot));
+        }
+        let nowhere = (Access { target: 0, at: 0, length: 0, write: false }, Instant(0));
+        Worker {
+            source,
+            flying: vec![nowhere; slots as usize],
+            free: (0..slots).rev().collect(),
+            part: Part::default(),
+            failed: None,
+            due: Instant(0),
+            round_begin: Instant(0),
+            round_end: Instant(0) + task.round,
+            engine,
+            task,
+        }
+    }
+
+    fn now(&self) -> Instant {
+        Instant(self.task.origin.elapsed().as_nanos() as u64)
+    }
+
+    /// Until `stop`; then waits for what is under way, which counts no more.
+    pub fn run(mut self, stop: &AtomicBool, reports: &Sender<Report>) {
+        let mut answers: Vec<Answer> = Vec::new();
+        let mut now = self.now();
+        (self.due, self.round_begin) = (now, now);
+        for _ in 0..self.task.outstanding.unwrap_or(0) {
+            self.issue(now);
+        }
+        while !stop.load(Ordering::Relaxed) && self.failed.is_none() {
+            match self.task.outstanding {
+                Some(_) => self.engine.reap(true, Some(self.round_end.since(now)), &mut answers),
+                None => self.reap_until_due(now, &mut answers),
+            }
+            now = self.now();
+            for (slot, result) in answers.drain(..) {
+                self.settle(slot, result, now);
+                if self.task.outstanding.is_some() && self.failed.is_none() {
+                    self.issue(now);
+                }
+            }
+            if self.task.outstanding.is_none() {
+                self.start_what_is_due(now);
+            }
+            if now >= self.round_end {
+                self.hand_over(now, reports);
+            }
+        }
+        while self.free.len() < self.flying.len() && self.failed.is_none() {
+            self.engine.reap(true, Some(Duration::from_secs(1)), &mut answers);
+            for (slot, result) in answers.drain(..) {
+                self.settle(slot, result, now);
+            }
+        }
+        // Nobody listens any more only where the run was given up.
+        let _ = reports.send(Report::Ended(self.failed.take().map_or(Ok(()), Err)));
+    }
+
+    /// Starts an access that was meant to start then. There is a free slot.
+    fn issue(&mut self, intended: Instant) {
+        let Some(slot) = self.free.pop() else { return };
+        let access = self.task.generator.draw(0, self.task.bytes);
+        self.flying[slot as usize] = (access, intended);
+        if access.write {
+            let length = access.length as usize;
+            self.source.stamp(&mut self.engine.buffer(slot)[..length], access.at);
+        }
+        self.engine.start(slot, &access);
+    }
+
+    fn settle(&mut self, slot: u32, result: Result<(), String>, now: Instant) {
+        let (access, intended) = self.flying[slot as usize];
+        self.free.push(slot);
+        let name = if access.write { "write" } else { "read" };
+        if let Err(error) = result {
+            self.failed.get_or_insert(format!("{name} of {} bytes at offset {}: {error}", access.length, access.at));
+            return;
+        }
+        let span = now.since(intended);
+        if access.write {
+            self.part.write.record(span);
+            self.part.written_bytes += access.length;
+            return;
+        }
+        self.part.read.record(span);
+        self.part.read_bytes += access.length;
+        if self.task.content.verify {
+            let buffer = &self.engine.buffer(slot)[..access.length as usize];
+            if let Err(error) = content::check(self.task.content, buffer, access.at) {
+                self.failed.get_or_insert(error);
+            }
+        }
+    }
+
+    fn reap_until_due(&mut self, now: Instant, answers: &mut Vec<Answer>) {
+        let left = self.due.since(now);
+        let full = self.free.is_empty();
+        let idle = self.free.len() == self.flying.len();
+        let limit = if full { self.round_end.since(now) } else { left.min(self.round_end.since(now)) };
+        // Woken a little early, it watches the clock for the rest.
+        let sleeps = full || limit > WATCHED;
+        let limit = if full { limit } else { Duration(limit.0.saturating_sub(WATCHED.0)) };
+        match idle && sleeps {
+            true => std::thread::sleep(std::time::Duration::from_nanos(limit.0)),
+            false => self.engine.reap(sleeps, Some(limit), answers),
+        }
+    }
+
+    fn start_what_is_due(&mut self, now: Instant) {
+        while self.due <= now {
+            if self.free.is_empty() {
+                self.part.held_back += 1;
+                return;
+            }
+            let intended = self.due;
+            self.due = intended + self.gap();
+            self.part.lag = Duration(self.part.lag.0 + now.since(intended).0);
+            self.issue(intended);
+        }
+    }
+
+    fn gap(&mut self) -> Duration {
+        match self.task.random_gaps {
+            false => self.task.gap,
+            true => {
+                let share = (1.0 - self.task.dice.fraction()).max(1e-12);
+                Duration((-share.ln() * self.task.gap.0 as f64) as u64)
+            }
+        }
+    }
+
+    fn hand_over(&mut self, now: Instant, reports: &Sender<Report>) {
+        let mut part = std::mem::take(&mut self.part);
+        part.span = now.since(self.round_begin);
+        part.round = self.round_end.0 / self.task.round.0 - 1;
+        self.round_begin = now;
+        // A stall of more than a round leaves rounds out: the next one ends in the future.
+        self.round_end = Instant((now.0 / self.task.round.0 + 1) * self.task.round.0);
+        let _ = reports.send(Report::Part(part));
+    }
+}
