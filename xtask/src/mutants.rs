@@ -25,6 +25,7 @@ const HEAD: &str = "\
 
 Written by `./x mutants`: each protection is switched off, and the array's own tests, the crashes of short workloads and the
 seeds of the simulated world must go red. \"Tests\" counts the array's tests that failed; crashes and seeds stop at the first.
+\"-\" was not asked, since somebody had noticed already (`./x mutants --first`), or noticed nothing.
 
 | taken away | tests | crashes | seeds | first noticed by |
 | --- | ---: | --- | --- | --- |

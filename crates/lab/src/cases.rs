@@ -9,7 +9,7 @@ use crate::closed::{Length, Loop};
 use crate::ds4500::{Charge, Ds4500, Profile};
 use crate::pool::{Filled, PoolSpec};
 use crate::published::{Cell, Level, workload_of};
-use crate::search::{self, Goal, Highest};
+use crate::search::{self, Goal, Highest, Statistic};
 use crate::workload::{self, Alignment, Generator};
 
 /// The mean response of all published cells.
@@ -93,6 +93,7 @@ pub fn ask_ds4500(cell: &Cell, stroke: f64, machine: Machine, effort: Effort) ->
     let mut running = Loop::new(target, generator, Default::default());
     let goal = Goal {
         response: RESPONSE,
+        statistic: Statistic::Mean,
         start: (cell.rate * RESPONSE.as_secs_f64()) as u64,
         load_max: 20_000,
         probes_max: effort.probes_max,
@@ -159,7 +160,7 @@ pub fn ask_stele(
     let now = target.now();
     let generator = Generator::new(spec, machine.alignment, Dice::new(seed_of(cell)));
     let mut running = Loop::new(target, generator, now);
-    let goal = Goal { response: RESPONSE, start, load_max: 8_000, probes_max: effort.probes_max };
+    let goal = Goal { response: RESPONSE, statistic: Statistic::Mean, start, load_max: 8_000, probes_max: effort.probes_max };
     let mut first = true;
     let highest = search::highest(goal, |outstanding| {
         let mut length = effort.length(outstanding);

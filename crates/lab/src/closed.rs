@@ -42,6 +42,8 @@ pub struct Probe {
     /// Accesses a second.
     pub rate: f64,
     pub response: Histogram,
+    /// Of each round of the window.
+    pub rates: Vec<f64>,
     /// The rounds of the window: range at most 20 % of the mean, slope over it at most 10 %.
     pub steady: bool,
 }
@@ -107,7 +109,7 @@ impl<T: Target> Loop<T> {
                 let mut response = Histogram::default();
                 window.iter().for_each(|round| response.merge(&round.response));
                 let span: f64 = window.iter().map(|round| round.span.as_secs_f64()).sum();
-                return Ok(Probe { outstanding, rate: response.count() as f64 / span.max(1e-12), response, steady });
+                return Ok(Probe { outstanding, rate: response.count() as f64 / span.max(1e-12), response, rates, steady });
             }
         }
     }

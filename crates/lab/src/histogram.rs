@@ -65,6 +65,45 @@ impl Histogram {
         Duration((self.sum / u128::from(self.count.max(1))) as u64)
     }
 
+    pub fn sum(&self) -> u128 {
+        self.sum
+    }
+
+    /// The buckets that hold something, by number, with their counts.
+    pub fn counts(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.buckets.iter().copied().enumerate().filter(|(_, count)| *count > 0)
+    }
+
+    /// The histogram that `counts`, `sum` and `longest` describe; none where they cannot belong together.
+    pub fn from_counts(counts: &[(usize, u64)], sum: u128, longest: Duration) -> Option<Histogram> {
+        let mut histogram = Histogram { sum, longest, ..Histogram::default() };
+        for (bucket, count) in counts {
+            if *bucket > bucket_of(u64::MAX) {
+                return None;
+            }
+            if histogram.buckets.len() <= *bucket {
+                histogram.buckets.resize(bucket + 1, 0);
+            }
+            histogram.buckets[*bucket] = histogram.buckets[*bucket].checked_add(*count)?;
+            histogram.count = histogram.count.checked_add(*count)?;
+        }
+        let spans = sum <= u128::from(histogram.count) * u128::from(longest.0);
+        let last = counts.iter().map(|(bucket, _)| *bucket).max();
+        let fits = last.is_none_or(|last| bucket_of(longest.0) == last);
+        (spans && fits).then_some(histogram)
+    }
+
+    /// Each bucket's largest span, with the share of all that do not exceed it: a cumulative distribution.
+    pub fn distribution(&self) -> Vec<(Duration, f64)> {
+        let mut seen = 0;
+        let mut shares = Vec::new();
+        for (bucket, count) in self.counts() {
+            seen += count;
+            shares.push((Duration(upper_of(bucket)).min(self.longest), seen as f64 / self.count as f64));
+        }
+        shares
+    }
+
     pub fn longest(&self) -> Duration {
         self.longest
     }

@@ -14,7 +14,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("block", &["ground", "media"]),
     ("lab", &["ground", "codes", "media", "array"]),
     ("sim", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block"]),
-    ("stele", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block"]),
+    ("stele", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block", "lab"]),
     // What is not part of the product may use all of it.
     (
         "bench",

@@ -44,3 +44,25 @@ fn a_merged_histogram_is_that_of_all() {
     left.merge(&right);
     assert_eq!((left.count(), left.mean(), left.percentile(0.9)), (all.count(), all.mean(), all.percentile(0.9)));
 }
+
+#[test]
+fn a_histogram_from_its_counts_is_the_same_and_nonsense_is_refused() {
+    let mut histogram = Histogram::default();
+    (1..500u64).for_each(|span| histogram.record(Duration(span * span * 37)));
+    let counts: Vec<(usize, u64)> = histogram.counts().collect();
+    let again = Histogram::from_counts(&counts, histogram.sum(), histogram.longest()).unwrap();
+    for share in [0.1, 0.5, 0.99, 1.0] {
+        assert_eq!(again.percentile(share), histogram.percentile(share));
+    }
+    assert_eq!((again.count(), again.mean()), (histogram.count(), histogram.mean()));
+    assert_eq!(histogram.distribution().last().unwrap().1, 1.0);
+    let longest = histogram.longest();
+    for (counts, sum, longest) in [
+        (vec![(usize::MAX, 1)], 1, longest),
+        (vec![(1, u64::MAX), (2, 2)], 1, longest),
+        (counts.clone(), u128::MAX, longest),
+        (counts, 1, Duration(1)),
+    ] {
+        assert!(Histogram::from_counts(&counts, sum, longest).is_none());
+    }
+}

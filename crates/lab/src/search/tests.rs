@@ -6,11 +6,11 @@ fn probe(load: u64, response_millis: impl Fn(f64) -> f64) -> Probe {
     let millis = response_millis(load as f64);
     let mut response = Histogram::default();
     response.record(Duration((millis * 1e6) as u64));
-    Probe { outstanding: load, rate: load as f64 / millis * 1000.0, response, steady: true }
+    Probe { outstanding: load, rate: load as f64 / millis * 1000.0, response, rates: Vec::new(), steady: true }
 }
 
 fn goal(start: u64) -> Goal {
-    Goal { response: Duration::from_millis(20), start, load_max: 10_000, probes_max: 12 }
+    Goal { response: Duration::from_millis(20), statistic: Statistic::Mean, start, load_max: 10_000, probes_max: 12 }
 }
 
 #[test]
@@ -43,4 +43,13 @@ fn storage_that_is_always_too_slow_or_always_fast_enough_ends_the_search() {
 #[test]
 fn a_probe_that_fails_ends_the_search_with_its_reason() {
     assert_eq!(highest(goal(1), |_| Err("the target is gone".into())).unwrap_err(), "the target is gone");
+}
+
+#[test]
+fn the_margin_is_students_for_few_values_and_none_for_one() {
+    // Mean 10, deviation 1.5811, five values: 2.776 * 1.5811 / sqrt(5).
+    let margin = margin_of(&[8.0, 9.0, 10.0, 11.0, 12.0]).unwrap();
+    assert!((margin - 1.963).abs() < 0.001, "{margin}");
+    assert_eq!(margin_of(&[5.0]), None);
+    assert_eq!(margin_of(&[5.0, 5.0]), Some(0.0));
 }

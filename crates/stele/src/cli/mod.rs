@@ -4,6 +4,7 @@ pub mod audit;
 pub mod bucket;
 pub mod export;
 pub mod key;
+pub mod lab;
 pub mod pool;
 pub mod serve;
 pub mod show;
@@ -92,4 +93,7 @@ pub enum Command {
     /// Look at one drive
     #[command(subcommand)]
     Drive(show::Drive),
+    /// The laboratory: measure any storage, and find what it sustains
+    #[command(subcommand)]
+    Lab(lab::Lab),
 }

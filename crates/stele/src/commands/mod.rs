@@ -3,6 +3,7 @@
 pub mod archive;
 pub mod dump;
 pub mod export;
+pub mod lab;
 pub mod pool;
 pub mod rebuild;
 pub mod serve;
@@ -32,6 +33,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Clock(command) => archive::clock(&site, json, command).await,
         Command::Catalog(command) => rebuild::run(&site, json, command).await,
         Command::Drive(command) => dump::run(json, command),
+        Command::Lab(command) => lab::run(json, command).await,
     }
 }
 

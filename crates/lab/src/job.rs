@@ -1,0 +1,393 @@
+//! A job as a file: what to run on which target, with any of its values given as a list. Each combination of the lists is a
+//! cell; cells run in order, the last list's values changing fastest.
+//!
+//! ```toml
+//! on = "/data/target"
+//! size = "10GiB"
+//!
+//! [workload]
+//! name = ["oltp_4k", "oltp_8k"]     # shipped ones; or `read`, `random` and `access` for one of your own
+//!
+//! [load]
+//! outstanding = [1, 8, 64]          # or rate = 2000
+//!
+//! [time]
+//! warm-up = "5s"
+//! least = "20s"
+//! most = "2m"
+//! ```
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use stele_ground::{Bytes, Duration};
+
+use crate::error::LabError;
+use crate::live::content::Content;
+use crate::live::run::{Load, Setup, Timing};
+use crate::search::{Goal, Statistic};
+use crate::workload::{self, AccessSpec, Alignment};
+
+/// One value, or several to try in turn.
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+pub enum Given<T> {
+    One(T),
+    Many(Vec<T>),
+}
+
+impl<T: Clone> Given<T> {
+    fn values(&self) -> Vec<T> {
+        match self {
+            Given::One(value) => vec![value.clone()],
+            Given::Many(values) => values.clone(),
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Job {
+    /// The target; the command line may name another.
+    pub on: Option<String>,
+    /// Bytes of it to use.
+    pub size: Option<String>,
+    #[serde(default)]
+    pub buffered: bool,
+    #[serde(default)]
+    pub workload: WorkloadPart,
+    #[serde(default)]
+    pub load: LoadPart,
+    #[serde(default)]
+    pub time: TimePart,
+    #[serde(default)]
+    pub content: ContentPart,
+    /// Looks for the highest load at a response time in each cell, instead of running one load.
+    pub search: Option<SearchPart>,
+}
+
+#[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct WorkloadPart {
+    /// A shipped workload.
+    pub name: Option<Given<String>>,
+    /// Percent of accesses that read.
+    pub read: Option<Given<u8>>,
+    /// Percent of accesses at a random place.
+    pub random: Option<Given<u8>>,
+    /// Bytes of each access.
+    pub access: Option<Given<String>>,
+    /// Where random accesses begin: `request` (multiples of their own size) or `sector` (of 512).
+    pub align: Option<Align>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Align {
+    Request,
+    Sector,
+}
+
+#[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct LoadPart {
+    pub outstanding: Option<Given<u32>>,
+    /// Accesses a second, whatever the answers.
+    pub rate: Option<Given<f64>>,
+    /// Gaps between starts: `even`, or `drawn` from the exponential distribution.
+    pub arrivals: Option<Arrivals>,
+    /// Threads; those of a target in memory are as many as accesses outstanding.
+    pub workers: Option<Given<u32>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrivals {
+    Even,
+    Drawn,
+}
+
+#[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct TimePart {
+    pub warm_up: Option<String>,
+    pub round: Option<String>,
+    /// Measured at least.
+    pub least: Option<String>,
+    /// Measured at most, where it does not become steady.
+    pub most: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct ContentPart {
+    pub compress: Option<f64>,
+    pub dedupe: Option<f64>,
+    #[serde(default)]
+    pub verify: bool,
+    pub seed: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct SearchPart {
+    /// The response that must not be exceeded.
+    pub response: Option<String>,
+    /// That of so many percent of the accesses; none: the mean.
+    pub percentile: Option<f64>,
+    pub outstanding_max: Option<u64>,
+}
+
+/// One combination of a job's values.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Cell {
+    /// The values that differ between cells, by name.
+    pub axes: Vec<(String, String)>,
+    pub setup: Setup,
+    pub goal: Option<Goal>,
+}
+
+impl Cell {
+    /// What tells it from the others; the workload where nothing does.
+    pub fn name(&self) -> String {
+        match self.axes.is_empty() {
+            true => self.setup.spec.name.clone(),
+            false => self.axes.iter().map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", "),
+        }
+    }
+
+    /// The least and the most time it takes.
+    pub fn expected(&self) -> (Duration, Duration) {
+        let timing = self.setup.timing;
+        let (least, most) = (timing.warm_up.0 + timing.least.0, timing.warm_up.0 + timing.most.0);
+        match self.goal {
+            None => (Duration(least), Duration(most)),
+            Some(goal) => (Duration(least * 3), Duration(most * goal.probes_max as u64)),
+        }
+    }
+}
+
+fn bad(what: &str, value: impl fmt::Display, like: &str) -> LabError {
+    LabError::Usage(format!("{what} = {value}: {like}"))
+}
+
+/// `500us`, `20ms`, `1.5s`, `2m`, `1h`.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
+    let number: f64 = text[..split].parse().ok()?;
+    let scale = match text[split..].trim() {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "m" | "min" => 60e9,
+        "h" => 3600e9,
+        _ => return None,
+    };
+    let nanoseconds = number * scale;
+    (nanoseconds.is_finite() && nanoseconds < u64::MAX as f64).then_some(Duration(nanoseconds as u64))
+}
+
+fn duration(what: &str, text: &Option<String>, default: Duration) -> Result<Duration, LabError> {
+    match text {
+        None => Ok(default),
+        Some(text) => parse_duration(text).ok_or_else(|| bad(what, text, "say it like 500us, 20ms, 1.5s, 2m or 1h")),
+    }
+}
+
+impl Job {
+    /// From a file's text; an unknown key is an error that names it.
+    pub fn parse(text: &str) -> Result<Job, LabError> {
+        toml::from_str(text).map_err(|error| LabError::Usage(error.to_string().trim().to_owned()))
+    }
+
+    pub fn size(&self) -> Result<Option<Bytes>, LabError> {
+        let parse = |text: &String| Bytes::parse(text).ok_or_else(|| bad("size", text, "say it like 512, 64KiB or 10GiB"));
+        self.size.as_ref().map(parse).transpose()
+    }
+
+    pub fn content(&self) -> Result<Content, LabError> {
+        let part = &self.content;
+        let ratio = |what: &str, ratio: Option<f64>| match ratio.unwrap_or(1.0) {
+            ratio if (1.0..=1000.0).contains(&ratio) => Ok((ratio * 100.0).round() as u32),
+            ratio => Err(bad(what, ratio, "a ratio from 1 (nothing to gain) to 1000")),
+        };
+        let content = Content {
+            seed: part.seed.unwrap_or(1),
+            compress_percent: ratio("content.compress", part.compress)?,
+            dedupe_percent: ratio("content.dedupe", part.dedupe)?,
+            verify: part.verify,
+        };
+        if content.verify && content.dedupe_percent > 100 {
+            return Err(LabError::Usage("content: duplicates cannot be told from misplaced data; leave verify or dedupe out".into()));
+        }
+        Ok(content)
+    }
+
+    /// All cells, in the order in which they run.
+    pub fn cells(&self) -> Result<Vec<Cell>, LabError> {
+        let timing = self.timing()?;
+        let content = self.content()?;
+        let goal = self.search.as_ref().map(SearchPart::goal).transpose()?;
+        let workers = self.load.workers.as_ref().map_or(vec![processors()], Given::values);
+        let mut cells = Vec::new();
+        for (mut axes, spec) in self.specs()? {
+            let alignment = match self.workload.align {
+                Some(Align::Sector) => Alignment::Sector,
+                _ => Alignment::Request,
+            };
+            if self.workload.name.as_ref().is_some_and(|names| names.values().len() > 1) {
+                axes.insert(0, ("workload".to_owned(), spec.name.clone()));
+            }
+            for (load_axes, load) in self.loads(goal.is_some())? {
+                for workers in &workers {
+                    let mut axes: Vec<_> = axes.iter().chain(&load_axes).cloned().collect();
+                    if self.load.workers.as_ref().is_some_and(|all| all.values().len() > 1) {
+                        axes.push(("workers".into(), workers.to_string()));
+                    }
+                    let setup = Setup {
+                        spec: spec.clone(),
+                        alignment,
+                        load,
+                        workers: *workers,
+                        timing,
+                        content,
+                        seed: content.seed,
+                    };
+                    cells.push(Cell { axes, setup, goal });
+                }
+            }
+        }
+        match cells.is_empty() {
+            true => Err(LabError::Usage("a list in the job is empty: there is nothing to run".into())),
+            false => Ok(cells),
+        }
+    }
+
+    fn timing(&self) -> Result<Timing, LabError> {
+        let part = &self.time;
+        let round = duration("time.round", &part.round, Duration::from_secs(1))?;
+        if round < Duration::from_millis(1) {
+            return Err(bad("time.round", round, "at least 1ms"));
+        }
+        let least = duration("time.least", &part.least, Duration(round.0 * 10))?;
+        let most = duration("time.most", &part.most, Duration(least.0.saturating_mul(3)))?;
+        if most < least {
+            return Err(bad("time.most", most, &format!("less than time.least, which is {least}")));
+        }
+        Ok(Timing { warm_up: duration("time.warm-up", &part.warm_up, Duration(round.0 * 2))?, round, least, most })
+    }
+
+    #[allow(clippy::type_complexity)]
+    fn loads(&self, searching: bool) -> Result<Vec<(Vec<(String, String)>, Load)>, LabError> {
+        let part = &self.load;
+        let axis = |name: &str, many: bool, value: String| match many {
+            true => vec![(name.to_owned(), value)],
+            false => Vec::new(),
+        };
+        match (&part.outstanding, &part.rate) {
+            (Some(_), Some(_)) => {
+                Err(LabError::Usage("load: outstanding keeps so many under way, rate starts so many: give one of them".into()))
+            }
+            (_, Some(_)) if searching => {
+                Err(LabError::Usage("search: it looks for the outstanding accesses; leave load.rate out".into()))
+            }
+            (outstanding, None) => {
+                let values = outstanding.as_ref().map_or(vec![1], Given::values);
+                let many = values.len() > 1;
+                if searching && many {
+                    return Err(LabError::Usage("search: it chooses the outstanding accesses; give the first one only".into()));
+                }
+                Ok(values
+                    .into_iter()
+                    .map(|count| (axis("outstanding", many, count.to_string()), Load::Outstanding(count)))
+                    .collect())
+            }
+            (None, Some(rate)) => {
+                let values = rate.values();
+                let many = values.len() > 1;
+                let random = part.arrivals == Some(Arrivals::Drawn);
+                let load = |each_second| Load::Rate { each_second, random };
+                Ok(values.into_iter().map(|rate| (axis("rate", many, rate.to_string()), load(rate))).collect())
+            }
+        }
+    }
+
+    /// The access specifications, each with the axes that tell it from the others.
+    #[allow(clippy::type_complexity)]
+    fn specs(&self) -> Result<Vec<(Vec<(String, String)>, AccessSpec)>, LabError> {
+        let part = &self.workload;
+        let own = part.read.is_some() || part.random.is_some() || part.access.is_some();
+        match &part.name {
+            Some(_) if own => {
+                Err(LabError::Usage("workload: a shipped one has its own read, random and access: give either".into()))
+            }
+            Some(names) => names.values().into_iter().map(|name| shipped(&name).map(|spec| (Vec::new(), spec))).collect(),
+            None => {
+                let percent = |what: &str, values: &Option<Given<u8>>| -> Result<Vec<u8>, LabError> {
+                    let values = values.as_ref().map_or(vec![100], Given::values);
+                    match values.iter().find(|value| **value > 100) {
+                        Some(value) => Err(bad(what, value, "a percentage is at most 100")),
+                        None => Ok(values),
+                    }
+                };
+                let (reads, randoms) = (percent("workload.read", &part.read)?, percent("workload.random", &part.random)?);
+                let accesses = part.access.as_ref().map_or(vec!["4KiB".to_owned()], Given::values);
+                let mut specs = Vec::new();
+                for read in &reads {
+                    for random in &randoms {
+                        for access in &accesses {
+                            let bytes = Bytes::parse(access).filter(|bytes| (1..=1 << 30).contains(&bytes.0));
+                            let bytes = bytes.ok_or_else(|| bad("workload.access", access, "say it like 512 or 64KiB, up to 1GiB"))?;
+                            let mut axes = Vec::new();
+                            let mut axis = |name: &str, many: bool, value: String| {
+                                if many {
+                                    axes.push((name.to_owned(), value));
+                                }
+                            };
+                            axis("read", reads.len() > 1, format!("{read} %"));
+                            axis("random", randoms.len() > 1, format!("{random} %"));
+                            axis("access", accesses.len() > 1, bytes.to_string());
+                            let name = format!("{read} % read, {random} % random, {bytes}");
+                            let sizes = vec![(bytes.0, 100)];
+                            let spec = AccessSpec { name, random: Some(*random), read: Some(*read), sizes };
+                            specs.push((axes, spec));
+                        }
+                    }
+                }
+                Ok(specs)
+            }
+        }
+    }
+}
+
+fn shipped(name: &str) -> Result<AccessSpec, LabError> {
+    workload::named(name).ok_or_else(|| {
+        LabError::Missing(format!("workload '{name}': there is none of that name; `stele lab workloads` lists them"))
+    })
+}
+
+impl SearchPart {
+    fn goal(&self) -> Result<Goal, LabError> {
+        let statistic = match self.percentile {
+            None => Statistic::Mean,
+            Some(percent) if percent > 0.0 && percent < 100.0 => Statistic::Percentile(percent / 100.0),
+            Some(percent) => return Err(bad("search.percentile", percent, "between 0 and 100")),
+        };
+        Ok(Goal {
+            response: duration("search.response", &self.response, Duration::from_millis(20))?,
+            statistic,
+            start: 8,
+            load_max: self.outstanding_max.unwrap_or(512),
+            probes_max: 12,
+        })
+    }
+}
+
+fn processors() -> u32 {
+    std::thread::available_parallelism().map_or(1, usize::from) as u32
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,83 @@
+use super::*;
+
+fn names(text: &str) -> Vec<String> {
+    Job::parse(text).unwrap().cells().unwrap().iter().map(Cell::name).collect()
+}
+
+#[test]
+fn every_list_is_an_axis_and_the_last_changes_fastest() {
+    let text = r#"
+        on = "null"
+        [workload]
+        read = [100, 0]
+        access = ["512", "64KiB"]
+        [load]
+        outstanding = [1, 8]
+    "#;
+    assert_eq!(
+        names(text),
+        [
+            "read 100 %, access 512 B, outstanding 1",
+            "read 100 %, access 512 B, outstanding 8",
+            "read 100 %, access 64.0 KiB, outstanding 1",
+            "read 100 %, access 64.0 KiB, outstanding 8",
+            "read 0 %, access 512 B, outstanding 1",
+            "read 0 %, access 512 B, outstanding 8",
+            "read 0 %, access 64.0 KiB, outstanding 1",
+            "read 0 %, access 64.0 KiB, outstanding 8",
+        ]
+        .map(|name| name.replace("64.0 KiB", &Bytes(64 << 10).to_string()))
+    );
+    assert_eq!(names("[workload]\nname = ['oltp_4k', 'file_server']"), ["workload oltp_4k", "workload file_server"]);
+    assert_eq!(names(""), ["100 % read, 100 % random, 4 KiB".replace("4 KiB", &Bytes(4096).to_string())]);
+}
+
+#[test]
+fn what_a_job_cannot_mean_is_an_error_that_names_it() {
+    for (text, words) in [
+        ("[load]\noutstandig = 3", "outstandig"),
+        ("[load]\noutstanding = 3\nrate = 5", "give one of them"),
+        ("[load]\noutstanding = []", "list in the job is empty"),
+        ("[workload]\nname = 'oltp_5k'", "stele lab workloads"),
+        ("[workload]\nname = 'oltp_4k'\nread = 5", "give either"),
+        ("[workload]\nread = 101", "at most 100"),
+        ("[workload]\naccess = '0'", "workload.access"),
+        ("[workload]\naccess = 'large'", "workload.access = large"),
+        ("[time]\nleast = '5'", "time.least = 5"),
+        ("[time]\nleast = '5s'\nmost = '4s'", "less than time.least"),
+        ("[time]\nround = '1us'", "at least 1ms"),
+        ("[content]\ncompress = 0.5", "content.compress"),
+        ("[content]\nverify = true\ndedupe = 2.0", "verify or dedupe"),
+        ("[search]\npercentile = 100.0", "between 0 and 100"),
+        ("[search]\n[load]\nrate = 5", "leave load.rate out"),
+        ("[search]\n[load]\noutstanding = [1, 2]", "the first one only"),
+    ] {
+        let error = match Job::parse(text) {
+            Ok(job) => job.cells().unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(matches!(error, LabError::Usage(_) | LabError::Missing(_)), "{text}: {error:?}");
+        assert!(error.to_string().contains(words), "{text}: {error}");
+    }
+    let job = Job { size: Some("huge".into()), ..Job::default() };
+    assert!(job.size().unwrap_err().to_string().contains("size = huge"));
+}
+
+#[test]
+fn durations_are_read_with_their_units() {
+    for (text, nanoseconds) in
+        [("500us", 500_000), ("20ms", 20_000_000), ("1.5s", 1_500_000_000), ("2m", 120_000_000_000), (" 1 h ", 3_600_000_000_000)]
+    {
+        assert_eq!(parse_duration(text), Some(Duration(nanoseconds)), "{text}");
+    }
+    for text in ["", "5", "s", "1.2.3s", "-1s", "1e99h", "5 days"] {
+        assert_eq!(parse_duration(text), None, "{text}");
+    }
+}
+
+#[test]
+fn a_job_that_was_written_down_is_the_same_when_it_is_read() {
+    let text = "on = 'null'\nsize = '1GiB'\n[workload]\nread = [5, 6]\n[load]\nrate = 3.5\narrivals = 'drawn'\n[search]\nresponse = '1ms'";
+    let job = Job::parse(text).unwrap();
+    assert_eq!(serde_json::from_str::<Job>(&serde_json::to_string(&job).unwrap()).unwrap(), job);
+}

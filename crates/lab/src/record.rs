@@ -1,0 +1,360 @@
+//! The `.lab` file: what was measured, whole. Lines of JSON: a head with the job and the machine, a line for each cell as it
+//! ends, and at the end a line with the BLAKE3 digest of all lines before it.
+//!
+//! A file without its last line is of a run that was stopped or killed: its cells are good, and a run may go on behind them.
+//! A digest that does not fit is an error: figures are not to be changed by hand. Every round's histograms are kept, so that
+//! whatever a report wants to know can be computed later. See FORMAT/lab.md.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use stele_ground::Duration;
+
+use crate::error::LabError;
+use crate::histogram::Histogram;
+use crate::job::{Cell, Job};
+use crate::live::run::{Found, Load, Round};
+use crate::search::{Goal, Highest, Statistic};
+
+pub const VERSION: u32 = 1;
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "line", rename_all = "kebab-case")]
+enum Line {
+    Head(Head),
+    Cell(Box<CellRecord>),
+    End { blake3: String },
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Head {
+    /// Of the format.
+    pub version: u32,
+    /// Of the program that measured.
+    pub program: String,
+    /// Seconds since 1970 when it began.
+    pub begun: u64,
+    pub target: String,
+    /// What it turned out to be, and how it was reached.
+    pub reached: String,
+    pub target_bytes: u64,
+    pub environment: Vec<(String, String)>,
+    pub job: Job,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct CellRecord {
+    pub number: usize,
+    pub name: String,
+    pub axes: Vec<(String, String)>,
+    pub workload: String,
+    /// One for a plain run; all probes of a search, in the order in which they were made.
+    pub runs: Vec<RunRecord>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchRecord>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct SearchRecord {
+    pub response_ns: u64,
+    /// Share of the accesses; none: the mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub percentile: Option<f64>,
+    /// Accesses a second there.
+    pub rate: f64,
+    /// Half the width of its 95 % confidence interval.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub margin: Option<f64>,
+    pub outstanding: f64,
+    pub steady: bool,
+    /// The response was never exceeded, or always.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_end: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RunRecord {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outstanding: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate_asked: Option<f64>,
+    pub workers: u32,
+    pub steady: bool,
+    pub stopped: bool,
+    /// Lateness of the generator over the mean response.
+    pub lag_share: f64,
+    pub rounds: Vec<RoundRecord>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct RoundRecord {
+    pub seconds: f64,
+    /// Accesses, and bytes, a second.
+    pub rate: f64,
+    pub read_bytes: f64,
+    pub written_bytes: f64,
+    pub read: HistogramRecord,
+    pub write: HistogramRecord,
+    pub lag_ns: u64,
+    pub held_back: u64,
+    /// Seconds of processor time.
+    pub cpu_own: f64,
+    pub cpu_machine: f64,
+}
+
+/// Buckets that hold something, with their counts. Bucket n below 64 is n nanoseconds; above, each power of two has 64.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct HistogramRecord {
+    pub sum_ns: u64,
+    pub longest_ns: u64,
+    pub counts: Vec<(usize, u64)>,
+}
+
+impl HistogramRecord {
+    fn of(histogram: &Histogram) -> HistogramRecord {
+        HistogramRecord {
+            sum_ns: u64::try_from(histogram.sum()).unwrap_or(u64::MAX),
+            longest_ns: histogram.longest().0,
+            counts: histogram.counts().collect(),
+        }
+    }
+
+    fn histogram(&self) -> Option<Histogram> {
+        Histogram::from_counts(&self.counts, u128::from(self.sum_ns), Duration(self.longest_ns))
+    }
+}
+
+impl RoundRecord {
+    fn of(round: &Round) -> RoundRecord {
+        RoundRecord {
+            seconds: round.span,
+            rate: round.rate,
+            read_bytes: round.read_bytes_rate,
+            written_bytes: round.written_bytes_rate,
+            read: HistogramRecord::of(&round.read),
+            write: HistogramRecord::of(&round.write),
+            lag_ns: round.lag.0,
+            held_back: round.held_back,
+            cpu_own: round.cpu_own,
+            cpu_machine: round.cpu_machine,
+        }
+    }
+}
+
+/// A run's rounds together.
+#[derive(Clone, Default, Debug)]
+pub struct Total {
+    pub rate: f64,
+    pub bytes: f64,
+    pub read: Histogram,
+    pub write: Histogram,
+    /// Reads and writes.
+    pub response: Histogram,
+    /// Microseconds of processor time for each access: of the generator's process, and of the whole machine.
+    pub cpu_own: f64,
+    pub cpu_machine: f64,
+}
+
+impl RunRecord {
+    pub fn of(found: &Found) -> RunRecord {
+        let (outstanding, rate_asked) = match found.setup.load {
+            Load::Outstanding(count) => (Some(count), None),
+            Load::Rate { each_second, .. } => (None, Some(each_second)),
+        };
+        RunRecord {
+            outstanding,
+            rate_asked,
+            workers: found.workers,
+            steady: found.steady,
+            stopped: found.stopped,
+            lag_share: found.lag_share(),
+            rounds: found.rounds.iter().map(RoundRecord::of).collect(),
+        }
+    }
+
+    pub fn total(&self) -> Total {
+        let mut total = Total::default();
+        let count = self.rounds.len().max(1) as f64;
+        for round in &self.rounds {
+            total.rate += round.rate / count;
+            total.bytes += (round.read_bytes + round.written_bytes) / count;
+            total.read.merge(&round.read.histogram().unwrap_or_default());
+            total.write.merge(&round.write.histogram().unwrap_or_default());
+            total.cpu_own += round.cpu_own;
+            total.cpu_machine += round.cpu_machine;
+        }
+        total.response = total.read.clone();
+        total.response.merge(&total.write);
+        let each = 1e6 / total.response.count().max(1) as f64;
+        (total.cpu_own, total.cpu_machine) = (total.cpu_own * each, total.cpu_machine * each);
+        total
+    }
+
+    pub fn load(&self) -> String {
+        match (self.outstanding, self.rate_asked) {
+            (Some(count), _) => format!("{count} outstanding"),
+            (None, Some(rate)) => format!("{rate} a second"),
+            (None, None) => String::new(),
+        }
+    }
+}
+
+impl CellRecord {
+    pub fn plain(number: usize, cell: &Cell, found: &Found) -> CellRecord {
+        CellRecord::with(number, cell, std::slice::from_ref(found), None)
+    }
+
+    pub fn searched(number: usize, cell: &Cell, runs: &[Found], goal: Goal, highest: &Highest) -> CellRecord {
+        let open_end = match (&highest.within, &highest.beyond) {
+            (Some(_), None) => Some("the response was never exceeded".to_owned()),
+            (None, Some(_)) => Some("the response was always exceeded".to_owned()),
+            _ => None,
+        };
+        let search = SearchRecord {
+            response_ns: goal.response.0,
+            percentile: match goal.statistic {
+                Statistic::Mean => None,
+                Statistic::Percentile(share) => Some(share),
+            },
+            rate: highest.rate,
+            margin: highest.margin,
+            outstanding: highest.load,
+            steady: highest.steady,
+            open_end,
+        };
+        CellRecord::with(number, cell, runs, Some(search))
+    }
+
+    fn with(number: usize, cell: &Cell, runs: &[Found], search: Option<SearchRecord>) -> CellRecord {
+        CellRecord {
+            number,
+            name: cell.name(),
+            axes: cell.axes.clone(),
+            workload: cell.setup.spec.name.clone(),
+            runs: runs.iter().map(RunRecord::of).collect(),
+            search,
+        }
+    }
+}
+
+/// A file that was read.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    pub head: Head,
+    pub cells: Vec<CellRecord>,
+    /// Of all lines; none where the run did not come to its end.
+    pub digest: Option<String>,
+}
+
+/// A file that is being written: each cell is on the drive before the next one runs.
+#[derive(Debug)]
+pub struct Recorder {
+    path: PathBuf,
+    file: File,
+    hasher: blake3::Hasher,
+}
+
+impl Recorder {
+    pub fn create(path: &Path, head: Head) -> Result<Recorder, LabError> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path);
+        let file = file.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => LabError::Refused(format!(
+                "{}: exists already; name another file, or go on with it with --resume",
+                path.display()
+            )),
+            _ => LabError::of(&error, "cannot be created", path),
+        })?;
+        let mut recorder = Recorder { path: path.to_owned(), file, hasher: blake3::Hasher::new() };
+        recorder.line(&Line::Head(head))?;
+        Ok(recorder)
+    }
+
+    /// Goes on behind what an unfinished file holds; a last line that was cut off is taken away.
+    pub fn resume(path: &Path) -> Result<(Recorder, Recorded), LabError> {
+        let (recorded, good) = scan(path)?;
+        if recorded.digest.is_some() {
+            return Err(LabError::Refused(format!("{}: came to its end already", path.display())));
+        }
+        let cannot = |error: std::io::Error| LabError::of(&error, "cannot be continued", path);
+        let bytes = std::fs::read(path).map_err(cannot)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(bytes.get(..good as usize).unwrap_or_default());
+        let file = OpenOptions::new().append(true).open(path).map_err(cannot)?;
+        file.set_len(good).map_err(cannot)?;
+        Ok((Recorder { path: path.to_owned(), file, hasher }, recorded))
+    }
+
+    pub fn cell(&mut self, cell: &CellRecord) -> Result<(), LabError> {
+        self.line(&Line::Cell(Box::new(cell.clone())))
+    }
+
+    pub fn finish(mut self) -> Result<String, LabError> {
+        let blake3 = self.hasher.finalize().to_hex().to_string();
+        self.line(&Line::End { blake3: blake3.clone() })?;
+        Ok(blake3)
+    }
+
+    fn line(&mut self, line: &Line) -> Result<(), LabError> {
+        let mut text = serde_json::to_string(line)
+            .map_err(|error| LabError::Failed(format!("{}: cannot be written: {error}", self.path.display())))?;
+        text.push('\n');
+        self.hasher.update(text.as_bytes());
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
+        written.map_err(|error| LabError::of(&error, "cannot be written", &self.path))
+    }
+}
+
+/// Reads a file, and compares its digest.
+pub fn read(path: &Path) -> Result<Recorded, LabError> {
+    scan(path).map(|(recorded, _)| recorded)
+}
+
+/// Also tells how many bytes belong to whole lines.
+fn scan(path: &Path) -> Result<(Recorded, u64), LabError> {
+    let cannot = |error: std::io::Error| LabError::of(&error, "cannot be read", path);
+    let bad = |number: usize, why: &str| LabError::Failed(format!("{}: line {number}: {why}", path.display()));
+    let mut reader = BufReader::new(File::open(path).map_err(cannot)?);
+    let (mut head, mut cells, mut digest) = (None, Vec::new(), None);
+    let mut hasher = blake3::Hasher::new();
+    let (mut text, mut good) = (Vec::new(), 0);
+    for number in 1.. {
+        text.clear();
+        let length = reader.read_until(b'\n', &mut text).map_err(cannot)?;
+        if length == 0 || text.last() != Some(&b'\n') {
+            break;
+        }
+        if digest.is_some() {
+            return Err(bad(number, "there is something behind the end"));
+        }
+        let line = serde_json::from_slice(&text).map_err(|error| bad(number, &format!("is not of a .lab file: {error}")))?;
+        match line {
+            Line::Head(found) if number == 1 && found.version == VERSION => head = Some(found),
+            Line::Head(found) if number == 1 => {
+                return Err(bad(number, &format!("format {} is not known; {VERSION} is", found.version)));
+            }
+            Line::Head(_) => return Err(bad(number, "a second head")),
+            Line::Cell(cell) if is_sound(&cell) => cells.push(*cell),
+            Line::Cell(_) => return Err(bad(number, "a histogram contradicts itself")),
+            Line::End { blake3 } => {
+                if blake3 != hasher.finalize().to_hex().as_str() {
+                    return Err(bad(number, "the digest is not that of the lines before: the file was changed, or is damaged"));
+                }
+                digest = Some(blake3);
+            }
+        }
+        hasher.update(&text);
+        good += length as u64;
+    }
+    let head = head.ok_or_else(|| bad(1, "is not the head of a .lab file"))?;
+    Ok((Recorded { head, cells, digest }, good))
+}
+
+fn is_sound(cell: &CellRecord) -> bool {
+    let rounds = cell.runs.iter().flat_map(|run| &run.rounds);
+    rounds.flat_map(|round| [&round.read, &round.write]).all(|histogram| histogram.histogram().is_some())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::live::run::{Setup, Timing};
+use crate::live::target::{Opening, Target};
+use crate::sweep;
+use stele_ground::{Bytes, MIB};
+
+struct Place(PathBuf);
+
+impl Place {
+    fn new() -> Place {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("stele-lab-record-{}-{number}", std::process::id()));
+        std::fs::create_dir(&path).unwrap();
+        Place(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn head() -> Head {
+    Head {
+        version: VERSION,
+        program: "stele".into(),
+        begun: 5,
+        target: "null".into(),
+        reached: "null".into(),
+        target_bytes: MIB,
+        environment: vec![("processors".into(), "2".into())],
+        job: Job::default(),
+    }
+}
+
+/// Cells of a short run on the null target.
+fn cells() -> Vec<CellRecord> {
+    let job = Job::parse("[load]\noutstanding = [1, 2]").unwrap();
+    let opening =
+        Opening { size: Some(Bytes(MIB)), writes: false, destroy: false, buffered: false, content: Default::default() };
+    let ready = Target::Null.open(opening, &mut |_, _| true).unwrap();
+    let timing = Timing {
+        warm_up: Duration(0),
+        round: Duration::from_millis(2),
+        least: Duration::from_millis(4),
+        most: Duration::from_millis(4),
+    };
+    let short = |cell: &Cell| Cell { setup: Setup { timing, ..cell.setup.clone() }, ..cell.clone() };
+    let cells = job.cells().unwrap();
+    let run = |(number, cell)| sweep::cell(&ready, number, &short(cell), &mut |_| true).unwrap().unwrap();
+    cells.iter().enumerate().map(run).collect()
+}
+
+#[test]
+fn what_was_recorded_is_read_again_to_the_last_count() {
+    let place = Place::new();
+    let path = place.0.join("a.lab");
+    let cells = cells();
+    assert!(cells[0].runs[0].total().response.count() > 0);
+    let mut recorder = Recorder::create(&path, head()).unwrap();
+    cells.iter().for_each(|cell| recorder.cell(cell).unwrap());
+    let digest = recorder.finish().unwrap();
+    let read = read(&path).unwrap();
+    assert_eq!((read.head, read.cells, read.digest), (head(), cells, Some(digest)));
+    assert!(matches!(Recorder::create(&path, head()), Err(LabError::Refused(_))), "never over another file");
+}
+
+#[test]
+fn a_changed_byte_anywhere_is_found() {
+    let place = Place::new();
+    let path = place.0.join("a.lab");
+    let mut recorder = Recorder::create(&path, head()).unwrap();
+    recorder.cell(&cells()[0]).unwrap();
+    recorder.finish().unwrap();
+    let good = std::fs::read(&path).unwrap();
+    for at in (0..good.len() - 1).step_by(1 + good.len() / 300) {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        std::fs::write(&path, &bad).unwrap();
+        // A line break more or less may leave an unfinished file, which says so.
+        assert!(read(&path).is_err() || read(&path).unwrap().digest.is_none(), "byte {at} was changed unnoticed");
+    }
+}
+
+#[test]
+fn a_run_goes_on_behind_what_is_whole() {
+    let place = Place::new();
+    let path = place.0.join("a.lab");
+    let cells = cells();
+    let mut recorder = Recorder::create(&path, head()).unwrap();
+    recorder.cell(&cells[0]).unwrap();
+    drop(recorder);
+    // Killed in the middle of a line.
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes.extend_from_slice(b"{\"line\":\"cell\",\"numb");
+    std::fs::write(&path, bytes).unwrap();
+    assert_eq!(read(&path).unwrap().digest, None);
+    let (mut recorder, recorded) = Recorder::resume(&path).unwrap();
+    assert_eq!(recorded.cells, cells[..1]);
+    recorder.cell(&cells[1]).unwrap();
+    let digest = recorder.finish().unwrap();
+    let read = read(&path).unwrap();
+    assert_eq!((read.cells, read.digest), (cells, Some(digest)));
+    assert!(matches!(Recorder::resume(&path), Err(LabError::Refused(_))), "it came to its end");
+}
+
+#[test]
+fn what_is_no_lab_file_is_an_error_that_says_so() {
+    let place = Place::new();
+    let path = place.0.join("a.lab");
+    for text in ["", "{}\n", "measured: 5\n", "{\"line\":\"end\",\"blake3\":\"\"}\n"] {
+        std::fs::write(&path, text).unwrap();
+        assert!(matches!(read(&path), Err(LabError::Failed(_))), "{text:?}");
+    }
+    let later = serde_json::to_string(&Line::Head(Head { version: VERSION + 1, ..head() })).unwrap();
+    std::fs::write(&path, later + "\n").unwrap();
+    assert!(read(&path).unwrap_err().to_string().contains("format 2 is not known"));
+    assert!(matches!(read(&place.0.join("none")), Err(LabError::Missing(_))));
+}

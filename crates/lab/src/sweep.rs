@@ -1,0 +1,82 @@
+//! Runs a job's cells one after another, on real storage, and records each as it ends.
+
+use crate::closed::Probe;
+use crate::error::LabError;
+use crate::job::Cell;
+use crate::live::run::{Found, LAG_SHARE_MAX, Load, Round, Setup, run};
+use crate::live::target::Ready;
+use crate::record::CellRecord;
+use crate::search;
+
+/// What is going on: the cell's number, the load of this run, the round's number (negative while it warms up) and the round.
+pub struct Step<'a> {
+    pub cell: usize,
+    pub load: Load,
+    pub number: i64,
+    pub round: &'a Round,
+}
+
+/// Answers false to end the run; what was measured until then is kept.
+pub type Watch<'a> = &'a mut dyn FnMut(Step<'_>) -> bool;
+
+/// Runs one cell. None where it was stopped before anything could be counted.
+pub fn cell(ready: &Ready, number: usize, cell: &Cell, watch: Watch<'_>) -> Result<Option<CellRecord>, LabError> {
+    let Some(goal) = cell.goal else {
+        let found = one(ready, number, &cell.setup, watch)?;
+        return Ok((!found.rounds.is_empty()).then(|| CellRecord::plain(number, cell, &found)));
+    };
+    let mut runs: Vec<Found> = Vec::new();
+    let mut failed = None;
+    let goal = match cell.setup.load {
+        Load::Outstanding(start) if start > 1 => search::Goal { start: start.into(), ..goal },
+        _ => goal,
+    };
+    let highest = search::highest(goal, |outstanding| {
+        let load = Load::Outstanding(u32::try_from(outstanding).unwrap_or(u32::MAX));
+        match one(ready, number, &Setup { load, ..cell.setup.clone() }, watch) {
+            Ok(found) if found.stopped => Err("stopped".into()),
+            Ok(found) => {
+                let probe = probe_of(outstanding, &found);
+                runs.push(found);
+                Ok(probe)
+            }
+            Err(error) => {
+                failed = Some(error);
+                Err("failed".into())
+            }
+        }
+    });
+    match (highest, failed) {
+        (_, Some(error)) => Err(error),
+        (Ok(highest), None) => Ok(Some(CellRecord::searched(number, cell, &runs, goal, &highest))),
+        // Stopped in the middle: half a search is no answer.
+        (Err(_), None) => Ok(None),
+    }
+}
+
+fn one(ready: &Ready, number: usize, setup: &Setup, watch: Watch<'_>) -> Result<Found, LabError> {
+    let load = setup.load;
+    let found = run(ready, setup, &mut |round, counted| watch(Step { cell: number, load, number: round, round: counted }))?;
+    Ok(found)
+}
+
+fn probe_of(outstanding: u64, found: &Found) -> Probe {
+    let total = found.total();
+    Probe {
+        outstanding,
+        rate: total.rate,
+        response: total.response(),
+        rates: found.rounds.iter().map(|round| round.rate).collect(),
+        steady: found.steady,
+    }
+}
+
+/// Why a run says nothing of its target, if so.
+pub fn void(lag_share: f64) -> Option<String> {
+    (lag_share > LAG_SHARE_MAX).then(|| {
+        format!(
+            "the generator itself was late by {:.1} % of the mean response: ask for a lower rate, or for more workers",
+            lag_share * 100.0
+        )
+    })
+}

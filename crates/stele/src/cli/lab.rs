@@ -1,0 +1,179 @@
+//! `stele lab`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use stele_lab::job::{Align, Arrivals};
+
+#[derive(Subcommand, Debug)]
+pub enum Lab {
+    /// Drive a target and measure it; several values of an option make a table of all combinations
+    #[command(after_help = "\
+Examples:
+  stele lab run --on /data/target --size 10GiB --workload oltp_4k --outstanding 32
+  stele lab run --on /data/target --read 100,67,0 --access 512,4KiB,64KiB --outstanding 1,8,64 --out sweep.lab
+  stele lab run --on /dev/sdx --destroy --workload random_write_4k --rate 2000 --arrivals drawn
+  stele lab run nightly.toml --on /data/target --out nightly.lab --resume
+  stele lab run --on null --outstanding 1             what the generator itself costs
+
+A file that does not exist is made and filled (--size). What the laboratory did not make is written over only with --destroy.")]
+    Run(Run),
+    /// Find the highest load that a target sustains at a response time
+    #[command(after_help = "\
+Examples:
+  stele lab search --on /data/target --size 10GiB --workload oltp_4k
+  stele lab search --on /dev/sdx --workload random_read_4k --response 2ms --percentile 99 --out sdx.lab")]
+    Search(Search),
+    /// Show what a .lab file holds
+    #[command(after_help = "Examples:\n  stele lab show sweep.lab\n  stele lab show sweep.lab --rounds --json")]
+    Show {
+        file: PathBuf,
+        /// Every round of every cell
+        #[arg(long)]
+        rounds: bool,
+    },
+    /// List the workloads that come with the laboratory
+    #[command(after_help = "Example:\n  stele lab workloads")]
+    Workloads,
+}
+
+#[derive(Args, Debug)]
+pub struct Run {
+    #[command(flatten)]
+    pub what: What,
+    #[command(flatten)]
+    pub load: LoadArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct Search {
+    #[command(flatten)]
+    pub what: What,
+    /// The response that must not be exceeded
+    #[arg(long, default_value = "20ms")]
+    pub response: String,
+    /// Of so many percent of the accesses, instead of the mean
+    #[arg(long, value_name = "PERCENT")]
+    pub percentile: Option<f64>,
+    /// Outstanding accesses to begin with
+    #[arg(long)]
+    pub outstanding: Option<u32>,
+    /// Outstanding accesses at most
+    #[arg(long, default_value_t = 512)]
+    pub outstanding_max: u64,
+}
+
+#[derive(Args, Debug)]
+pub struct LoadArgs {
+    /// Accesses under way at all times [default: 1]
+    #[arg(long, value_delimiter = ',')]
+    pub outstanding: Vec<u32>,
+    /// Accesses started each second, whatever the answers
+    #[arg(long, value_delimiter = ',', conflicts_with = "outstanding")]
+    pub rate: Vec<f64>,
+    /// Gaps between them: all the same, or drawn from the exponential distribution
+    #[arg(long, value_enum, requires = "rate")]
+    pub arrivals: Option<ArrivalsArg>,
+}
+
+#[derive(Args, Debug)]
+pub struct What {
+    /// A job as a TOML file; options replace what it says
+    pub job: Option<PathBuf>,
+    /// The target: null, a file or a block device
+    #[arg(long, value_name = "TARGET")]
+    pub on: Option<String>,
+    /// Bytes of it to use; needed for a file that does not exist yet
+    #[arg(long)]
+    pub size: Option<String>,
+    /// A workload by name (`stele lab workloads`)
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    pub workload: Vec<String>,
+    /// Percent of accesses that read [default: 100]
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT", conflicts_with = "workload")]
+    pub read: Vec<u8>,
+    /// Percent of accesses at a random place [default: 100]
+    #[arg(long, value_delimiter = ',', value_name = "PERCENT", conflicts_with = "workload")]
+    pub random: Vec<u8>,
+    /// Bytes of each access [default: 4KiB]
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with = "workload")]
+    pub access: Vec<String>,
+    /// Where random accesses begin: at multiples of their own size, or of 512 bytes
+    #[arg(long, value_enum)]
+    pub align: Option<AlignArg>,
+    /// Threads [default: one for each processor]
+    #[arg(long, value_delimiter = ',')]
+    pub workers: Vec<u32>,
+    /// Time to measure, exactly: no longer where it is not steady
+    #[arg(long, conflicts_with_all = ["least", "most"])]
+    pub time: Option<String>,
+    /// Time to measure at least [default: ten rounds]
+    #[arg(long)]
+    pub least: Option<String>,
+    /// Time to measure at most, where it does not become steady [default: three times the least]
+    #[arg(long)]
+    pub most: Option<String>,
+    /// Time before anything counts [default: two rounds]
+    #[arg(long)]
+    pub warm_up: Option<String>,
+    /// Length of a round [default: 1s]
+    #[arg(long)]
+    pub round: Option<String>,
+    /// Compare what is read with what was written
+    #[arg(long)]
+    pub verify: bool,
+    /// Size over compressed size of what is written [default: 1]
+    #[arg(long, value_name = "RATIO")]
+    pub compress: Option<f64>,
+    /// Blocks over distinct blocks of what is written [default: 1]
+    #[arg(long, value_name = "RATIO")]
+    pub dedupe: Option<f64>,
+    /// Of all that is drawn [default: 1]
+    #[arg(long)]
+    pub seed: Option<u64>,
+    /// Through the page cache
+    #[arg(long)]
+    pub buffered: bool,
+    /// What is on the target may be written over
+    #[arg(long)]
+    pub destroy: bool,
+    /// Keep all that was measured in this .lab file
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Go on with the cells that the .lab file lacks
+    #[arg(long, requires = "out")]
+    pub resume: bool,
+    /// Say what would run and for how long, and end
+    #[arg(long)]
+    pub plan: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ArrivalsArg {
+    Even,
+    Drawn,
+}
+
+impl From<ArrivalsArg> for Arrivals {
+    fn from(arrivals: ArrivalsArg) -> Arrivals {
+        match arrivals {
+            ArrivalsArg::Even => Arrivals::Even,
+            ArrivalsArg::Drawn => Arrivals::Drawn,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum AlignArg {
+    Request,
+    Sector,
+}
+
+impl From<AlignArg> for Align {
+    fn from(align: AlignArg) -> Align {
+        match align {
+            AlignArg::Request => Align::Request,
+            AlignArg::Sector => Align::Sector,
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! What `stele lab` does: puts a job together, runs its cells, and shows what a file holds. It needs no pool and no server.
+
+mod progress;
+mod show;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use stele_lab::error::LabError;
+use stele_lab::job::{Cell, Given, Job, SearchPart};
+use stele_lab::live::target::{Opening, Ready, Target};
+use stele_lab::record::{self, CellRecord, Head, Recorder};
+use stele_lab::workload::AccessSpec;
+use stele_lab::{environment, sweep, workload};
+
+use crate::cli::lab::{Lab, LoadArgs, Run, Search, What};
+use crate::commands::print_json;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Align, Table};
+use progress::Progress;
+
+impl From<LabError> for Failure {
+    fn from(error: LabError) -> Failure {
+        let kind = match &error {
+            LabError::Usage(_) => Kind::Usage,
+            LabError::Refused(_) => Kind::Refused,
+            LabError::Missing(_) => Kind::Missing,
+            LabError::Full(_) => Kind::Full,
+            LabError::Failed(_) => Kind::Failed,
+        };
+        Failure::new(kind, error.to_string())
+    }
+}
+
+pub async fn run(json: bool, command: Lab) -> Outcome<()> {
+    match command {
+        Lab::Run(Run { what, load }) => {
+            let mut job = job_of(&what)?;
+            add_load(&mut job, load);
+            measure(json, what, job).await
+        }
+        Lab::Search(search) => {
+            let mut job = job_of(&search.what)?;
+            add_search(&mut job, &search);
+            measure(json, search.what, job).await
+        }
+        Lab::Show { file, rounds } => show::file(&record::read(&file)?, json, rounds),
+        Lab::Workloads => workloads(json),
+    }
+}
+
+/// One value stands alone, so that it is no axis of a table.
+fn given<T: Clone>(values: &[T]) -> Option<Given<T>> {
+    match values {
+        [] => None,
+        [one] => Some(Given::One(one.clone())),
+        many => Some(Given::Many(many.to_vec())),
+    }
+}
+
+fn job_of(what: &What) -> Outcome<Job> {
+    let mut job = match &what.job {
+        None => Job::default(),
+        Some(path) => {
+            let text =
+                std::fs::read_to_string(path).map_err(|error| LabError::of(&error, "cannot be read", path))?;
+            Job::parse(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
+        }
+    };
+    fn set<T: Clone>(place: &mut Option<T>, value: Option<T>) {
+        if value.is_some() {
+            *place = value;
+        }
+    }
+    set(&mut job.on, what.on.clone());
+    set(&mut job.size, what.size.clone());
+    job.buffered |= what.buffered;
+    if !what.workload.is_empty() {
+        (job.workload.read, job.workload.random, job.workload.access) = (None, None, None);
+    }
+    if !(what.read.is_empty() && what.random.is_empty() && what.access.is_empty()) {
+        job.workload.name = None;
+    }
+    set(&mut job.workload.name, given(&what.workload));
+    set(&mut job.workload.read, given(&what.read));
+    set(&mut job.workload.random, given(&what.random));
+    set(&mut job.workload.access, given(&what.access));
+    set(&mut job.workload.align, what.align.map(Into::into));
+    set(&mut job.load.workers, given(&what.workers));
+    set(&mut job.time.least, what.time.clone().or(what.least.clone()));
+    set(&mut job.time.most, what.time.clone().or(what.most.clone()));
+    set(&mut job.time.warm_up, what.warm_up.clone());
+    set(&mut job.time.round, what.round.clone());
+    set(&mut job.content.compress, what.compress);
+    set(&mut job.content.dedupe, what.dedupe);
+    set(&mut job.content.seed, what.seed);
+    job.content.verify |= what.verify;
+    Ok(job)
+}
+
+fn add_load(job: &mut Job, load: LoadArgs) {
+    if !load.outstanding.is_empty() {
+        (job.load.outstanding, job.load.rate) = (given(&load.outstanding), None);
+    }
+    if !load.rate.is_empty() {
+        (job.load.outstanding, job.load.rate) = (None, given(&load.rate));
+    }
+    job.load.arrivals = load.arrivals.map(Into::into).or(job.load.arrivals);
+}
+
+fn add_search(job: &mut Job, search: &Search) {
+    if let Some(outstanding) = search.outstanding {
+        job.load.outstanding = Some(Given::One(outstanding));
+    }
+    job.search = Some(SearchPart {
+        response: Some(search.response.clone()),
+        percentile: search.percentile,
+        outstanding_max: Some(search.outstanding_max),
+    });
+}
+
+async fn measure(json: bool, what: What, job: Job) -> Outcome<()> {
+    let cells = job.cells()?;
+    let Some(on) = &job.on else {
+        return Err(Failure::usage("nothing says what to measure").next("add --on with a file, a block device or null"));
+    };
+    let target: Target = on.parse()?;
+    if what.plan {
+        return show::plan(&job, &cells, json);
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let asked = Arc::clone(&stop);
+    let listener = tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            eprintln!("\nstele: stopping; what was measured is kept. Once more ends it at once.");
+            asked.store(true, Ordering::Relaxed);
+        }
+        if tokio::signal::ctrl_c().await.is_ok() {
+            std::process::exit(130);
+        }
+    });
+    let done = tokio::task::spawn_blocking(move || sweep(json, &what, &job, &target, &cells, &stop)).await;
+    listener.abort();
+    done.map_err(|error| Failure::failed(format!("the laboratory ended unexpectedly: {error}")))?
+}
+
+fn sweep(json: bool, what: &What, job: &Job, target: &Target, cells: &[Cell], stop: &AtomicBool) -> Outcome<()> {
+    let opening = Opening {
+        size: job.size()?,
+        writes: cells.iter().any(|cell| cell.setup.spec.writes()),
+        destroy: what.destroy,
+        buffered: job.buffered,
+        content: job.content()?,
+    };
+    let mut progress = Progress::new(json, cells);
+    let ready = target.open(opening, &mut |done, all| {
+        progress.filling(done, all);
+        !stop.load(Ordering::Relaxed)
+    })?;
+    let head = head_of(job, target, &ready);
+    let (mut recorder, before) = match (&what.out, what.resume) {
+        (None, _) => (None, Vec::new()),
+        (Some(path), true) if path.exists() => {
+            let (recorder, recorded) = Recorder::resume(path)?;
+            if recorded.head.job != head.job || recorded.head.target != head.target {
+                return Err(Failure::usage(format!("{}: is of another job, or of another target", path.display()))
+                    .next("give the same options as before, or name another file"));
+            }
+            (Some(recorder), recorded.cells)
+        }
+        (Some(path), _) => (Some(Recorder::create(path, head.clone())?), Vec::new()),
+    };
+    let mut done = before;
+    progress.begin(&head, done.len());
+    let mut ended = true;
+    for (number, cell) in cells.iter().enumerate().skip(done.len()) {
+        let found = sweep::cell(&ready, number, cell, &mut |step| {
+            progress.round(&step);
+            !stop.load(Ordering::Relaxed)
+        })?;
+        let stopped = stop.load(Ordering::Relaxed);
+        if let Some(found) = found {
+            progress.cell(&found);
+            // A cell that was cut short is shown, and measured whole when the job goes on.
+            if let (Some(recorder), false) = (&mut recorder, stopped) {
+                recorder.cell(&found)?;
+            }
+            done.push(found);
+        }
+        if stopped {
+            ended = false;
+            break;
+        }
+    }
+    let digest = match recorder.filter(|_| ended) {
+        Some(recorder) => Some(recorder.finish()?),
+        None => None,
+    };
+    show::outcome(&done, json, what.out.as_deref(), digest.as_deref());
+    match ended {
+        true => Ok(()),
+        false => Err(stopped(what.out.as_deref())),
+    }
+}
+
+fn stopped(out: Option<&Path>) -> Failure {
+    let failure = Failure::failed("stopped before the end");
+    match out {
+        Some(path) => failure.next(format!("the same command with --resume goes on with {}", path.display())),
+        None => failure,
+    }
+}
+
+fn head_of(job: &Job, target: &Target, ready: &Ready) -> Head {
+    let path = match target {
+        Target::Null => None,
+        Target::Path(path) => Some(path.as_path()),
+    };
+    Head {
+        version: record::VERSION,
+        program: format!("stele {}", env!("CARGO_PKG_VERSION")),
+        begun: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        target: target.to_string(),
+        reached: ready.description.clone(),
+        target_bytes: ready.size.0,
+        environment: environment::capture(path),
+        job: job.clone(),
+    }
+}
+
+fn workloads(json: bool) -> Outcome<()> {
+    let all = workload::shipped();
+    if json {
+        let rows: Vec<_> = all
+            .iter()
+            .map(|spec| {
+                serde_json::json!({ "name": spec.name, "random_percent": spec.random, "read_percent": spec.read, "sizes": spec.sizes })
+            })
+            .collect();
+        return print_json(&rows);
+    }
+    let mut table = Table::new(&[
+        ("workload", Align::Left),
+        ("random", Align::Right),
+        ("read", Align::Right),
+        ("access", Align::Left),
+    ]);
+    for spec in &all {
+        table.row(vec![spec.name.clone(), percent(spec.random), percent(spec.read), sizes(spec)]);
+    }
+    print!("{}", table.render());
+    Ok(())
+}
+
+fn percent(value: Option<u8>) -> String {
+    value.map_or("not stated".into(), |value| format!("{value} %"))
+}
+
+fn sizes(spec: &AccessSpec) -> String {
+    let size = |(bytes, share): &(u64, u8)| match share {
+        100 => stele_ground::Bytes(*bytes).to_string(),
+        share => format!("{} ({share} %)", stele_ground::Bytes(*bytes)),
+    };
+    spec.sizes.iter().map(size).collect::<Vec<_>>().join(", ")
+}
+
+/// What a table says of one cell.
+fn row_of(cell: &CellRecord) -> Vec<String> {
+    let Some(run) = chosen(cell) else { return vec![cell.name.clone()] };
+    let total = run.total();
+    let response = &total.response;
+    let (rate, load) = match &cell.search {
+        Some(search) => {
+            let margin = search.margin.map_or(String::new(), |margin| format!(" ± {margin:.0}"));
+            (format!("{:.0}{margin}", search.rate), format!("{:.1} outstanding", search.outstanding))
+        }
+        None => (format!("{:.0}", total.rate), run.load()),
+    };
+    vec![
+        cell.name.clone(),
+        load,
+        rate,
+        format!("{:.1}", total.bytes / 1e6),
+        response.mean().to_string(),
+        response.percentile(0.5).to_string(),
+        response.percentile(0.99).to_string(),
+        response.percentile(0.999).to_string(),
+        response.longest().to_string(),
+        format!("{:.2}", total.cpu_own),
+        remark(cell),
+    ]
+}
+
+/// The run that stands for the cell: of a search, the last probe within the response.
+fn chosen(cell: &CellRecord) -> Option<&record::RunRecord> {
+    let Some(search) = &cell.search else { return cell.runs.last() };
+    let near = |run: &&record::RunRecord| (f64::from(run.outstanding.unwrap_or(0)) - search.outstanding).abs();
+    cell.runs.iter().min_by(|left, right| near(left).total_cmp(&near(right)))
+}
+
+fn remark(cell: &CellRecord) -> String {
+    let mut remarks = Vec::new();
+    if let Some(open_end) = cell.search.as_ref().and_then(|search| search.open_end.clone()) {
+        remarks.push(open_end);
+    }
+    let steady = cell.search.as_ref().map_or(chosen(cell).is_some_and(|run| run.steady), |search| search.steady);
+    if !steady {
+        remarks.push("not steady".to_owned());
+    }
+    if chosen(cell).is_some_and(|run| run.stopped) {
+        remarks.push("stopped".to_owned());
+    }
+    if let Some(void) = chosen(cell).and_then(|run| sweep::void(run.lag_share)) {
+        remarks.push(format!("void: {void}"));
+    }
+    remarks.join("; ")
+}
+
+fn table(cells: &[CellRecord]) -> String {
+    let mut table = Table::new(&[
+        ("cell", Align::Left),
+        ("load", Align::Right),
+        ("accesses/s", Align::Right),
+        ("MB/s", Align::Right),
+        ("mean", Align::Right),
+        ("50 %", Align::Right),
+        ("99 %", Align::Right),
+        ("99.9 %", Align::Right),
+        ("longest", Align::Right),
+        ("CPU us", Align::Right),
+        ("", Align::Left),
+    ]);
+    for cell in cells.iter().filter(|cell| chosen(cell).is_some()) {
+        table.row(row_of(cell));
+    }
+    table.render()
+}

@@ -1,0 +1,107 @@
+//! What is going on, while it goes on: a line that is written over on a terminal, JSON lines for machines, else nothing.
+
+use std::io::{IsTerminal, Write};
+use std::time::Instant;
+
+use stele_ground::{Bytes, Duration};
+use stele_lab::job::Cell;
+use stele_lab::record::{CellRecord, Head};
+use stele_lab::sweep::Step;
+
+pub struct Progress<'a> {
+    json: bool,
+    terminal: bool,
+    cells: &'a [Cell],
+    begun: Instant,
+    done: usize,
+}
+
+impl<'a> Progress<'a> {
+    pub fn new(json: bool, cells: &'a [Cell]) -> Progress<'a> {
+        let terminal = !json && std::io::stderr().is_terminal();
+        Progress { json, terminal, cells, begun: Instant::now(), done: 0 }
+    }
+
+    pub fn filling(&self, done: u64, all: u64) {
+        let seconds = self.begun.elapsed().as_secs_f64().max(1e-3);
+        let rate = done as f64 / seconds;
+        let left = Duration(((all - done) as f64 / rate.max(1.0) * 1e9) as u64);
+        self.line(&format!("filling the target: {} of {}, {:.0} MB/s, {left} left", Bytes(done), Bytes(all), rate / 1e6));
+    }
+
+    pub fn begin(&mut self, head: &Head, done: usize) {
+        self.clear();
+        self.done = done;
+        if self.json {
+            return;
+        }
+        eprintln!("{}, {}", head.reached, Bytes(head.target_bytes));
+        if done > 0 {
+            eprintln!("{done} of {} cells were measured before", self.cells.len());
+        }
+        let (least, most) = self.left(done);
+        eprintln!("{} to go: {least} at least, {most} at most", cells(self.cells.len() - done));
+    }
+
+    /// What the cells from this one on take, at least and at most.
+    fn left(&self, from: usize) -> (Duration, Duration) {
+        self.cells.iter().skip(from).fold((Duration(0), Duration(0)), |(least, most), cell| {
+            let expected = cell.expected();
+            (Duration(least.0 + expected.0.0), Duration(most.0.saturating_add(expected.1.0)))
+        })
+    }
+
+    pub fn round(&self, step: &Step<'_>) {
+        let response = step.round.response();
+        let (read, written) = (step.round.read_bytes_rate, step.round.written_bytes_rate);
+        if self.json {
+            let line = serde_json::json!({
+                "cell": step.cell, "load": step.load.to_string(), "round": step.number, "rate": step.round.rate,
+                "read_bytes": read, "written_bytes": written, "mean_ns": response.mean().0,
+                "p99_ns": response.percentile(0.99).0, "longest_ns": response.longest().0,
+            });
+            println!("{line}");
+            return;
+        }
+        let name = self.cells.get(step.cell).map_or(String::new(), Cell::name);
+        let round = if step.number < 0 { "warming up".to_owned() } else { format!("round {}", step.number + 1) };
+        let left = self.left(step.cell).0;
+        self.line(&format!(
+            "{}/{} {name}, {}, {round}: {:.0}/s, {:.1} MB/s, mean {}, 99 % {}; {left} left at least",
+            step.cell + 1,
+            self.cells.len(),
+            step.load,
+            step.round.rate,
+            (read + written) / 1e6,
+            response.mean(),
+            response.percentile(0.99)
+        ));
+    }
+
+    pub fn cell(&mut self, found: &CellRecord) {
+        self.done += 1;
+        if !self.terminal || self.cells.len() == 1 {
+            return;
+        }
+        self.clear();
+        let row = super::row_of(found).into_iter().filter(|cell| !cell.is_empty()).collect::<Vec<_>>();
+        eprintln!("{}", row.join("  "));
+    }
+
+    fn line(&self, text: &str) {
+        if self.terminal {
+            eprint!("\r\x1b[2K{text}");
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    fn clear(&self) {
+        if self.terminal {
+            eprint!("\r\x1b[2K");
+        }
+    }
+}
+
+pub fn cells(count: usize) -> String {
+    if count == 1 { "1 cell".into() } else { format!("{count} cells") }
+}

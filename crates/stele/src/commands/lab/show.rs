@@ -1,0 +1,130 @@
+//! Plans, outcomes and `.lab` files, for people and machines.
+
+use std::path::Path;
+
+use stele_ground::{Bytes, Duration};
+use stele_lab::job::{Cell, Job};
+use stele_lab::record::{CellRecord, Recorded};
+
+use super::progress::cells as count_of;
+use crate::commands::print_json;
+use crate::failure::Outcome;
+use crate::output::{Align, Table};
+
+pub fn plan(job: &Job, cells: &[Cell], json: bool) -> Outcome<()> {
+    let sum = |part: fn((Duration, Duration)) -> Duration| {
+        Duration(cells.iter().map(|cell| part(cell.expected()).0).fold(0, u64::saturating_add))
+    };
+    let (least, most) = (sum(|both| both.0), sum(|both| both.1));
+    if json {
+        let rows: Vec<_> = cells.iter().map(|cell| serde_json::json!({ "cell": cell.name(), "axes": cell.axes })).collect();
+        return print_json(&serde_json::json!({
+            "on": job.on, "cells": rows, "least_seconds": least.as_secs_f64(), "most_seconds": most.as_secs_f64(),
+        }));
+    }
+    let mut table = Table::new(&[("", Align::Right), ("cell", Align::Left), ("workload", Align::Left), ("load", Align::Left)]);
+    for (number, cell) in cells.iter().enumerate() {
+        let load = match cell.goal {
+            Some(goal) => format!("the highest at {}", goal.response),
+            None => cell.setup.load.to_string(),
+        };
+        table.row(vec![(number + 1).to_string(), cell.name(), cell.setup.spec.name.clone(), load]);
+    }
+    print!("{}", table.render());
+    println!("\n{}: {least} at least, {most} at most, and the time to fill the target", count_of(cells.len()));
+    Ok(())
+}
+
+/// What a run ends with.
+pub fn outcome(cells: &[CellRecord], json: bool, out: Option<&Path>, digest: Option<&str>) {
+    if json {
+        for cell in cells {
+            println!("{}", summary(cell));
+        }
+        return;
+    }
+    print!("{}", super::table(cells));
+    if let (Some(path), Some(digest)) = (out, digest) {
+        println!("\nkept in {}, BLAKE3 {digest}", path.display());
+    }
+}
+
+fn summary(cell: &CellRecord) -> serde_json::Value {
+    let runs: Vec<_> = cell
+        .runs
+        .iter()
+        .map(|run| {
+            let total = run.total();
+            let spans = |histogram: &stele_lab::histogram::Histogram| {
+                serde_json::json!({
+                    "count": histogram.count(), "mean_ns": histogram.mean().0, "p50_ns": histogram.percentile(0.5).0,
+                    "p99_ns": histogram.percentile(0.99).0, "p999_ns": histogram.percentile(0.999).0,
+                    "longest_ns": histogram.longest().0,
+                })
+            };
+            serde_json::json!({
+                "outstanding": run.outstanding, "rate_asked": run.rate_asked, "workers": run.workers, "rate": total.rate,
+                "bytes": total.bytes, "response": spans(&total.response), "read": spans(&total.read),
+                "write": spans(&total.write), "cpu_us": total.cpu_own, "machine_cpu_us": total.cpu_machine,
+                "steady": run.steady, "stopped": run.stopped, "lag_share": run.lag_share,
+            })
+        })
+        .collect();
+    serde_json::json!({
+        "cell": cell.number, "name": cell.name, "axes": cell.axes, "workload": cell.workload, "runs": runs,
+        "search": cell.search, "remark": super::remark(cell),
+    })
+}
+
+pub fn file(recorded: &Recorded, json: bool, rounds: bool) -> Outcome<()> {
+    let head = &recorded.head;
+    if json {
+        let cells: Vec<_> = match rounds {
+            true => recorded.cells.iter().map(|cell| serde_json::json!(cell)).collect(),
+            false => recorded.cells.iter().map(summary).collect(),
+        };
+        return print_json(&serde_json::json!({ "head": head, "cells": cells, "blake3": recorded.digest }));
+    }
+    println!("target    {} ({}, {})", head.target, head.reached, Bytes(head.target_bytes));
+    for (name, value) in &head.environment {
+        println!("{name:9} {value}");
+    }
+    match &recorded.digest {
+        Some(digest) => println!("whole     BLAKE3 {digest}, measured by {}\n", head.program),
+        None => println!("not whole: the run did not come to its end; `stele lab run` with --resume goes on\n"),
+    }
+    print!("{}", super::table(&recorded.cells));
+    if rounds {
+        for cell in &recorded.cells {
+            println!("\n{}", cell.name);
+            print!("{}", rounds_of(cell));
+        }
+    }
+    Ok(())
+}
+
+fn rounds_of(cell: &CellRecord) -> String {
+    let mut table = Table::new(&[
+        ("load", Align::Right),
+        ("round", Align::Right),
+        ("accesses/s", Align::Right),
+        ("MB/s", Align::Right),
+        ("mean", Align::Right),
+        ("99 %", Align::Right),
+    ]);
+    for run in &cell.runs {
+        for (number, round) in run.rounds.iter().enumerate() {
+            let one = stele_lab::record::RunRecord { rounds: vec![round.clone()], ..run.clone() };
+            let total = one.total();
+            table.row(vec![
+                run.load(),
+                (number + 1).to_string(),
+                format!("{:.0}", round.rate),
+                format!("{:.1}", (round.read_bytes + round.written_bytes) / 1e6),
+                total.response.mean().to_string(),
+                total.response.percentile(0.99).to_string(),
+            ]);
+        }
+    }
+    table.render()
+}

@@ -1,0 +1,120 @@
+//! The laboratory as a command: what it measures, keeps, shows and refuses.
+
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use serde_json::Value;
+use support::Place;
+
+/// Options of a run that is over at once.
+const SHORT: [&str; 6] = ["--time", "60ms", "--round", "10ms", "--warm-up", "10ms"];
+
+/// The lines of JSON that a run printed, those of its rounds left out.
+fn cells(place: &Place, arguments: &[&str]) -> Vec<Value> {
+    let output = place.stele(&[arguments, &SHORT, &["--json"]].concat());
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    lines.filter(|line| line["round"].is_null()).collect()
+}
+
+#[test]
+fn a_sweep_over_a_file_is_measured_kept_and_shown() {
+    let place = Place::new("lab-sweep");
+    let (target, out) = (place.path("target"), place.path("sweep.lab"));
+    let sweep = ["lab", "run", "--on", &target, "--size", "4MiB", "--read", "100,0", "--outstanding", "1,4", "--out", &out];
+    let cells = cells(&place, &sweep);
+    let names: Vec<&str> = cells.iter().filter_map(|cell| cell["name"].as_str()).collect();
+    assert_eq!(
+        names,
+        ["read 100 %, outstanding 1", "read 100 %, outstanding 4", "read 0 %, outstanding 1", "read 0 %, outstanding 4"]
+    );
+
+    let shown = place.json(&["lab", "show", &out]);
+    assert_eq!(shown["cells"].as_array().unwrap().len(), 4);
+    assert_eq!(shown["head"]["target_bytes"], 4 << 20);
+    assert!(shown["blake3"].is_string(), "{shown}");
+    let text = String::from_utf8(place.stele(&["lab", "show", &out, "--rounds"]).stdout).unwrap();
+    assert!(text.contains("accesses/s") && text.contains("read 0 %, outstanding 4"), "{text}");
+
+    place.refused(3, &["exists already", "--resume"], &[&sweep[..], &SHORT].concat());
+    place.refused(3, &["came to its end"], &[&sweep[..], &SHORT, &["--resume"]].concat());
+    // One digit of one figure.
+    let text = std::fs::read_to_string(&out).unwrap().replacen("\"rate\":", "\"rate\":1", 1);
+    std::fs::write(&out, text).unwrap();
+    place.refused(1, &["was changed, or is damaged"], &["lab", "show", &out]);
+}
+
+#[test]
+fn a_run_that_is_interrupted_keeps_what_is_whole_and_goes_on() {
+    let place = Place::new("lab-stop");
+    let out = place.path("null.lab");
+    // Rates have cells of the same length, so that the second one is under way when the first has ended.
+    let run = ["lab", "run", "--on", "null", "--outstanding", "1,2,3", "--time", "400ms", "--round", "50ms", "--out", &out];
+    let mut child =
+        place.command(&run).args(["--json"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut stopped = false;
+    for line in lines.map_while(Result::ok) {
+        let line: Value = serde_json::from_str(&line).unwrap();
+        if !stopped && line["cell"] == 1 && !line["round"].is_null() {
+            let pid = child.id().to_string();
+            assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+            stopped = true;
+        }
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let shown = place.json(&["lab", "show", &out]);
+    assert_eq!((shown["cells"].as_array().unwrap().len(), &shown["blake3"]), (1, &Value::Null));
+
+    place.refused(2, &["another job"], &["lab", "run", "--on", "null", "--out", &out, "--resume"]);
+    let output = place.stele(&[&run[..], &["--resume"]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let shown = place.json(&["lab", "show", &out]);
+    assert_eq!(shown["cells"].as_array().unwrap().len(), 3);
+    assert!(shown["blake3"].is_string());
+}
+
+#[test]
+fn the_highest_load_at_a_response_is_searched_for() {
+    let place = Place::new("lab-search");
+    let job = place.path("job.toml");
+    std::fs::write(&job, "on = 'null'\n[workload]\nname = ['oltp_4k', 'web_server']\n").unwrap();
+    let found = cells(&place, &["lab", "search", &job, "--response", "1h", "--outstanding-max", "16"]);
+    assert_eq!(found.len(), 2);
+    for cell in &found {
+        assert_eq!(cell["search"]["open_end"], "the response was never exceeded", "{cell}");
+        assert_eq!(cell["search"]["outstanding"], 16.0);
+    }
+}
+
+#[test]
+fn what_is_not_the_laboratorys_is_refused_and_left_alone() {
+    let place = Place::new("lab-refuse");
+    let records = place.path("records");
+    std::fs::write(&records, vec![7; 8192]).unwrap();
+    place.refused(3, &["not made by the laboratory", "--destroy"], &["lab", "run", "--on", &records, "--read", "0"]);
+    assert_eq!(std::fs::read(&records).unwrap(), vec![7; 8192]);
+    place.refused(4, &["--size"], &["lab", "run", "--on", &place.path("none")]);
+    place.refused(2, &["--on"], &["lab", "run"]);
+    place.refused(4, &["stele lab workloads"], &["lab", "run", "--on", "null", "--workload", "oltp_5k"]);
+    place.refused(2, &["http://"], &["lab", "run", "--on", "http://somewhere"]);
+    let job = place.path("job.toml");
+    std::fs::write(&job, "[load]\noutstandig = 4\n").unwrap();
+    place.refused(2, &["job.toml", "outstandig"], &["lab", "run", &job, "--on", "null"]);
+}
+
+#[test]
+fn a_plan_says_what_would_run_and_runs_nothing() {
+    let place = Place::new("lab-plan");
+    let target = place.path("target");
+    let plan = ["lab", "run", "--on", &target, "--size", "1GiB", "--access", "512,4KiB", "--time", "10s", "--plan"];
+    let planned = place.json(&plan);
+    assert_eq!(planned["cells"].as_array().unwrap().len(), 2);
+    assert_eq!(planned["least_seconds"], 24.0, "two cells of ten seconds and two rounds of warm-up: {planned}");
+    assert!(!std::path::Path::new(&target).exists());
+    let text = String::from_utf8(place.stele(&["lab", "workloads"]).stdout).unwrap();
+    assert!(text.contains("file_server") && text.contains("4.0 KiB (60 %)") || text.contains("4 KiB (60 %)"), "{text}");
+}
