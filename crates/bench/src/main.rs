@@ -28,6 +28,7 @@ mod catalog;
 mod codes;
 mod digests;
 mod harness;
+mod lab;
 mod process;
 mod rebuild;
 mod s3;
@@ -52,6 +53,7 @@ const BENCHES: &[(&str, &str, Run)] = &[
     ("catalog", "commits, reads, and reopening 10 million versions after kill -9", catalog::run),
     ("codes", "parity, reconstruction and digests beside ISA-L", codes::run),
     ("digests", "MD5 of 1 to 16 streams side by side, beside the md-5 crate", digests::run),
+    ("lab", "the load generator beside fio: processor time for each access", lab::run),
     ("rebuild", "rebuild time and critical share against the number of drives, in virtual time", rebuild::run),
     ("s3", "PUT and GET over S3 by 8 clients, with the server's CPU and memory", s3::run),
     ("virtual", "the DS4500's published tables on modelled drives, and Stele on the same drives", virtual_time::run),

@@ -160,7 +160,8 @@ pub fn ask_stele(
     let now = target.now();
     let generator = Generator::new(spec, machine.alignment, Dice::new(seed_of(cell)));
     let mut running = Loop::new(target, generator, now);
-    let goal = Goal { response: RESPONSE, statistic: Statistic::Mean, start, load_max: 8_000, probes_max: effort.probes_max };
+    let goal =
+        Goal { response: RESPONSE, statistic: Statistic::Mean, start, load_max: 8_000, probes_max: effort.probes_max };
     let mut first = true;
     let highest = search::highest(goal, |outstanding| {
         let mut length = effort.length(outstanding);

@@ -109,7 +109,13 @@ impl<T: Target> Loop<T> {
                 let mut response = Histogram::default();
                 window.iter().for_each(|round| response.merge(&round.response));
                 let span: f64 = window.iter().map(|round| round.span.as_secs_f64()).sum();
-                return Ok(Probe { outstanding, rate: response.count() as f64 / span.max(1e-12), response, rates, steady });
+                return Ok(Probe {
+                    outstanding,
+                    rate: response.count() as f64 / span.max(1e-12),
+                    response,
+                    rates,
+                    steady,
+                });
             }
         }
     }

@@ -203,7 +203,8 @@ impl Job {
     }
 
     pub fn size(&self) -> Result<Option<Bytes>, LabError> {
-        let parse = |text: &String| Bytes::parse(text).ok_or_else(|| bad("size", text, "say it like 512, 64KiB or 10GiB"));
+        let parse =
+            |text: &String| Bytes::parse(text).ok_or_else(|| bad("size", text, "say it like 512, 64KiB or 10GiB"));
         self.size.as_ref().map(parse).transpose()
     }
 
@@ -220,7 +221,9 @@ impl Job {
             verify: part.verify,
         };
         if content.verify && content.dedupe_percent > 100 {
-            return Err(LabError::Usage("content: duplicates cannot be told from misplaced data; leave verify or dedupe out".into()));
+            return Err(LabError::Usage(
+                "content: duplicates cannot be told from misplaced data; leave verify or dedupe out".into(),
+            ));
         }
         Ok(content)
     }
@@ -287,9 +290,9 @@ impl Job {
             false => Vec::new(),
         };
         match (&part.outstanding, &part.rate) {
-            (Some(_), Some(_)) => {
-                Err(LabError::Usage("load: outstanding keeps so many under way, rate starts so many: give one of them".into()))
-            }
+            (Some(_), Some(_)) => Err(LabError::Usage(
+                "load: outstanding keeps so many under way, rate starts so many: give one of them".into(),
+            )),
             (_, Some(_)) if searching => {
                 Err(LabError::Usage("search: it looks for the outstanding accesses; leave load.rate out".into()))
             }
@@ -297,7 +300,9 @@ impl Job {
                 let values = outstanding.as_ref().map_or(vec![1], Given::values);
                 let many = values.len() > 1;
                 if searching && many {
-                    return Err(LabError::Usage("search: it chooses the outstanding accesses; give the first one only".into()));
+                    return Err(LabError::Usage(
+                        "search: it chooses the outstanding accesses; give the first one only".into(),
+                    ));
                 }
                 Ok(values
                     .into_iter()
@@ -323,7 +328,9 @@ impl Job {
             Some(_) if own => {
                 Err(LabError::Usage("workload: a shipped one has its own read, random and access: give either".into()))
             }
-            Some(names) => names.values().into_iter().map(|name| shipped(&name).map(|spec| (Vec::new(), spec))).collect(),
+            Some(names) => {
+                names.values().into_iter().map(|name| shipped(&name).map(|spec| (Vec::new(), spec))).collect()
+            }
             None => {
                 let percent = |what: &str, values: &Option<Given<u8>>| -> Result<Vec<u8>, LabError> {
                     let values = values.as_ref().map_or(vec![100], Given::values);
@@ -332,14 +339,17 @@ impl Job {
                         None => Ok(values),
                     }
                 };
-                let (reads, randoms) = (percent("workload.read", &part.read)?, percent("workload.random", &part.random)?);
+                let (reads, randoms) =
+                    (percent("workload.read", &part.read)?, percent("workload.random", &part.random)?);
                 let accesses = part.access.as_ref().map_or(vec!["4KiB".to_owned()], Given::values);
                 let mut specs = Vec::new();
                 for read in &reads {
                     for random in &randoms {
                         for access in &accesses {
                             let bytes = Bytes::parse(access).filter(|bytes| (1..=1 << 30).contains(&bytes.0));
-                            let bytes = bytes.ok_or_else(|| bad("workload.access", access, "say it like 512 or 64KiB, up to 1GiB"))?;
+                            let bytes = bytes.ok_or_else(|| {
+                                bad("workload.access", access, "say it like 512 or 64KiB, up to 1GiB")
+                            })?;
                             let mut axes = Vec::new();
                             let mut axis = |name: &str, many: bool, value: String| {
                                 if many {

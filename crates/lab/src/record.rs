@@ -328,7 +328,8 @@ fn scan(path: &Path) -> Result<(Recorded, u64), LabError> {
         if digest.is_some() {
             return Err(bad(number, "there is something behind the end"));
         }
-        let line = serde_json::from_slice(&text).map_err(|error| bad(number, &format!("is not of a .lab file: {error}")))?;
+        let line =
+            serde_json::from_slice(&text).map_err(|error| bad(number, &format!("is not of a .lab file: {error}")))?;
         match line {
             Line::Head(found) if number == 1 && found.version == VERSION => head = Some(found),
             Line::Head(found) if number == 1 => {
@@ -339,7 +340,10 @@ fn scan(path: &Path) -> Result<(Recorded, u64), LabError> {
             Line::Cell(_) => return Err(bad(number, "a histogram contradicts itself")),
             Line::End { blake3 } => {
                 if blake3 != hasher.finalize().to_hex().as_str() {
-                    return Err(bad(number, "the digest is not that of the lines before: the file was changed, or is damaged"));
+                    return Err(bad(
+                        number,
+                        "the digest is not that of the lines before: the file was changed, or is damaged",
+                    ));
                 }
                 digest = Some(blake3);
             }

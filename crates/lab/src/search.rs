@@ -122,8 +122,8 @@ fn between(goal: Goal, within: Option<Probe>, beyond: Option<Probe>, probes: usi
 pub fn margin_of(values: &[f64]) -> Option<f64> {
     // Two-sided 95 % quantiles of t for 1 to 30 degrees of freedom; beyond, the normal one is near enough.
     const T: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110,
-        2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+        2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
     ];
     let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)?;
     let mean = values.iter().sum::<f64>() / values.len() as f64;

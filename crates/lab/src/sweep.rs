@@ -56,7 +56,8 @@ pub fn cell(ready: &Ready, number: usize, cell: &Cell, watch: Watch<'_>) -> Resu
 
 fn one(ready: &Ready, number: usize, setup: &Setup, watch: Watch<'_>) -> Result<Found, LabError> {
     let load = setup.load;
-    let found = run(ready, setup, &mut |round, counted| watch(Step { cell: number, load, number: round, round: counted }))?;
+    let found =
+        run(ready, setup, &mut |round, counted| watch(Step { cell: number, load, number: round, round: counted }))?;
     Ok(found)
 }
 

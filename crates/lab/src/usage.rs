@@ -32,8 +32,10 @@ fn own() -> Option<f64> {
 
 fn machine() -> Option<f64> {
     let text = fs::read_to_string("/proc/stat").ok()?;
-    let words: Vec<u64> = text.lines().next()?.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
+    let words: Vec<u64> =
+        text.lines().next()?.split_whitespace().skip(1).filter_map(|word| word.parse().ok()).collect();
     // user, nice, system, idle, iowait, irq, softirq, steal
-    let busy: u64 = words.iter().enumerate().filter(|(at, _)| matches!(at, 0..=2 | 5 | 6)).map(|(_, ticks)| ticks).sum();
+    let busy: u64 =
+        words.iter().enumerate().filter(|(at, _)| matches!(at, 0..=2 | 5 | 6)).map(|(_, ticks)| ticks).sum();
     Some(busy as f64 / TICKS)
 }

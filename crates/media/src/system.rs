@@ -147,8 +147,7 @@ pub fn attribute(file: &File, name: &str) -> Option<String> {
     let name = CString::new(name).ok()?;
     let mut value = vec![0u8; 256];
     // SAFETY: the name ends in NUL, and `value` has as many bytes as are said; both live during the call.
-    let length =
-        unsafe { libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
+    let length = unsafe { libc::fgetxattr(file.as_raw_fd(), name.as_ptr(), value.as_mut_ptr().cast(), value.len()) };
     value.truncate(usize::try_from(length).ok()?);
     String::from_utf8(value).ok()
 }

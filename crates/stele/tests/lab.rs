@@ -24,12 +24,18 @@ fn cells(place: &Place, arguments: &[&str]) -> Vec<Value> {
 fn a_sweep_over_a_file_is_measured_kept_and_shown() {
     let place = Place::new("lab-sweep");
     let (target, out) = (place.path("target"), place.path("sweep.lab"));
-    let sweep = ["lab", "run", "--on", &target, "--size", "4MiB", "--read", "100,0", "--outstanding", "1,4", "--out", &out];
+    let sweep =
+        ["lab", "run", "--on", &target, "--size", "4MiB", "--read", "100,0", "--outstanding", "1,4", "--out", &out];
     let cells = cells(&place, &sweep);
     let names: Vec<&str> = cells.iter().filter_map(|cell| cell["name"].as_str()).collect();
     assert_eq!(
         names,
-        ["read 100 %, outstanding 1", "read 100 %, outstanding 4", "read 0 %, outstanding 1", "read 0 %, outstanding 4"]
+        [
+            "read 100 %, outstanding 1",
+            "read 100 %, outstanding 4",
+            "read 0 %, outstanding 1",
+            "read 0 %, outstanding 4"
+        ]
     );
 
     let shown = place.json(&["lab", "show", &out]);
@@ -52,9 +58,9 @@ fn a_run_that_is_interrupted_keeps_what_is_whole_and_goes_on() {
     let place = Place::new("lab-stop");
     let out = place.path("null.lab");
     // Rates have cells of the same length, so that the second one is under way when the first has ended.
-    let run = ["lab", "run", "--on", "null", "--outstanding", "1,2,3", "--time", "400ms", "--round", "50ms", "--out", &out];
-    let mut child =
-        place.command(&run).args(["--json"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let run =
+        ["lab", "run", "--on", "null", "--outstanding", "1,2,3", "--time", "400ms", "--round", "50ms", "--out", &out];
+    let mut child = place.command(&run).args(["--json"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let mut stopped = false;
     for line in lines.map_while(Result::ok) {

@@ -65,9 +65,13 @@ fn what_a_job_cannot_mean_is_an_error_that_names_it() {
 
 #[test]
 fn durations_are_read_with_their_units() {
-    for (text, nanoseconds) in
-        [("500us", 500_000), ("20ms", 20_000_000), ("1.5s", 1_500_000_000), ("2m", 120_000_000_000), (" 1 h ", 3_600_000_000_000)]
-    {
+    for (text, nanoseconds) in [
+        ("500us", 500_000),
+        ("20ms", 20_000_000),
+        ("1.5s", 1_500_000_000),
+        ("2m", 120_000_000_000),
+        (" 1 h ", 3_600_000_000_000),
+    ] {
         assert_eq!(parse_duration(text), Some(Duration(nanoseconds)), "{text}");
     }
     for text in ["", "5", "s", "1.2.3s", "-1s", "1e99h", "5 days"] {

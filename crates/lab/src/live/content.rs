@@ -63,8 +63,8 @@ impl Source {
 
     /// Makes the prepared bytes those of a place.
     pub fn stamp(&mut self, buffer: &mut [u8], at: u64) {
-        let duplicate = self.content.dedupe_percent > 100
-            && self.dice.below(u64::from(self.content.dedupe_percent)) >= 100;
+        let duplicate =
+            self.content.dedupe_percent > 100 && self.dice.below(u64::from(self.content.dedupe_percent)) >= 100;
         let copy = if duplicate { self.dice.below(DUPLICATES) } else { 0 };
         for (number, sector) in buffer.chunks_exact_mut(SECTOR).enumerate() {
             self.count += 1;

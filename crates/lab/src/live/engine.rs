@@ -48,7 +48,9 @@ impl Engine for Null {
 
     fn reap(&mut self, wait: bool, limit: Option<Duration>, answers: &mut Vec<Answer>) {
         if wait && self.answers.is_empty() {
-            std::thread::sleep(limit.map_or(std::time::Duration::ZERO, |limit| std::time::Duration::from_nanos(limit.0)));
+            std::thread::sleep(
+                limit.map_or(std::time::Duration::ZERO, |limit| std::time::Duration::from_nanos(limit.0)),
+            );
         }
         answers.append(&mut self.answers);
     }

@@ -142,6 +142,14 @@ impl Found {
 /// counts), and ends the run by answering false.
 pub fn run(ready: &Ready, setup: &Setup, watch: &mut dyn FnMut(i64, &Round) -> bool) -> Result<Found, LabError> {
     let workers = workers_for(ready, setup)?;
+    let own = ready.size.0 / u64::from(workers) / ready.block.0.max(4096) * ready.block.0.max(4096);
+    if setup.content.verify && own < setup.spec.length_max() {
+        return Err(LabError::Usage(format!(
+            "where reads are checked each worker has its own part of the target, and {} are too little for {workers}; \
+             make the target larger, or ask for fewer",
+            ready.size
+        )));
+    }
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, reports) = mpsc::channel();
     let mut dice = Dice::new(setup.seed);
@@ -154,7 +162,8 @@ pub fn run(ready: &Ready, setup: &Setup, watch: &mut dyn FnMut(i64, &Round) -> b
             generator: Generator::new(setup.spec.clone(), setup.alignment, dice.fork()),
             content: setup.content,
             dice: dice.fork(),
-            bytes: ready.size.0,
+            base: if setup.content.verify { own * u64::from(number) } else { 0 },
+            bytes: if setup.content.verify { own } else { ready.size.0 },
             outstanding: matches!(setup.load, Load::Outstanding(_)).then_some(slots),
             gap: gap_of(setup.load, workers),
             random_gaps: matches!(setup.load, Load::Rate { random: true, .. }),
@@ -215,7 +224,10 @@ fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
         }
     }
     if setup.alignment == Alignment::Sector && block.0 > 512 {
-        return Err(LabError::Usage(format!("this target takes offsets that are multiples of {}, not of 512", block.0)));
+        return Err(LabError::Usage(format!(
+            "this target takes offsets that are multiples of {}, not of 512",
+            block.0
+        )));
     }
     let workers = match (setup.load, ready.way) {
         (Load::Outstanding(0), _) => return Err(LabError::Usage("at least one access has to be outstanding".into())),

@@ -60,8 +60,34 @@ pub struct Ready {
     pub description: String,
 }
 
-/// The mark on files that the laboratory made: the number of bytes it filled.
+/// The mark on files that the laboratory made, see [`Mark`].
 const MARK: &str = "user.stele.lab";
+
+/// How far the laboratory filled a file of its own, and with which seed where all of it can be checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Mark {
+    filled: u64,
+    checked: Option<u64>,
+}
+
+impl Mark {
+    fn of(file: &File) -> Option<Mark> {
+        let text = system::attribute(file, MARK)?;
+        let (filled, checked) = text.split_once(' ').unwrap_or((&text, ""));
+        Some(Mark { filled: filled.parse().ok()?, checked: checked.parse().ok() })
+    }
+
+    /// Where marks cannot be kept the file is used this once, and needs --destroy the next time.
+    fn set(self, file: &File) {
+        let checked = self.checked.map_or(String::new(), |seed| format!(" {seed}"));
+        let _ = system::set_attribute(file, MARK, &format!("{}{checked}", self.filled));
+    }
+
+    /// What reads are to be compared with must have been written so.
+    fn serves(self, size: u64, content: Content) -> bool {
+        self.filled >= size && (!content.verify || self.checked == Some(content.seed))
+    }
+}
 /// Size of the null target where none is given.
 const NULL_SIZE: Bytes = Bytes(1 << 30);
 
@@ -106,7 +132,7 @@ impl Target {
             Target::Path(path) => {
                 let kind = std::fs::metadata(path).map(|found| found.file_type());
                 match kind {
-                    Ok(kind) if kind.is_block_device() => open_device(path, opening),
+                    Ok(kind) if kind.is_block_device() => open_device(path, opening, progress),
                     Ok(kind) if kind.is_file() => open_file(path, opening, progress),
                     Ok(_) => Err(LabError::Usage(format!(
                         "{}: is neither a file nor a block device; name a file in it, which will be made",
@@ -126,15 +152,14 @@ fn options(writes: bool, flags: i32) -> OpenOptions {
     options
 }
 
-fn open_device(path: &Path, opening: Opening) -> Result<Ready, LabError> {
+fn open_device(path: &Path, opening: Opening, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Ready, LabError> {
     let direct = if opening.buffered { 0 } else { libc::O_DIRECT };
     // O_EXCL on a device: not while it is mounted, or part of another one.
     let exclusive = if opening.writes { libc::O_EXCL } else { 0 };
     let file = options(opening.writes, direct | exclusive).open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::ResourceBusy => LabError::Refused(format!(
-            "{}: is mounted, or in use by another device; unmount it first",
-            path.display()
-        )),
+        io::ErrorKind::ResourceBusy => {
+            LabError::Refused(format!("{}: is mounted, or in use by another device; unmount it first", path.display()))
+        }
         _ => LabError::of(&error, "cannot be opened", path),
     })?;
     let cannot = |error: io::Error| LabError::of(&error, "cannot be read", path);
@@ -149,6 +174,15 @@ fn open_device(path: &Path, opening: Opening) -> Result<Ready, LabError> {
         )));
     }
     let size = usable(path, opening.size, all)?;
+    if opening.content.verify {
+        if !opening.writes {
+            return Err(LabError::Usage(format!(
+                "{}: what a device holds cannot be checked by a workload that only reads; add writes",
+                path.display()
+            )));
+        }
+        write_out(&file, path, Bytes(size.0 - size.0 % 4096), opening.content, progress)?;
+    }
     Ok(Ready {
         file: Some(Arc::new(file)),
         size: Bytes(size.0 - size.0 % block),
@@ -166,7 +200,10 @@ fn usable(path: &Path, wanted: Option<Bytes>, all: u64) -> Result<Bytes, LabErro
     match wanted {
         Some(wanted) if wanted.0 > all => {
             let all = Bytes(all);
-            Err(LabError::Usage(format!("{}: has {all}, not {wanted}; leave --size out, or make it less", path.display())))
+            Err(LabError::Usage(format!(
+                "{}: has {all}, not {wanted}; leave --size out, or make it less",
+                path.display()
+            )))
         }
         Some(wanted) => Ok(wanted),
         None => Ok(Bytes(all)),
@@ -206,17 +243,18 @@ fn recognised(head: &[u8]) -> Option<&'static str> {
 fn open_file(path: &Path, opening: Opening, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Ready, LabError> {
     let probe = options(false, 0).open(path).map_err(|error| LabError::of(&error, "cannot be opened", path))?;
     let length = probe.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?.len();
-    let filled = system::attribute(&probe, MARK).and_then(|text| text.parse::<u64>().ok());
+    let mark = Mark::of(&probe);
     drop(probe);
-    if opening.writes && filled.is_none() && length > 0 && !opening.destroy {
+    if opening.writes && mark.is_none() && length > 0 && !opening.destroy {
         return Err(LabError::Refused(format!(
             "{}: was not made by the laboratory; name a file that does not exist, or let it be written over with --destroy",
             path.display()
         )));
     }
-    let ours = filled.is_some() || (opening.writes && (opening.destroy || length == 0));
+    let ours = mark.is_some() || (opening.writes && (opening.destroy || length == 0));
     let wanted = opening.size.map_or(length, |size| size.0);
-    if ours && (wanted > length || filled.is_some_and(|filled| filled < wanted)) {
+    let unchecked = opening.content.verify && mark.is_none();
+    if ours && (wanted > length || unchecked || mark.is_some_and(|mark| !mark.serves(wanted, opening.content))) {
         return fill(path, Bytes(wanted), opening, progress);
     }
     if length == 0 {
@@ -237,42 +275,61 @@ fn make_file(path: &Path, opening: Opening, progress: &mut dyn FnMut(u64, u64) -
 }
 
 /// Writes the whole file once: what was never written is not read from any medium, and is measured as if it were.
-fn fill(path: &Path, size: Bytes, opening: Opening, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Ready, LabError> {
-    const PIECE: u64 = MIB;
+fn fill(
+    path: &Path,
+    size: Bytes,
+    opening: Opening,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Ready, LabError> {
     let size = Bytes(size.0 - size.0 % 4096);
     if size.0 == 0 {
         return Err(LabError::Usage("--size: at least 4 KiB".into()));
     }
-    let cannot = |error: io::Error| LabError::of(&error, &format!("cannot be filled with {size}"), path);
+    let cannot = |error: io::Error| LabError::of(&error, "cannot be made", path);
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(cannot)?;
-    // Where marks cannot be kept the file is used this once, and needs --destroy the next time.
-    let _ = system::set_attribute(&file, MARK, "0");
-    let mut buffer = Buffer::zeroed(PIECE as usize);
-    let mut source = opening.content.source(stele_ground::Dice::new(opening.content.seed));
+    Mark { filled: 0, checked: None }.set(&file);
+    let written = write_out(&file, path, size, opening.content, progress);
+    if let Err(LabError::Full(_)) = &written {
+        // Its blocks are given back: nobody wants half a target on a full file system.
+        let _ = file.set_len(0);
+    }
+    written?;
+    Mark { filled: size.0, checked: opening.content.verify.then_some(opening.content.seed) }.set(&file);
+    drop(file);
+    ready(path, size, opening)
+}
+
+fn write_out(
+    file: &File,
+    path: &Path,
+    size: Bytes,
+    content: Content,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<(), LabError> {
+    let cannot = |error: io::Error| LabError::of(&error, &format!("cannot be filled with {size}"), path);
+    let mut buffer = Buffer::zeroed(MIB as usize);
+    let mut source = content.source(stele_ground::Dice::new(content.seed));
     source.prepare(&mut buffer);
     let mut at = 0;
     while at < size.0 {
-        let length = PIECE.min(size.0 - at) as usize;
+        let length = MIB.min(size.0 - at) as usize;
         source.stamp(&mut buffer[..length], at);
-        if let Err(error) = file.write_all_at(&buffer[..length], at) {
-            // Its blocks are given back: nobody wants half a target on a full file system.
-            let _ = file.set_len(0);
-            return Err(cannot(error));
-        }
+        file.write_all_at(&buffer[..length], at).map_err(cannot)?;
         at += length as u64;
         if !progress(at, size.0) {
             return Err(LabError::Failed(format!("{}: stopped while it was filled", path.display())));
         }
     }
-    file.sync_all().map_err(cannot)?;
-    let _ = system::set_attribute(&file, MARK, &size.0.to_string());
-    drop(file);
-    ready(path, size, opening)
+    file.sync_all().map_err(cannot)
 }
 
 fn ready(path: &Path, size: Bytes, opening: Opening) -> Result<Ready, LabError> {
     let cannot = |error: io::Error| LabError::of(&error, "cannot be opened", path);
     let plain = options(opening.writes, 0).open(path).map_err(cannot)?;
+    if let Some(mark) = Mark::of(&plain).filter(|_| opening.writes && !opening.content.verify) {
+        // What is written from now on has no CRCs.
+        Mark { checked: None, ..mark }.set(&plain);
+    }
     if system::in_memory(&plain) {
         return Ok(Ready {
             file: Some(Arc::new(plain)),

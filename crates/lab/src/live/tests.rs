@@ -80,6 +80,22 @@ fn every_way_counts_what_it_did_and_reads_back_what_it_wrote() {
 }
 
 #[test]
+fn checked_reads_never_meet_a_write_under_way() {
+    // Few blocks and many at a time: without parts of their own they would.
+    for place in places() {
+        let target = Target::Path(place.0.join("target"));
+        let content = Content { verify: true, ..Content::default() };
+        let ready = target.open(Opening { content, ..opening(MIB, true) }, &mut |_, _| true).unwrap();
+        let mut setup = Setup { content, ..setup(spec(50, 50, 32 << 10), Load::Outstanding(16)) };
+        (setup.timing.least, setup.timing.most) = (Duration::from_millis(200), Duration::from_millis(200));
+        run(&ready, &setup, &mut all).unwrap();
+        setup.load = Load::Outstanding(64);
+        let error = run(&ready, &Setup { workers: 64, ..setup }, &mut all).unwrap_err().to_string();
+        assert!(error.contains("too little for 64"), "{error}");
+    }
+}
+
+#[test]
 fn what_changed_behind_the_back_is_found_by_a_checked_read() {
     for place in places() {
         let path = place.0.join("target");
@@ -142,7 +158,12 @@ fn a_target_is_filled_once_and_known_again() {
     let other = Target::Path(place.0.join("other"));
     assert!(other.open(opening(4 * MIB, true), &mut |done, _| done < 2 * MIB).is_err());
     let mut calls = 0;
-    other.open(opening(MIB, false), &mut |_, _| { calls += 1; true }).unwrap();
+    other
+        .open(opening(MIB, false), &mut |_, _| {
+            calls += 1;
+            true
+        })
+        .unwrap();
     assert_eq!(calls, 1, "half filled before");
 }
 
@@ -168,4 +189,30 @@ fn what_cannot_be_is_refused_with_the_reason() {
         let text = run(&ready, &setup(spec, load), &mut all).unwrap_err().to_string();
         assert!(text.contains(words), "{text}");
     }
+}
+
+#[test]
+fn a_target_that_was_written_without_checks_is_filled_anew_before_reads_are_checked() {
+    let place = Place::within(Path::new("/dev/shm"));
+    let target = Target::Path(place.0.join("target"));
+    let checked = Content { verify: true, ..Content::default() };
+    let fills = |content, writes| {
+        let mut calls = 0;
+        let opening = Opening { content, ..opening(MIB, writes) };
+        let ready = target.open(opening, &mut |_, _| {
+            calls += 1;
+            true
+        });
+        let mut short = Setup { content, ..setup(spec(50, 100, 4096), Load::Outstanding(1)) };
+        short.spec.read = Some(if writes { 50 } else { 100 });
+        run(&ready.unwrap(), &short, &mut all).unwrap();
+        calls
+    };
+    assert_eq!(fills(Content::default(), true), 1);
+    assert_eq!(fills(checked, false), 1, "its content had no CRCs");
+    assert_eq!(fills(checked, true), 0, "all that was written since can be checked");
+    assert_eq!(fills(checked, false), 0);
+    assert_eq!(fills(Content { seed: 2, ..checked }, false), 1, "of another seed");
+    assert_eq!(fills(Content::default(), true), 0);
+    assert_eq!(fills(checked, false), 1, "written without checks in between");
 }

@@ -43,8 +43,9 @@ impl Uring {
         let newest = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(entries);
         let ring = newest.or_else(|_| IoUring::new(entries)).map_err(refused)?;
         ring.submitter().register_files(&[file.as_raw_fd()]).map_err(refused)?;
-        let mut slots: Vec<Slot> =
-            (0..slots).map(|_| Slot { buffer: Buffer::zeroed(length_max), length: 0, fixed: false, busy: false }).collect();
+        let mut slots: Vec<Slot> = (0..slots)
+            .map(|_| Slot { buffer: Buffer::zeroed(length_max), length: 0, fixed: false, busy: false })
+            .collect();
         let pages: Vec<libc::iovec> = slots
             .iter_mut()
             .map(|slot| libc::iovec { iov_base: slot.buffer.as_mut_ptr().cast(), iov_len: slot.buffer.len() })
@@ -86,12 +87,8 @@ impl Engine for Uring {
         slot.length = length;
         let pointer = slot.buffer[..length as usize].as_mut_ptr();
         let entry = match (access.write, slot.fixed) {
-            (false, true) => {
-                opcode::ReadFixed::new(Fixed(0), pointer, length, number as u16).offset(access.at).build()
-            }
-            (true, true) => {
-                opcode::WriteFixed::new(Fixed(0), pointer, length, number as u16).offset(access.at).build()
-            }
+            (false, true) => opcode::ReadFixed::new(Fixed(0), pointer, length, number as u16).offset(access.at).build(),
+            (true, true) => opcode::WriteFixed::new(Fixed(0), pointer, length, number as u16).offset(access.at).build(),
             (false, false) => opcode::Read::new(Fixed(0), pointer, length).offset(access.at).build(),
             (true, false) => opcode::Write::new(Fixed(0), pointer, length).offset(access.at).build(),
         };

@@ -37,6 +37,9 @@ pub struct Task {
     pub generator: Generator,
     pub content: Content,
     pub dice: Dice,
+    /// Where its part of the target begins, and how long it is. Workers share all of it, unless reads are checked: then what is
+    /// read must not be written meanwhile, and each has a part of its own.
+    pub base: u64,
     pub bytes: u64,
     /// Accesses under way in a closed loop; none: an open one.
     pub outstanding: Option<u32>,
@@ -96,9 +99,7 @@ impl<E: Engine> Worker<E> {
         let mut answers: Vec<Answer> = Vec::new();
         let mut now = self.now();
         (self.due, self.round_begin) = (now, now);
-        for _ in 0..self.task.outstanding.unwrap_or(0) {
-            self.issue(now);
-        }
+        self.keep_up(now);
         while !stop.load(Ordering::Relaxed) && self.failed.is_none() {
             match self.task.outstanding {
                 Some(_) => self.engine.reap(true, Some(self.round_end.since(now)), &mut answers),
@@ -107,12 +108,11 @@ impl<E: Engine> Worker<E> {
             now = self.now();
             for (slot, result) in answers.drain(..) {
                 self.settle(slot, result, now);
-                if self.task.outstanding.is_some() && self.failed.is_none() {
-                    self.issue(now);
-                }
             }
-            if self.task.outstanding.is_none() {
-                self.start_what_is_due(now);
+            match self.task.outstanding {
+                Some(_) if self.failed.is_none() => self.keep_up(now),
+                Some(_) => {}
+                None => self.start_what_is_due(now),
             }
             if now >= self.round_end {
                 self.hand_over(now, reports);
@@ -128,20 +128,46 @@ impl<E: Engine> Worker<E> {
         let _ = reports.send(Report::Ended(self.failed.take().map_or(Ok(()), Err)));
     }
 
-    /// Starts an access that was meant to start then. There is a free slot.
-    fn issue(&mut self, intended: Instant) {
-        let Some(slot) = self.free.pop() else { return };
-        let access = self.task.generator.draw(0, self.task.bytes);
+    /// As many under way as there shall be.
+    fn keep_up(&mut self, now: Instant) {
+        while let Some(slot) = self.free.pop() {
+            if !self.issue(slot, now) {
+                self.free.push(slot);
+                return;
+            }
+        }
+    }
+
+    /// Starts an access that was meant to start then. False where all that was drawn touches what is under way.
+    fn issue(&mut self, slot: u32, intended: Instant) -> bool {
+        let Some(access) = self.draw() else { return false };
         self.flying[slot as usize] = (access, intended);
         if access.write {
             let length = access.length as usize;
             self.source.stamp(&mut self.engine.buffer(slot)[..length], access.at);
         }
         self.engine.start(slot, &access);
+        true
+    }
+
+    fn draw(&mut self) -> Option<Access> {
+        const TRIES: usize = 64;
+        for _ in 0..TRIES {
+            let mut access = self.task.generator.draw(0, self.task.bytes);
+            access.at += self.task.base;
+            let end = access.at + access.length;
+            let touches = |other: &Access| other.at < end && access.at < other.at + other.length;
+            // Places that are free have a length of 0.
+            if !self.task.content.verify || !self.flying.iter().any(|(other, _)| touches(other)) {
+                return Some(access);
+            }
+        }
+        None
     }
 
     fn settle(&mut self, slot: u32, result: Result<(), String>, now: Instant) {
         let (access, intended) = self.flying[slot as usize];
+        self.flying[slot as usize].0.length = 0;
         self.free.push(slot);
         let name = if access.write { "write" } else { "read" };
         if let Err(error) = result {
@@ -180,14 +206,19 @@ impl<E: Engine> Worker<E> {
 
     fn start_what_is_due(&mut self, now: Instant) {
         while self.due <= now {
-            if self.free.is_empty() {
+            let started = self.free.pop().is_some_and(|slot| {
+                let started = self.issue(slot, self.due);
+                if !started {
+                    self.free.push(slot);
+                }
+                started
+            });
+            if !started {
                 self.part.held_back += 1;
                 return;
             }
-            let intended = self.due;
-            self.due = intended + self.gap();
-            self.part.lag = Duration(self.part.lag.0 + now.since(intended).0);
-            self.issue(intended);
+            self.part.lag = Duration(self.part.lag.0 + now.since(self.due).0);
+            self.due = self.due + self.gap();
         }
     }
 

@@ -64,8 +64,7 @@ fn job_of(what: &What) -> Outcome<Job> {
     let mut job = match &what.job {
         None => Job::default(),
         Some(path) => {
-            let text =
-                std::fs::read_to_string(path).map_err(|error| LabError::of(&error, "cannot be read", path))?;
+            let text = std::fs::read_to_string(path).map_err(|error| LabError::of(&error, "cannot be read", path))?;
             Job::parse(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
         }
     };

@@ -26,7 +26,12 @@ impl<'a> Progress<'a> {
         let seconds = self.begun.elapsed().as_secs_f64().max(1e-3);
         let rate = done as f64 / seconds;
         let left = Duration(((all - done) as f64 / rate.max(1.0) * 1e9) as u64);
-        self.line(&format!("filling the target: {} of {}, {:.0} MB/s, {left} left", Bytes(done), Bytes(all), rate / 1e6));
+        self.line(&format!(
+            "filling the target: {} of {}, {:.0} MB/s, {left} left",
+            Bytes(done),
+            Bytes(all),
+            rate / 1e6
+        ));
     }
 
     pub fn begin(&mut self, head: &Head, done: usize) {

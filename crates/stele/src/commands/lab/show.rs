@@ -17,12 +17,14 @@ pub fn plan(job: &Job, cells: &[Cell], json: bool) -> Outcome<()> {
     };
     let (least, most) = (sum(|both| both.0), sum(|both| both.1));
     if json {
-        let rows: Vec<_> = cells.iter().map(|cell| serde_json::json!({ "cell": cell.name(), "axes": cell.axes })).collect();
+        let rows: Vec<_> =
+            cells.iter().map(|cell| serde_json::json!({ "cell": cell.name(), "axes": cell.axes })).collect();
         return print_json(&serde_json::json!({
             "on": job.on, "cells": rows, "least_seconds": least.as_secs_f64(), "most_seconds": most.as_secs_f64(),
         }));
     }
-    let mut table = Table::new(&[("", Align::Right), ("cell", Align::Left), ("workload", Align::Left), ("load", Align::Left)]);
+    let mut table =
+        Table::new(&[("", Align::Right), ("cell", Align::Left), ("workload", Align::Left), ("load", Align::Left)]);
     for (number, cell) in cells.iter().enumerate() {
         let load = match cell.goal {
             Some(goal) => format!("the highest at {}", goal.response),
