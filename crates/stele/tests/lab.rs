@@ -48,7 +48,7 @@ fn a_sweep_over_a_file_is_measured_kept_and_shown() {
     place.refused(3, &["exists already", "--resume"], &[&sweep[..], &SHORT].concat());
     place.refused(3, &["came to its end"], &[&sweep[..], &SHORT, &["--resume"]].concat());
     // One digit of one figure.
-    let text = std::fs::read_to_string(&out).unwrap().replacen("\"rate\":", "\"rate\":1", 1);
+    let text = std::fs::read_to_string(&out).unwrap().replacen("\"lag_ns\":", "\"lag_ns\":1", 1);
     std::fs::write(&out, text).unwrap();
     place.refused(1, &["was changed, or is damaged"], &["lab", "show", &out]);
 }

@@ -242,3 +242,6 @@ impl<E: Engine> Worker<E> {
         let _ = reports.send(Report::Part(part));
     }
 }
+
+#[cfg(test)]
+mod tests;
