@@ -23,7 +23,7 @@ pub const VERSION: u32 = 1;
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "kebab-case")]
 enum Line {
-    Head(Head),
+    Head(Box<Head>),
     Cell(Box<CellRecord>),
     End { blake3: String },
 }
@@ -267,7 +267,7 @@ impl Recorder {
             _ => LabError::of(&error, "cannot be created", path),
         })?;
         let mut recorder = Recorder { path: path.to_owned(), file, hasher: blake3::Hasher::new() };
-        recorder.line(&Line::Head(head))?;
+        recorder.line(&Line::Head(Box::new(head)))?;
         Ok(recorder)
     }
 
@@ -331,7 +331,7 @@ fn scan(path: &Path) -> Result<(Recorded, u64), LabError> {
         let line =
             serde_json::from_slice(&text).map_err(|error| bad(number, &format!("is not of a .lab file: {error}")))?;
         match line {
-            Line::Head(found) if number == 1 && found.version == VERSION => head = Some(found),
+            Line::Head(found) if number == 1 && found.version == VERSION => head = Some(*found),
             Line::Head(found) if number == 1 => {
                 return Err(bad(number, &format!("format {} is not known; {VERSION} is", found.version)));
             }

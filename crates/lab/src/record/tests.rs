@@ -116,7 +116,7 @@ fn what_is_no_lab_file_is_an_error_that_says_so() {
         std::fs::write(&path, text).unwrap();
         assert!(matches!(read(&path), Err(LabError::Failed(_))), "{text:?}");
     }
-    let later = serde_json::to_string(&Line::Head(Head { version: VERSION + 1, ..head() })).unwrap();
+    let later = serde_json::to_string(&Line::Head(Box::new(Head { version: VERSION + 1, ..head() }))).unwrap();
     std::fs::write(&path, later + "\n").unwrap();
     assert!(read(&path).unwrap_err().to_string().contains("format 2 is not known"));
     assert!(matches!(read(&place.0.join("none")), Err(LabError::Missing(_))));

@@ -95,5 +95,5 @@ pub enum Command {
     Drive(show::Drive),
     /// The laboratory: measure any storage, and find what it sustains
     #[command(subcommand)]
-    Lab(lab::Lab),
+    Lab(Box<lab::Lab>),
 }

@@ -33,7 +33,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Clock(command) => archive::clock(&site, json, command).await,
         Command::Catalog(command) => rebuild::run(&site, json, command).await,
         Command::Drive(command) => dump::run(json, command),
-        Command::Lab(command) => lab::run(json, command).await,
+        Command::Lab(command) => lab::run(json, *command).await,
     }
 }
 
