@@ -178,6 +178,8 @@ fn live(ready: &Ready, case: &Case) -> Result<Ran, String> {
         spec: AccessSpec { name: "random read".into(), random: Some(100), read: Some(100), sizes: vec![(4096, 100)] },
         alignment: Alignment::Request,
         load: Load::Outstanding(case.depth),
+        // As fio's best settings have it.
+        batch: if case.depth >= 32 { 32 } else { 1 },
         workers: 1,
         timing: Timing {
             warm_up: Duration::from_millis(100),

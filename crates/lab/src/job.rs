@@ -98,6 +98,8 @@ pub struct LoadPart {
     pub arrivals: Option<Arrivals>,
     /// Threads; those of a target in memory are as many as accesses outstanding.
     pub workers: Option<Given<u32>>,
+    /// Answers that a thread waits for at once.
+    pub batch: Option<u32>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
@@ -253,6 +255,7 @@ impl Job {
                         spec: spec.clone(),
                         alignment,
                         load,
+                        batch: self.load.batch.unwrap_or(1),
                         workers: *workers,
                         timing,
                         content,

@@ -6,6 +6,7 @@
 
 pub mod cases;
 pub mod closed;
+pub mod compare;
 pub mod ds4500;
 pub mod environment;
 pub mod error;
@@ -13,6 +14,7 @@ pub mod histogram;
 pub mod job;
 pub mod live;
 pub mod medium;
+pub mod paper;
 pub mod pool;
 pub mod published;
 pub mod raid;

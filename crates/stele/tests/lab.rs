@@ -45,6 +45,13 @@ fn a_sweep_over_a_file_is_measured_kept_and_shown() {
     let text = String::from_utf8(place.stele(&["lab", "show", &out, "--rounds"]).stdout).unwrap();
     assert!(text.contains("accesses/s") && text.contains("read 0 %, outstanding 4"), "{text}");
 
+    let page = place.json(&["lab", "paper", &out])["written"].as_str().unwrap().to_owned();
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("read 0 %, outstanding 4") && page.contains("<svg"), "{page}");
+    place.refused(3, &["exists already", "--out"], &["lab", "paper", &out]);
+    let same = place.json(&["lab", "diff", &out, &out]);
+    assert_eq!((&same["cells"][0]["ratio"], &same["cells"][0]["differs"]), (&1.0.into(), &false.into()));
+
     place.refused(3, &["exists already", "--resume"], &[&sweep[..], &SHORT].concat());
     place.refused(3, &["came to its end"], &[&sweep[..], &SHORT, &["--resume"]].concat());
     // One digit of one figure.

@@ -16,9 +16,9 @@ pub trait Engine {
     /// Takes an access; it may go to the target now or with the next `reap`.
     fn start(&mut self, slot: u32, access: &Access);
 
-    /// Lets everything go that was started, and hands over the answers there are. Where `wait` is true it waits for one, but no
-    /// longer than `limit`.
-    fn reap(&mut self, wait: bool, limit: Option<Duration>, answers: &mut Vec<Answer>);
+    /// Lets everything go that was started, waits until `least` have been answered (no more than are under way), but no longer
+    /// than `limit`, and hands over the answers there are.
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>);
 
     /// The slot's memory: what a write sends, and what a read brought. As long as the longest access.
     fn buffer(&mut self, slot: u32) -> &mut [u8];
@@ -46,8 +46,8 @@ impl Engine for Null {
         self.answers.push((slot, Ok(())));
     }
 
-    fn reap(&mut self, wait: bool, limit: Option<Duration>, answers: &mut Vec<Answer>) {
-        if wait && self.answers.is_empty() {
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+        if least > 0 && self.answers.is_empty() {
             std::thread::sleep(
                 limit.map_or(std::time::Duration::ZERO, |limit| std::time::Duration::from_nanos(limit.0)),
             );

@@ -36,10 +36,10 @@ impl Engine for Inline {
         self.answer = Some((slot, done.map_err(|error| error.to_string())));
     }
 
-    fn reap(&mut self, wait: bool, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
         match self.answer.take() {
             Some(answer) => answers.push(answer),
-            None if wait => std::thread::sleep(std::time::Duration::from_nanos(limit.map_or(0, |limit| limit.0))),
+            None if least > 0 => std::thread::sleep(std::time::Duration::from_nanos(limit.map_or(0, |limit| limit.0))),
             None => {}
         }
     }

@@ -61,6 +61,8 @@ pub struct Setup {
     pub spec: AccessSpec,
     pub alignment: Alignment,
     pub load: Load,
+    /// Answers that a worker of a closed loop waits for at once: more of them cost less, and each seems to take longer.
+    pub batch: u32,
     pub workers: u32,
     pub timing: Timing,
     pub content: Content,
@@ -165,6 +167,7 @@ pub fn run(ready: &Ready, setup: &Setup, watch: &mut dyn FnMut(i64, &Round) -> b
             base: if setup.content.verify { own * u64::from(number) } else { 0 },
             bytes: if setup.content.verify { own } else { ready.size.0 },
             outstanding: matches!(setup.load, Load::Outstanding(_)).then_some(slots),
+            batch: setup.batch.max(1),
             gap: gap_of(setup.load, workers),
             random_gaps: matches!(setup.load, Load::Rate { random: true, .. }),
             round: setup.timing.round,

@@ -43,7 +43,16 @@ fn setup(spec: AccessSpec, load: Load) -> Setup {
         least: Duration::from_millis(60),
         most: Duration::from_millis(60),
     };
-    Setup { spec, alignment: Alignment::Request, load, workers: 2, timing, content: Content::default(), seed: 1 }
+    Setup {
+        spec,
+        alignment: Alignment::Request,
+        load,
+        batch: 1,
+        workers: 2,
+        timing,
+        content: Content::default(),
+        seed: 1,
+    }
 }
 
 fn all(_: i64, _: &Round) -> bool {
@@ -61,7 +70,9 @@ fn every_way_counts_what_it_did_and_reads_back_what_it_wrote() {
         let target: Target = place.0.join("target").to_string_lossy().parse().unwrap();
         let content = Content { verify: true, ..Content::default() };
         let ready = target.open(Opening { content, ..opening(MIB, true) }, &mut |_, _| true).unwrap();
-        for load in [Load::Outstanding(1), Load::Outstanding(5), Load::Rate { each_second: 2000.0, random: true }] {
+        // The second rate is one at which nobody sleeps between two starts.
+        let rate = |each_second| Load::Rate { each_second, random: true };
+        for load in [Load::Outstanding(1), Load::Outstanding(5), rate(2_000.0), rate(50_000.0)] {
             let mut setup = Setup { content, ..setup(spec(50, 50, 4096), load) };
             (setup.timing.least, setup.timing.most) = (Duration::from_secs(20), Duration::from_secs(20));
             // As long as a busy machine needs.

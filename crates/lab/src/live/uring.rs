@@ -40,7 +40,7 @@ impl Uring {
         let refused = |error: io::Error| format!("io_uring is refused: {error}; measure with --buffered");
         let slots = slots.clamp(1, SLOTS_MAX);
         let entries = slots.next_power_of_two();
-        let newest = IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(entries);
+        let newest = IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(entries);
         let ring = newest.or_else(|_| IoUring::new(entries)).map_err(refused)?;
         ring.submitter().register_files(&[file.as_raw_fd()]).map_err(refused)?;
         let mut slots: Vec<Slot> = (0..slots)
@@ -103,15 +103,14 @@ impl Engine for Uring {
         self.flying += 1;
     }
 
-    fn reap(&mut self, wait: bool, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+        let least = least.min(self.flying) as usize;
         // Interruptions, time-outs and shortage of memory end the wait early; the caller asks again.
-        let _ = match (wait, limit) {
-            (false, _) => self.ring.submit(),
-            (true, None) => self.ring.submit_and_wait(1),
-            (true, Some(limit)) => {
+        let _ = match limit {
+            None => self.ring.submit_and_wait(least),
+            Some(limit) => {
                 let time = Timespec::new().sec(limit.0 / 1_000_000_000).nsec((limit.0 % 1_000_000_000) as u32);
-                let _ = self.ring.submit();
-                self.ring.submitter().submit_with_args(1, &SubmitArgs::new().timespec(&time))
+                self.ring.submitter().submit_with_args(least, &SubmitArgs::new().timespec(&time))
             }
         };
         self.take(answers);

@@ -43,6 +43,8 @@ pub struct Task {
     pub bytes: u64,
     /// Accesses under way in a closed loop; none: an open one.
     pub outstanding: Option<u32>,
+    /// Answers that are waited for at once in a closed loop.
+    pub batch: u32,
     /// Time between starts of an open loop, and whether it is drawn anew for each (exponentially) or always the same.
     pub gap: Duration,
     pub random_gaps: bool,
@@ -102,7 +104,8 @@ impl<E: Engine> Worker<E> {
         self.keep_up(now);
         while !stop.load(Ordering::Relaxed) && self.failed.is_none() {
             match self.task.outstanding {
-                Some(_) => self.engine.reap(true, Some(self.round_end.since(now)), &mut answers),
+                // Something is under way, and its answer ends the wait: no timer is set for it.
+                Some(_) => self.engine.reap(self.task.batch, None, &mut answers),
                 None => self.reap_until_due(now, &mut answers),
             }
             now = self.now();
@@ -119,7 +122,7 @@ impl<E: Engine> Worker<E> {
             }
         }
         while self.free.len() < self.flying.len() && self.failed.is_none() {
-            self.engine.reap(true, Some(Duration::from_secs(1)), &mut answers);
+            self.engine.reap(1, Some(Duration::from_secs(1)), &mut answers);
             for (slot, result) in answers.drain(..) {
                 self.settle(slot, result, now);
             }
@@ -200,7 +203,7 @@ impl<E: Engine> Worker<E> {
         let limit = if full { limit } else { Duration(limit.0.saturating_sub(WATCHED.0)) };
         match idle && sleeps {
             true => std::thread::sleep(std::time::Duration::from_nanos(limit.0)),
-            false => self.engine.reap(sleeps, Some(limit), answers),
+            false => self.engine.reap(u32::from(sleeps), Some(limit), answers),
         }
     }
 

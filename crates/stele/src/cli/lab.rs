@@ -32,6 +32,21 @@ Examples:
         #[arg(long)]
         rounds: bool,
     },
+    /// Write a report of a .lab file: one HTML page that needs nothing else
+    #[command(
+        after_help = "Examples:\n  stele lab paper sweep.lab\n  stele lab paper sweep.lab --title 'The new array' --out array.html"
+    )]
+    Paper {
+        file: PathBuf,
+        /// Where to [default: beside the .lab file]
+        #[arg(long)]
+        out: Option<PathBuf>,
+        #[arg(long)]
+        title: Option<String>,
+    },
+    /// Set two .lab files side by side, with the ratio of each cell and its interval
+    #[command(after_help = "Example:\n  stele lab diff before.lab after.lab")]
+    Diff { first: PathBuf, second: PathBuf },
     /// List the workloads that come with the laboratory
     #[command(after_help = "Example:\n  stele lab workloads")]
     Workloads,
@@ -104,6 +119,9 @@ pub struct What {
     /// Threads [default: one for each processor]
     #[arg(long, value_delimiter = ',')]
     pub workers: Vec<u32>,
+    /// Answers that a thread waits for at once; more of them cost less, and each seems to take longer [default: 1]
+    #[arg(long)]
+    pub batch: Option<u32>,
     /// Time to measure, exactly: no longer where it is not steady
     #[arg(long, conflicts_with_all = ["least", "most"])]
     pub time: Option<String>,

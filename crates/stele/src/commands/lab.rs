@@ -11,6 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use stele_lab::error::LabError;
 use stele_lab::job::{Cell, Given, Job, SearchPart};
 use stele_lab::live::target::{Opening, Ready, Target};
+use stele_lab::paper::{self, chosen, remark};
 use stele_lab::record::{self, CellRecord, Head, Recorder};
 use stele_lab::workload::AccessSpec;
 use stele_lab::{environment, sweep, workload};
@@ -47,7 +48,30 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
             measure(json, search.what, job).await
         }
         Lab::Show { file, rounds } => show::file(&record::read(&file)?, json, rounds),
+        Lab::Paper { file, out, title } => {
+            let page = paper::html(&record::read(&file)?, title.as_deref());
+            write_new(&out.unwrap_or_else(|| file.with_extension("html")), &page, json)
+        }
+        Lab::Diff { first, second } => show::difference(&record::read(&first)?, &record::read(&second)?, json),
         Lab::Workloads => workloads(json),
+    }
+}
+
+/// Writes a file that does not exist yet.
+fn write_new(path: &Path, text: &str, json: bool) -> Outcome<()> {
+    let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+    let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
+    written.map_err(|error| match error.kind() {
+        std::io::ErrorKind::AlreadyExists => Failure::new(Kind::Refused, format!("{}: exists already", path.display()))
+            .next("name another file with --out"),
+        _ => LabError::of(&error, "cannot be written", path).into(),
+    })?;
+    match json {
+        true => print_json(&serde_json::json!({ "written": path })),
+        false => {
+            println!("{}", path.display());
+            Ok(())
+        }
     }
 }
 
@@ -88,6 +112,7 @@ fn job_of(what: &What) -> Outcome<Job> {
     set(&mut job.workload.access, given(&what.access));
     set(&mut job.workload.align, what.align.map(Into::into));
     set(&mut job.load.workers, given(&what.workers));
+    set(&mut job.load.batch, what.batch);
     set(&mut job.time.least, what.time.clone().or(what.least.clone()));
     set(&mut job.time.most, what.time.clone().or(what.most.clone()));
     set(&mut job.time.warm_up, what.warm_up.clone());
@@ -290,31 +315,6 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
         format!("{:.2}", total.cpu_own),
         remark(cell),
     ]
-}
-
-/// The run that stands for the cell: of a search, the last probe within the response.
-fn chosen(cell: &CellRecord) -> Option<&record::RunRecord> {
-    let Some(search) = &cell.search else { return cell.runs.last() };
-    let near = |run: &&record::RunRecord| (f64::from(run.outstanding.unwrap_or(0)) - search.outstanding).abs();
-    cell.runs.iter().min_by(|left, right| near(left).total_cmp(&near(right)))
-}
-
-fn remark(cell: &CellRecord) -> String {
-    let mut remarks = Vec::new();
-    if let Some(open_end) = cell.search.as_ref().and_then(|search| search.open_end.clone()) {
-        remarks.push(open_end);
-    }
-    let steady = cell.search.as_ref().map_or(chosen(cell).is_some_and(|run| run.steady), |search| search.steady);
-    if !steady {
-        remarks.push("not steady".to_owned());
-    }
-    if chosen(cell).is_some_and(|run| run.stopped) {
-        remarks.push("stopped".to_owned());
-    }
-    if let Some(void) = chosen(cell).and_then(|run| sweep::void(run.lag_share)) {
-        remarks.push(format!("void: {void}"));
-    }
-    remarks.join("; ")
 }
 
 fn table(cells: &[CellRecord]) -> String {

@@ -26,7 +26,7 @@ impl Engine for Strict {
         self.started += 1;
     }
 
-    fn reap(&mut self, _: bool, _: Option<Duration>, answers: &mut Vec<Answer>) {
+    fn reap(&mut self, _: u32, _: Option<Duration>, answers: &mut Vec<Answer>) {
         for _ in 0..self.flying.len().div_ceil(2) {
             if let Some((slot, _)) = self.flying.pop_front() {
                 // Ends the worker, after enough.
@@ -54,6 +54,7 @@ fn where_reads_are_checked_nothing_touches_what_is_under_way() {
             base: 1 << 20,
             bytes: 128 << 10,
             outstanding: Some(SLOTS),
+            batch: 1,
             gap: Duration(0),
             random_gaps: false,
             round: Duration::from_secs(100),

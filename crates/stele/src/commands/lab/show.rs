@@ -74,7 +74,7 @@ fn summary(cell: &CellRecord) -> serde_json::Value {
         .collect();
     serde_json::json!({
         "cell": cell.number, "name": cell.name, "axes": cell.axes, "workload": cell.workload, "runs": runs,
-        "search": cell.search, "remark": super::remark(cell),
+        "search": cell.search, "remark": stele_lab::paper::remark(cell),
     })
 }
 
@@ -129,4 +129,48 @@ fn rounds_of(cell: &CellRecord) -> String {
         }
     }
     table.render()
+}
+
+pub fn difference(first: &Recorded, second: &Recorded, json: bool) -> Outcome<()> {
+    let (both, alone) = stele_lab::compare::compare(first, second);
+    if json {
+        let rows: Vec<_> = both
+            .iter()
+            .map(|cell| {
+                serde_json::json!({
+                    "cell": cell.name, "rates": cell.rates, "mean_ns": cell.responses, "ratio": cell.ratio,
+                    "interval": cell.interval, "differs": cell.differs(),
+                })
+            })
+            .collect();
+        return print_json(&serde_json::json!({ "cells": rows, "alone": alone }));
+    }
+    let mut table = Table::new(&[
+        ("cell", Align::Left),
+        ("first", Align::Right),
+        ("second", Align::Right),
+        ("ratio", Align::Right),
+        ("95 %", Align::Right),
+        ("mean, first", Align::Right),
+        ("second", Align::Right),
+        ("", Align::Left),
+    ]);
+    for cell in &both {
+        let interval = cell.interval.map_or("one round".into(), |(low, high)| format!("{low:.3} to {high:.3}"));
+        table.row(vec![
+            cell.name.clone(),
+            format!("{:.0}", cell.rates.0),
+            format!("{:.0}", cell.rates.1),
+            format!("{:.3}", cell.ratio),
+            interval,
+            Duration(cell.responses.0).to_string(),
+            Duration(cell.responses.1).to_string(),
+            if cell.differs() { String::new() } else { "no difference shown".into() },
+        ]);
+    }
+    print!("{}", table.render());
+    if !alone.is_empty() {
+        println!("\nonly in one of them: {}", alone.join("; "));
+    }
+    Ok(())
 }

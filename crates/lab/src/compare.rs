@@ -1,0 +1,70 @@
+//! Two results side by side, cell by cell: the ratio of their rates with its interval.
+//!
+//! The interval comes from the logarithms of the rounds' rates (Welch's, with the smaller number of rounds for its degrees of
+//! freedom, which errs to the wide side). Runs made one after the other may differ by what changed in between; the interval
+//! says nothing of that.
+
+use crate::paper::chosen;
+use crate::record::{CellRecord, Recorded};
+use crate::search::margin_of;
+
+/// A cell that both results have.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Compared {
+    pub name: String,
+    /// Accesses a second of the one and the other.
+    pub rates: (f64, f64),
+    /// Mean responses in nanoseconds.
+    pub responses: (u64, u64),
+    /// The second rate over the first.
+    pub ratio: f64,
+    /// Its 95 % confidence interval; none where a side has fewer than two rounds.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Compared {
+    /// The interval leaves out 1.
+    pub fn differs(&self) -> bool {
+        self.interval.is_some_and(|(low, high)| low > 1.0 || high < 1.0)
+    }
+}
+
+/// The cells that have the same name in both, in the first one's order; and the names that only one has.
+pub fn compare(first: &Recorded, second: &Recorded) -> (Vec<Compared>, Vec<String>) {
+    let mut both = Vec::new();
+    let mut alone = Vec::new();
+    for cell in &first.cells {
+        match second.cells.iter().find(|other| other.name == cell.name) {
+            Some(other) => both.extend(of(cell, other)),
+            None => alone.push(cell.name.clone()),
+        }
+    }
+    let unknown = second.cells.iter().filter(|cell| !first.cells.iter().any(|other| other.name == cell.name));
+    alone.extend(unknown.map(|cell| cell.name.clone()));
+    (both, alone)
+}
+
+fn of(first: &CellRecord, second: &CellRecord) -> Option<Compared> {
+    let runs = (chosen(first)?, chosen(second)?);
+    let totals = (runs.0.total(), runs.1.total());
+    let rate = |cell: &CellRecord, measured: f64| cell.search.as_ref().map_or(measured, |search| search.rate);
+    let rates = (rate(first, totals.0.rate), rate(second, totals.1.rate));
+    let logarithms = |run: &crate::record::RunRecord| -> Vec<f64> {
+        run.rounds.iter().map(|round| round.rate.max(1e-9).ln()).collect()
+    };
+    let ratio = rates.1 / rates.0.max(1e-9);
+    let margin = match (margin_of(&logarithms(runs.0)), margin_of(&logarithms(runs.1))) {
+        (Some(first), Some(second)) => Some(first.hypot(second)),
+        _ => None,
+    };
+    Some(Compared {
+        name: first.name.clone(),
+        rates,
+        responses: (totals.0.response.mean().0, totals.1.response.mean().0),
+        ratio,
+        interval: margin.map(|margin| (ratio * (-margin).exp(), ratio * margin.exp())),
+    })
+}
+
+#[cfg(test)]
+mod tests;

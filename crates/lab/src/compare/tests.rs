@@ -1,0 +1,59 @@
+use super::*;
+use crate::job::Job;
+use crate::record::{Head, HistogramRecord, RoundRecord, RunRecord, VERSION};
+
+fn recorded(cells: &[(&str, &[f64])]) -> Recorded {
+    let round = |rate: &f64| RoundRecord {
+        seconds: 1.0,
+        rate: *rate,
+        read_bytes: 0.0,
+        written_bytes: 0.0,
+        read: HistogramRecord { sum_ns: 50, longest_ns: 50, counts: vec![(50, 1)] },
+        write: HistogramRecord::default(),
+        lag_ns: 0,
+        held_back: 0,
+        cpu_own: 0.0,
+        cpu_machine: 0.0,
+    };
+    let cell = |(number, (name, rates)): (usize, &(&str, &[f64]))| CellRecord {
+        number,
+        name: (*name).into(),
+        axes: Vec::new(),
+        workload: "w".into(),
+        runs: vec![RunRecord {
+            outstanding: Some(1),
+            rate_asked: None,
+            workers: 1,
+            steady: true,
+            stopped: false,
+            lag_share: 0.0,
+            rounds: rates.iter().map(round).collect(),
+        }],
+        search: None,
+    };
+    let head = Head {
+        version: VERSION,
+        program: String::new(),
+        begun: 0,
+        target: String::new(),
+        reached: String::new(),
+        target_bytes: 0,
+        environment: Vec::new(),
+        job: Job::default(),
+    };
+    Recorded { head, cells: cells.iter().enumerate().map(cell).collect(), digest: None }
+}
+
+#[test]
+fn a_difference_is_one_only_where_the_interval_leaves_out_1() {
+    let first = recorded(&[("a", &[100.0, 102.0, 98.0, 100.0]), ("b", &[100.0, 140.0, 60.0]), ("only", &[1.0])]);
+    let second = recorded(&[("b", &[90.0, 150.0, 70.0]), ("a", &[200.0, 204.0, 196.0, 200.0]), ("other", &[1.0])]);
+    let (both, alone) = compare(&first, &second);
+    assert_eq!(alone, ["only", "other"]);
+    let [a, b] = both.as_slice() else { panic!("{both:?}") };
+    assert!((a.ratio - 2.0).abs() < 1e-9 && a.differs(), "{a:?}");
+    assert!(a.interval.is_some_and(|(low, high)| low > 1.9 && high < 2.1), "{a:?}");
+    assert!(!b.differs(), "{b:?}");
+    let (both, _) = compare(&recorded(&[("a", &[5.0])]), &recorded(&[("a", &[9.0])]));
+    assert!(both[0].interval.is_none() && !both[0].differs());
+}

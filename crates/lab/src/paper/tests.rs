@@ -1,0 +1,120 @@
+use super::*;
+use crate::job::Job;
+use crate::record::{Head, HistogramRecord, RoundRecord, SearchRecord, VERSION};
+
+/// A run whose accesses all took so many microseconds.
+fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord {
+    let mut histogram = Histogram::default();
+    (0..100).for_each(|_| histogram.record(Duration::from_micros(micros)));
+    let read = HistogramRecord {
+        sum_ns: histogram.sum() as u64,
+        longest_ns: histogram.longest().0,
+        counts: histogram.counts().collect(),
+    };
+    let round = RoundRecord {
+        seconds: 1.0,
+        rate,
+        read_bytes: rate * 4096.0,
+        written_bytes: 0.0,
+        read,
+        write: HistogramRecord::default(),
+        lag_ns: 0,
+        held_back: 0,
+        cpu_own: 0.1,
+        cpu_machine: 0.2,
+    };
+    RunRecord {
+        outstanding: Some(outstanding),
+        rate_asked: None,
+        workers: 1,
+        steady,
+        stopped: false,
+        lag_share: 0.0,
+        rounds: vec![round.clone(), round],
+    }
+}
+
+fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellRecord {
+    CellRecord {
+        number,
+        name: format!("outstanding {outstanding}"),
+        axes: vec![("outstanding".into(), outstanding.to_string())],
+        workload: "oltp_4k".into(),
+        runs: vec![run(outstanding, rate, micros, true)],
+        search: None,
+    }
+}
+
+fn recorded(cells: Vec<CellRecord>) -> Recorded {
+    let head = Head {
+        version: VERSION,
+        program: "stele 0".into(),
+        begun: 1_790_000_000,
+        target: "/data/<target>".into(),
+        reached: "a file".into(),
+        target_bytes: 1 << 30,
+        environment: vec![("kernel".into(), "6 & more".into())],
+        job: Job { on: Some("/data/target".into()), ..Job::default() },
+    };
+    Recorded { head, cells, digest: Some("abc".into()) }
+}
+
+#[test]
+fn sentences_say_what_the_cells_hold_and_lead_to_them() {
+    let page = html(&recorded(vec![cell(0, 1, 1000.0, 900), cell(1, 8, 5432.1, 1500)]), None);
+    assert!(page.contains("<a class=\"bound\" href=\"#cell-1\">5,432 accesses a second</a>"), "{page}");
+    assert!(page.contains("<a class=\"bound\" href=\"#cell-0\">900.0 us</a>"), "{page}");
+    assert!(page.contains("<tr id=\"cell-1\">") && page.contains("BLAKE3 of the raw data: <code>abc"));
+    assert!(page.contains("What /data/&lt;target&gt; sustains") && page.contains("6 &amp; more"));
+    // Nothing is fetched from anywhere.
+    for word in ["http://", "https://", "<script", "url(", "@import"] {
+        assert!(!page.contains(word), "the page has {word}");
+    }
+}
+
+#[test]
+fn a_search_is_told_with_its_interval_and_its_threshold_is_drawn() {
+    let mut found = cell(0, 8, 500.0, 19_000);
+    found.runs.push(run(9, 510.0, 21_000, true));
+    found.search = Some(SearchRecord {
+        response_ns: 20_000_000,
+        percentile: None,
+        rate: 505.0,
+        margin: Some(4.0),
+        outstanding: 8.5,
+        steady: true,
+        open_end: None,
+    });
+    let page = html(&recorded(vec![found]), Some("Ours"));
+    assert!(page.contains("505 ± 4.00 accesses a second") && page.contains("a mean response of 20.0 ms"), "{page}");
+    assert!(page.contains("class=\"limit\"") && page.contains("<h1>Ours</h1>"));
+}
+
+#[test]
+fn what_is_odd_is_found() {
+    let odd = |cells: Vec<CellRecord>| found_odd(&recorded(cells));
+    assert_eq!(odd(vec![cell(0, 1, 1000.0, 900), cell(1, 8, 960.0, 900)]), Vec::<String>::new());
+    let falling = odd(vec![cell(0, 1, 1000.0, 900), cell(1, 8, 900.0, 900)]);
+    assert_eq!(falling, ["oltp_4k: the rate falls from 1,000 to 900 a second between 1 and 8 outstanding."]);
+    let mut shaky = cell(0, 1, 1000.0, 900);
+    shaky.runs[0].steady = false;
+    shaky.runs[0].lag_share = 0.02;
+    let said = odd(vec![shaky]).join(" ");
+    assert!(said.contains("not steady") && said.contains("the generator itself was late by 2.0 %"), "{said}");
+    let unfinished = Recorded { digest: None, ..recorded(Vec::new()) };
+    assert!(found_odd(&unfinished).join("").contains("did not come to its end"));
+}
+
+#[test]
+fn days_are_those_of_the_calendar() {
+    for (seconds, day) in [
+        (0, "1970-01-01"),
+        (951_782_399, "2000-02-28"),
+        (951_782_400, "2000-02-29"),
+        (951_868_800, "2000-03-01"),
+        (1_790_000_000, "2026-09-21"),
+        (4_107_542_400, "2100-03-01"),
+    ] {
+        assert_eq!(date(seconds), day);
+    }
+}
