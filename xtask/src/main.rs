@@ -81,6 +81,7 @@ fn main() -> ExitCode {
         Task::Test { steps } => suite::run(&root, &steps),
         Task::Demo { rest } => become_crate("stele-demo", rest),
         Task::Bench { rest } => become_crate("stele-bench", rest),
+        Task::Soak { rest } if rest.first().is_some_and(|first| first == "--block") => prove_block(&rest),
         Task::Soak { rest } => become_crate("stele-sim", rest),
         Task::Mutants { names, first } => mutants::run(&root, &names, first),
         Task::Fuzz { target, seconds } => fuzz::run(&root, target.as_deref(), seconds),
@@ -116,6 +117,18 @@ fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
         }
     }
     hand_over(cargo().args(["run", "--release", "--package", package, "--"]).args(rest))
+}
+
+/// `./x soak --block SECONDS`: the proofs of the block face for as long, each, that the tests run for seconds.
+fn prove_block(rest: &[OsString]) -> ExitCode {
+    let seconds = rest.get(1).and_then(|text| text.to_str()?.parse::<u64>().ok());
+    let (Some(seconds), true) = (seconds, rest.len() == 2) else {
+        eprintln!("usage: ./x soak --block SECONDS");
+        return ExitCode::from(2);
+    };
+    let test =
+        ["test", "--release", "--package", "stele", "--test", "block_proof", "--", "--nocapture", "--test-threads=1"];
+    hand_over(cargo().args(test).env("STELE_BLOCK_SECONDS", seconds.to_string()))
 }
 
 fn hand_over(command: &mut Command) -> ExitCode {

@@ -58,7 +58,7 @@ impl Stele {
         let text = fs::read_to_string(&config).map_err(|error| error.to_string())?;
         let text =
             text.replace("[nbd]\n", "[nbd]\nlisten = \"127.0.0.1:0\"\n").replace("127.0.0.1:9000", "127.0.0.1:0");
-        let text = format!("{text}\n[memory]\nblocks = \"{cache}\"\n");
+        let text = text.replace("blocks = \"128MiB\"", &format!("blocks = \"{cache}\""));
         fs::write(&config, text).map_err(|error| error.to_string())?;
         let log = fs::File::create(dir.0.join("server.log")).map_err(|error| error.to_string())?;
         let mut child = Command::new(&program)

@@ -14,14 +14,19 @@ pub struct Host {
 const CREATE: &[&str] = &["pool", "create", "--confirm-time", "--size", "256MiB", "--data", "none", "--spare", "1"];
 
 impl Host {
+    /// `more` belongs to `[nbd]` of the configuration.
     pub fn new(name: &str, more: &str) -> Host {
+        Host::with(name, |text| text.replace("[nbd]\n", &format!("[nbd]\n{more}")))
+    }
+
+    pub fn with(name: &str, edit: impl FnOnce(String) -> String) -> Host {
         let place = Place::new(name);
         let drives: Vec<String> =
             (0..5).map(|number| format!("{}@{number}", place.path(&format!("d{number}.img")))).collect();
         let mut arguments = CREATE.to_vec();
         drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));
         place.json(&arguments);
-        place.edit_config(|text| text.replace("[nbd]\n", &format!("[nbd]\nlisten = \"127.0.0.1:0\"\n{more}")));
+        place.edit_config(|text| edit(text).replace("[nbd]\n", "[nbd]\nlisten = \"127.0.0.1:0\"\n"));
         let server = place.serve();
         place.json(&["volume", "create", "vm", "--code", "mirror-2", "--size", "128MiB", "--block", "512"]);
         let url = export(&place, &["vm"]);
@@ -46,7 +51,7 @@ pub fn export(place: &Place, arguments: &[&str]) -> String {
 }
 
 pub fn run(program: &str, arguments: &[&str]) -> Output {
-    let arguments = [&["60", program], arguments].concat();
+    let arguments = [&["200", program], arguments].concat();
     Command::new("timeout").args(arguments).stdin(Stdio::null()).output().unwrap()
 }
 

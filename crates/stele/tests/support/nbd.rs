@@ -79,6 +79,8 @@ impl Nbd {
 }
 
 const BLOCK: usize = 512;
+/// Blocks of 4096 bytes. Hosts begin at whole ones.
+const PAGE: usize = 8;
 
 /// One block's content: zeros for 0, else its stamp and its place again and again.
 fn content(stamp: u32, place: u64) -> [u8; BLOCK] {
@@ -144,9 +146,14 @@ impl Host {
     }
 
     fn change(&mut self, command: u16, at: usize, length: usize, stamp: u32, data: &[u8]) {
-        match self.ask(command, at, length, data) {
-            Ok(_) => self.blocks[at..at + length].iter_mut().for_each(|stamps| *stamps = vec![stamp]),
-            Err(_) => self.blocks[at..at + length].iter_mut().for_each(|stamps| stamps.push(stamp)),
+        // A trim leaves what is no whole 4096 bytes.
+        let whole = at.next_multiple_of(PAGE)..(at + length) / PAGE * PAGE;
+        let answered = self.ask(command, at, length, data).is_ok();
+        for (place, stamps) in (at..at + length).zip(&mut self.blocks[at..at + length]) {
+            match answered && (command != TRIM || whole.contains(&place)) {
+                true => *stamps = vec![stamp],
+                false => stamps.push(stamp),
+            }
         }
     }
 

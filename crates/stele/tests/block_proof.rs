@@ -1,0 +1,350 @@
+//! Proof that hosts may trust a volume over NBD: content is verified while drives fail, the server is killed and connections
+//! drop; a file system stays whole; peers that mean ill keep nobody out.
+//!
+//! Here each runs for some seconds; `./x soak --block SECONDS` runs them for as long as it is told (`STELE_BLOCK_SECONDS`).
+
+mod support;
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use support::block::{Host, export, good, run};
+use support::nbd::{self, Nbd};
+use support::{Place, content, installed, wait_for};
+
+/// How long a proof goes on; each does its round at least once.
+fn lasts() -> Duration {
+    let seconds = std::env::var("STELE_BLOCK_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(0))
+}
+
+/// Which healthy state is waited for after every fault, so that no two meet in one stripe.
+fn wait_until_whole(place: &Place) {
+    wait_for("a pool without faults", || {
+        let status = place.json(&["pool", "status"]);
+        let drives = status["drives"].as_array()?;
+        (drives.iter().all(|drive| drive["health"] == "healthy") && status["rebuild"].is_null()).then_some(())
+    });
+}
+
+/// One fault after the other, while others work on the volume: damage under the server, connections that end, a kill and a
+/// start without a drive, a kill and a start with a drive that missed writes.
+fn faults(host: &mut Host, round: u64) {
+    let drive = |number: u64| host.place.path(&format!("d{number}.img"));
+    let (damaged, missing) = (round % 5, (round + 2) % 5);
+    // A drive that lies: another content in an eighth of it, without an error.
+    let mut file = std::fs::OpenOptions::new().write(true).open(drive(damaged)).unwrap();
+    std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(96 << 20)).unwrap();
+    file.write_all(&content(round, 32 << 20)).unwrap();
+    drop(file);
+    host.place.json(&["pool", "scrub", "--wait"]);
+    host.place.json(&["export", "remove", "vm"]);
+    export(&host.place, &["vm"]);
+    let (there, away) = (drive(missing), host.place.path("away.img"));
+    host.kill();
+    std::fs::rename(&there, &away).unwrap();
+    host.restart();
+    let served = good("nbdinfo", &["--size", &host.unix("vm")]);
+    assert_eq!(served.trim(), "134217728");
+    host.kill();
+    std::fs::rename(&away, &there).unwrap();
+    host.restart();
+    wait_until_whole(&host.place);
+}
+
+#[test]
+fn what_was_answered_is_read_while_drives_fail_connections_drop_and_the_server_is_killed() {
+    if !installed(&["nbdinfo", "--version"]) {
+        return;
+    }
+    const HOSTS: u64 = 4;
+    const BLOCKS: usize = 4096;
+    let mut server = Host::new("proof-model", "");
+    let socket = PathBuf::from(server.place.path("nbd.sock"));
+    let ends = Arc::new(AtomicBool::new(false));
+    let hosts: Vec<_> = (0..HOSTS)
+        .map(|number| {
+            let (socket, ends) = (socket.clone(), Arc::clone(&ends));
+            std::thread::spawn(move || {
+                let connect = Box::new(move || Nbd::unix(&socket, "vm"));
+                // The last of them at the end of the volume.
+                let first = number * ((128 << 20) - (BLOCKS as u64 * 512)) / (HOSTS - 1) / 4096 * 4096;
+                let mut host = nbd::Host::new(connect, first, BLOCKS, number);
+                while !ends.load(Ordering::Relaxed) {
+                    host.step();
+                }
+                host.look_at_all();
+                (host.answered, host.cut_off)
+            })
+        })
+        .collect();
+    let begun = Instant::now();
+    for round in 0.. {
+        faults(&mut server, round);
+        if begun.elapsed() >= lasts() || hosts.iter().any(std::thread::JoinHandle::is_finished) {
+            break;
+        }
+    }
+    ends.store(true, Ordering::Relaxed);
+    let (mut answered, mut cut_off) = (0, 0);
+    for host in hosts {
+        let (more, cut) = host.join().expect("every block is as it was answered");
+        (answered, cut_off) = (answered + more, cut_off + cut);
+    }
+    println!("{answered} requests answered, {cut_off} cut off");
+    assert!(answered > 100 && cut_off >= HOSTS, "{answered} answered, {cut_off} cut off");
+    let scrubbed = server.place.stele(&["pool", "scrub", "--wait"]);
+    assert!(scrubbed.status.success(), "{scrubbed:?}");
+}
+
+/// A process that ends with its owner.
+struct Guarded(Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn started(program: &str, arguments: &[&str]) -> Guarded {
+    let quiet = || Stdio::null();
+    Guarded(Command::new(program).args(arguments).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().unwrap())
+}
+
+#[test]
+fn fio_verifies_overlapping_writes_and_trims_through_kills() {
+    if !installed(&["fio", "--version"]) || !installed(&["nbdkit", "--version"]) {
+        return;
+    }
+    let mut host = Host::new("proof-fio", "");
+    // fio does not connect again; nbdkit's retry filter between them does.
+    let (socket, through) = (host.place.path("nbd.sock"), host.place.path("through.sock"));
+    let from = format!("socket={socket}");
+    let retry = ["retries=60", "retry-delay=1", "retry-exponential=no", "retry-readonly=no"];
+    let arguments = ["-f", "-U", &through, "--filter=retry", "nbd", &from, "export=vm"];
+    let _between = started("nbdkit", &[&arguments[..], &retry].concat());
+    wait_for("nbdkit", || support::exists(Path::new(&through)));
+    let uri = format!("--uri=nbd+unix:///?socket={through}");
+    let common = ["--ioengine=nbd", &uri, "--name=proof", "--size=8m", "--bs=4k", "--iodepth=8", "--verify=crc32c"];
+    let more = ["--verify_fatal=1", "--do_verify=1", "--verify_backlog=512", "--rate_iops=1500"];
+    let overlapping = ["--rw=randwrite", "--norandommap", "--serialize_overlap=1", "--io_size=24m"];
+    let trimming = ["--rw=randtrimwrite", "--trim_verify_zero=1", "--trim_backlog=64"];
+    let begun = Instant::now();
+    for round in 0u64.. {
+        let seed = format!("--randseed={round}");
+        let load = if round % 2 == 0 { &overlapping[..] } else { &trimming[..] };
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let fio = scope.spawn(|| {
+                let done = run("fio", &[&common[..], &more, load, &[&seed]].concat());
+                ends.store(true, Ordering::Relaxed);
+                done
+            });
+            for _ in 0..2 {
+                let writes =
+                    |host: &Host| host.place.json(&["volume", "show", "vm"])["connections"][0]["writes"].as_u64();
+                let before = writes(&host);
+                wait_for("some writes", || (writes(&host) > before.map(|count| count + 500)).then_some(()));
+                host.kill();
+                host.restart();
+                if ends.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+            let done = fio.join().unwrap();
+            let said = String::from_utf8_lossy(&done.stdout).into_owned() + &String::from_utf8_lossy(&done.stderr);
+            assert!(done.status.success() && !said.contains("verify:"), "round {round}: {said}");
+        });
+        if round >= 1 && begun.elapsed() >= lasts() {
+            return;
+        }
+    }
+}
+
+/// A volume as a file that the kernel's ext4 lies on. Leaves nothing mounted.
+struct Mounted {
+    file: String,
+    disk: String,
+    tree: String,
+    _fuse: Guarded,
+}
+
+impl Mounted {
+    fn new(place: &Place, url: &str) -> Option<Mounted> {
+        let [disk, tree, file] = ["disk", "tree", "disk/nbd"].map(|name| place.path(name));
+        std::fs::create_dir_all(&disk).unwrap();
+        std::fs::create_dir_all(&tree).unwrap();
+        let fuse = started("nbdfuse", &[&disk, url]);
+        let begun = Instant::now();
+        while !Path::new(&file).exists() {
+            if begun.elapsed() > Duration::from_secs(10) {
+                return None;
+            }
+            std::thread::yield_now();
+        }
+        Some(Mounted { file, disk, tree, _fuse: fuse })
+    }
+
+    /// Whether this machine lets us.
+    fn mount(&self) -> bool {
+        run("mount", &["-o", "loop", &self.file, &self.tree]).status.success()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        run("umount", &[&self.tree]);
+        run("umount", &["-l", &self.disk]);
+    }
+}
+
+#[test]
+fn a_file_system_is_clean_and_has_every_synced_file_whenever_its_server_is_killed() {
+    if !installed(&["mke2fs", "-V"]) || !installed(&["nbdfuse", "--version"]) || !installed(&["nbdcopy", "--version"]) {
+        return;
+    }
+    let mut host = Host::new("proof-ext4", "");
+    let begun = Instant::now();
+    let mut synced: Vec<u64> = Vec::new();
+    for round in 0u64.. {
+        {
+            let Some(mounted) = Mounted::new(&host.place, &host.unix("vm")) else {
+                println!("left out: this machine has no FUSE");
+                return;
+            };
+            if round == 0 {
+                good("mke2fs", &["-q", "-t", "ext4", "-b", "4096", &mounted.file, "96M"]);
+            }
+            if !mounted.mount() {
+                println!("left out: this machine mounts no loop device on FUSE");
+                return;
+            }
+            let tree = PathBuf::from(host.place.path("tree"));
+            let ends = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let writer = scope.spawn(|| {
+                    let mut done = Vec::new();
+                    // Files come and go, are renamed and lie in directories; then one by one they are synced.
+                    for number in 0u64.. {
+                        let number = round * 1_000_000 + number;
+                        let file = |name: &str| -> std::io::Result<()> {
+                            let dir = tree.join(format!("{}", number % 7));
+                            std::fs::create_dir_all(&dir)?;
+                            let mut file = std::fs::File::create(dir.join("new"))?;
+                            file.write_all(&content(number, 1 + (number * 7919 % 200_000) as usize))?;
+                            file.sync_all()?;
+                            std::fs::rename(dir.join("new"), tree.join(name))?;
+                            std::fs::File::open(&tree)?.sync_all()
+                        };
+                        if number % 5 == 4 {
+                            let _ = std::fs::remove_file(tree.join(format!("f{}", number - 2)));
+                            done.retain(|kept| *kept != number - 2);
+                        }
+                        if ends.load(Ordering::Relaxed) || file(&format!("f{number}")).is_err() {
+                            return done;
+                        }
+                        done.push(number);
+                        if done.len() > 60 {
+                            return done;
+                        }
+                    }
+                    done
+                });
+                wait_for("some files", || tree.join(format!("f{}", round * 1_000_000 + 8)).exists().then_some(()));
+                host.kill();
+                ends.store(true, Ordering::Relaxed);
+                synced.extend(writer.join().unwrap());
+            });
+        }
+        host.restart();
+        let image = host.place.path("image");
+        good("nbdcopy", &[&host.unix("vm"), &image]);
+        // The journal is all that a check may have to carry out.
+        good("e2fsck", &["-y", "-E", "journal_only", &image]);
+        good("e2fsck", &["-f", "-n", &image]);
+        for number in &synced {
+            let back = host.place.path("back");
+            good("debugfs", &["-R", &format!("dump /f{number} {back}"), &image]);
+            let expected = content(*number, 1 + (number * 7919 % 200_000) as usize);
+            assert!(std::fs::read(&back).unwrap() == expected, "f{number} was synced and is not what it was");
+        }
+        assert!(!synced.is_empty());
+        println!("{} synced files are there", synced.len());
+        // The next round begins with a clean tree, so that it does not fill up.
+        good("nbdcopy", &["--flush", &image, &host.unix("vm")]);
+        synced.retain(|number| number % 16 == 0);
+        let keep = synced.clone();
+        if let Some(mounted) = Mounted::new(&host.place, &host.unix("vm")).filter(Mounted::mount) {
+            for entry in std::fs::read_dir(host.place.path("tree")).unwrap().flatten() {
+                let name = entry.file_name().into_string().unwrap();
+                if let Some(number) = name.strip_prefix('f').and_then(|number| number.parse::<u64>().ok())
+                    && !keep.contains(&number)
+                {
+                    std::fs::remove_file(entry.path()).unwrap();
+                }
+            }
+            drop(mounted);
+        }
+        if round >= 1 && begun.elapsed() >= lasts() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn peers_that_are_silent_lying_or_oversized_keep_nobody_out_and_hold_no_more_than_their_part() {
+    let host =
+        Host::with("proof-peers", |text| text.replace("\"256MiB\"", "\"32MiB\"").replace("\"64MiB\"", "\"32MiB\""));
+    let server = host.server.as_ref().unwrap();
+    let socket = PathBuf::from(host.place.path("nbd.sock"));
+    let tcp = host.url.trim_start_matches("nbd://").split('/').next().unwrap().to_owned();
+    let data = content(1, 1 << 20);
+    let good = |address: &str| {
+        let mut link = Nbd::tcp(address, "vm").unwrap();
+        for at in 0..16 {
+            link.ask(nbd::WRITE, at << 20, 1 << 20, &data).unwrap();
+            assert!(link.ask(nbd::READ, at << 20, 1 << 20, &[]).unwrap() == data);
+        }
+    };
+    good(&tcp);
+    let before = server.memory("VmRSS");
+
+    // Silent: more handshakes than there is room for, on both listeners.
+    let silent: Vec<UnixStream> = (0..300).map(|_| UnixStream::connect(&socket).unwrap()).collect();
+    let silent_tcp: Vec<_> = (0..300).map(|_| std::net::TcpStream::connect(&tcp).unwrap()).collect();
+    good(&tcp);
+    assert!(Nbd::unix(&socket, "vm").unwrap().ask(nbd::READ, 0, 512, &[]).is_ok(), "and nobody is kept out locally");
+
+    // Oversized and lying: payloads that are announced and do not come, lengths beyond every limit, reads whose replies nobody
+    // takes, and what is no request at all.
+    let mut links = Vec::new();
+    for number in 0u64..48 {
+        let mut link = Nbd::unix(&socket, "vm").unwrap();
+        let sent = match number % 4 {
+            0 => link.send(&[nbd::head(nbd::WRITE, 1, 0, 32 << 20), vec![1; 1000]].concat()),
+            1 => link.send(&nbd::head(nbd::WRITE, 1, u64::MAX - 511, u32::MAX)),
+            2 => (0..64).try_for_each(|cookie| link.send(&nbd::head(nbd::READ, cookie, 0, 16 << 20))),
+            _ => link.send(&content(number, 5000)),
+        };
+        drop(sent);
+        links.push(link);
+    }
+    good(&tcp);
+    let grown = server.memory("VmRSS").saturating_sub(before) >> 10;
+    println!("{grown} MiB more for 648 peers that mean ill");
+    assert!(grown < 32 + 64, "the server grew by {grown} MiB");
+    drop((silent, silent_tcp, links));
+    // A client that dies in the middle of its replies.
+    let mut link = UnixStream::connect(&socket).unwrap();
+    link.read_exact(&mut [0; 18]).unwrap();
+    drop(link);
+    good(&tcp);
+    let log = host.place.log();
+    assert!(!log.contains("panicked"), "{log}");
+}
