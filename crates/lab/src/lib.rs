@@ -14,6 +14,7 @@ pub mod histogram;
 pub mod job;
 pub mod live;
 pub mod medium;
+pub mod oddities;
 pub mod paper;
 pub mod pool;
 pub mod published;

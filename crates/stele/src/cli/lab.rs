@@ -47,6 +47,9 @@ Examples:
     /// Set two .lab files side by side, with the ratio of each cell and its interval
     #[command(after_help = "Example:\n  stele lab diff before.lab after.lab")]
     Diff { first: PathBuf, second: PathBuf },
+    /// Say what arithmetic finds odd in the published tables that come with the laboratory
+    #[command(after_help = "Example:\n  stele lab published")]
+    Published,
     /// List the workloads that come with the laboratory
     #[command(after_help = "Example:\n  stele lab workloads")]
     Workloads,

@@ -53,6 +53,7 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
             write_new(&out.unwrap_or_else(|| file.with_extension("html")), &page, json)
         }
         Lab::Diff { first, second } => show::difference(&record::read(&first)?, &record::read(&second)?, json),
+        Lab::Published => show::published(json),
         Lab::Workloads => workloads(json),
     }
 }

@@ -174,3 +174,20 @@ pub fn difference(first: &Recorded, second: &Recorded, json: bool) -> Outcome<()
     }
     Ok(())
 }
+
+pub fn published(json: bool) -> Outcome<()> {
+    let found = stele_lab::oddities::published();
+    if json {
+        let rows: Vec<_> = found
+            .iter()
+            .map(|odd| serde_json::json!({ "place": odd.place, "kind": format!("{:?}", odd.kind), "why": odd.why }))
+            .collect();
+        return print_json(&rows);
+    }
+    let mut table = Table::new(&[("place", Align::Left), ("what is odd", Align::Left)]);
+    for odd in &found {
+        table.row(vec![odd.place.clone(), odd.why.clone()]);
+    }
+    print!("{}", table.render());
+    Ok(())
+}
