@@ -11,6 +11,7 @@ pub mod ds4500;
 pub mod environment;
 pub mod error;
 pub mod histogram;
+pub mod import;
 pub mod job;
 pub mod live;
 pub mod medium;

@@ -126,19 +126,27 @@ impl HistogramRecord {
     }
 }
 
+/// Rounded to so many parts of one, so that a value has no more digits than are read again exactly.
+fn rounded(value: f64, parts: f64) -> f64 {
+    (value * parts).round() / parts
+}
+
+const THOUSANDTHS: f64 = 1e3;
+const BILLIONTHS: f64 = 1e9;
+
 impl RoundRecord {
     fn of(round: &Round) -> RoundRecord {
         RoundRecord {
-            seconds: round.span,
-            rate: round.rate,
-            read_bytes: round.read_bytes_rate,
-            written_bytes: round.written_bytes_rate,
+            seconds: rounded(round.span, BILLIONTHS),
+            rate: rounded(round.rate, THOUSANDTHS),
+            read_bytes: round.read_bytes_rate.round(),
+            written_bytes: round.written_bytes_rate.round(),
             read: HistogramRecord::of(&round.read),
             write: HistogramRecord::of(&round.write),
             lag_ns: round.lag.0,
             held_back: round.held_back,
-            cpu_own: round.cpu_own,
-            cpu_machine: round.cpu_machine,
+            cpu_own: rounded(round.cpu_own, BILLIONTHS),
+            cpu_machine: rounded(round.cpu_machine, BILLIONTHS),
         }
     }
 }
@@ -169,7 +177,7 @@ impl RunRecord {
             workers: found.workers,
             steady: found.steady,
             stopped: found.stopped,
-            lag_share: found.lag_share(),
+            lag_share: rounded(found.lag_share(), BILLIONTHS),
             rounds: found.rounds.iter().map(RoundRecord::of).collect(),
         }
     }
@@ -218,9 +226,9 @@ impl CellRecord {
                 Statistic::Mean => None,
                 Statistic::Percentile(share) => Some(share),
             },
-            rate: highest.rate,
-            margin: highest.margin,
-            outstanding: highest.load,
+            rate: rounded(highest.rate, THOUSANDTHS),
+            margin: highest.margin.map(|margin| rounded(margin, THOUSANDTHS)),
+            outstanding: rounded(highest.load, THOUSANDTHS),
             steady: highest.steady,
             open_end,
         };

@@ -133,3 +133,18 @@ fn a_plan_says_what_would_run_and_runs_nothing() {
     let text = String::from_utf8(place.stele(&["lab", "workloads"]).stdout).unwrap();
     assert!(text.contains("file_server") && text.contains("4.0 KiB (60 %)") || text.contains("4 KiB (60 %)"), "{text}");
 }
+
+#[test]
+fn a_fio_job_file_becomes_jobs_that_run() {
+    let place = Place::new("lab-import");
+    let file = place.path("nightly.fio");
+    std::fs::write(&file, "[global]\nioengine=null\nsize=1g\n[a/b]\nrw=randrw\nbs=8k\niodepth=4\nfsync=1\n").unwrap();
+    place.refused(2, &["nightly.fio", "line 8", "fsync"], &["lab", "import", &file]);
+    let into = place.path("");
+    let written =
+        place.json(&["lab", "import", &file, "--lenient", "--into", &into])["written"].as_str().unwrap().to_owned();
+    assert!(written.ends_with("a_b.toml"), "{written}");
+    let cells = cells(&place, &["lab", "run", &written]);
+    assert_eq!(cells[0]["runs"][0]["outstanding"], 4, "{cells:?}");
+    place.refused(3, &["exists already"], &["lab", "import", &file, "--lenient", "--into", &into]);
+}

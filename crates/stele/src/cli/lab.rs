@@ -47,6 +47,20 @@ Examples:
     /// Set two .lab files side by side, with the ratio of each cell and its interval
     #[command(after_help = "Example:\n  stele lab diff before.lab after.lab")]
     Diff { first: PathBuf, second: PathBuf },
+    /// Turn the jobs of a fio job file into jobs of the laboratory
+    #[command(after_help = "\
+Examples:
+  stele lab import nightly.fio                    writes NAME.toml for each job into this directory
+  stele lab import nightly.fio --lenient --into jobs")]
+    Import {
+        file: PathBuf,
+        /// Directory for the jobs [default: this one]
+        #[arg(long, value_name = "DIR", default_value = ".")]
+        into: PathBuf,
+        /// Leave out what is not known here, with a warning
+        #[arg(long)]
+        lenient: bool,
+    },
     /// Say what arithmetic finds odd in the published tables that come with the laboratory
     #[command(after_help = "Example:\n  stele lab published")]
     Published,

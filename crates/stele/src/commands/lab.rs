@@ -53,9 +53,26 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
             write_new(&out.unwrap_or_else(|| file.with_extension("html")), &page, json)
         }
         Lab::Diff { first, second } => show::difference(&record::read(&first)?, &record::read(&second)?, json),
+        Lab::Import { file, into, lenient } => import(&file, &into, lenient, json),
         Lab::Published => show::published(json),
         Lab::Workloads => workloads(json),
     }
+}
+
+fn import(file: &Path, into: &Path, lenient: bool, json: bool) -> Outcome<()> {
+    let text = std::fs::read_to_string(file).map_err(|error| LabError::of(&error, "cannot be read", file))?;
+    let jobs = stele_lab::import::fio(&text, lenient)
+        .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+    for imported in jobs {
+        imported.warnings.iter().for_each(|warning| eprintln!("stele: {}: {warning}", file.display()));
+        let text = toml::to_string(&imported.job)
+            .map_err(|error| Failure::failed(format!("job '{}' cannot be written: {error}", imported.name)))?;
+        // A name is no path.
+        let name: String =
+            imported.name.chars().map(|c| if c.is_alphanumeric() || c == '-' { c } else { '_' }).collect();
+        write_new(&into.join(format!("{name}.toml")), &text, json)?;
+    }
+    Ok(())
 }
 
 /// Writes a file that does not exist yet.

@@ -1,0 +1,78 @@
+use super::*;
+use crate::live::run::Load;
+
+const FILE: &str = "
+; a comment
+[global]
+ioengine=io_uring
+direct=1
+size=1g
+runtime=30
+time_based
+group_reporting
+
+[oltp]
+filename=/data/target
+rw=randrw
+rwmixread=67
+bs=8k
+iodepth=16
+numjobs=2
+
+[stream]   # another
+filename=/data/target
+readwrite=write
+blocksize=256k
+ramp_time=2s
+";
+
+#[test]
+fn what_a_fio_job_says_is_what_the_job_here_does() {
+    let jobs = fio(FILE, false).unwrap();
+    let [oltp, stream] = jobs.as_slice() else { panic!("{jobs:?}") };
+    assert_eq!((oltp.name.as_str(), stream.name.as_str()), ("oltp", "stream"));
+    let cells = oltp.job.cells().unwrap();
+    let [cell] = cells.as_slice() else { panic!("{cells:?}") };
+    assert_eq!(
+        (cell.setup.spec.read, cell.setup.spec.random, cell.setup.spec.sizes.clone()),
+        (Some(67), Some(100), vec![(8192, 100)])
+    );
+    assert_eq!((cell.setup.load, cell.setup.workers), (Load::Outstanding(32), 2));
+    assert_eq!(cell.setup.timing.least.0, 30_000_000_000);
+    assert_eq!(oltp.job.size().unwrap(), Some(Bytes(1 << 30)));
+    let cell = &stream.job.cells().unwrap()[0];
+    assert_eq!((cell.setup.spec.read, cell.setup.spec.random), (Some(0), Some(0)));
+    assert_eq!(cell.setup.timing.warm_up.0, 2_000_000_000);
+    assert!(oltp.warnings.is_empty());
+}
+
+#[test]
+fn the_order_of_pattern_and_mix_does_not_matter() {
+    for text in ["[a]\nrw=randrw\nrwmixread=70\n", "[a]\nrwmixread=70\nrw=randrw\n", "[a]\nrwmixwrite=30\nrw=randrw"] {
+        assert_eq!(fio(text, false).unwrap()[0].job.workload.read, Some(Given::One(70)), "{text}");
+    }
+}
+
+#[test]
+fn what_is_not_known_is_named_or_left_out_with_a_warning() {
+    for (line, words) in [
+        ("fsync=1", "fsync"),
+        ("bs=4k,8k", "one size"),
+        ("bssplit=4k/50:8k/50", "bssplit"),
+        ("ioengine=rbd", "rbd"),
+        ("filename=/a:/b", "one target"),
+        ("rw=trim", "no such pattern"),
+        ("iodepth=0", "above 0"),
+        ("rwmixread=101", "up to 100"),
+        ("runtime=soon", "in seconds"),
+    ] {
+        let text = format!("[a]\nrw=read\n{line}\n");
+        let error = fio(&text, false).unwrap_err().to_string();
+        assert!(error.contains(words) && error.contains("line 3") && error.contains("--lenient"), "{error}");
+        let warnings = fio(&text, true).unwrap()[0].warnings.clone();
+        assert!(warnings.len() == 1 && warnings[0].contains(words), "{warnings:?}");
+    }
+    for (text, words) in [("rw=read", "before the first"), ("[global]\nrw=read", "no job"), ("", "no job")] {
+        assert!(fio(text, true).unwrap_err().to_string().contains(words), "{text}");
+    }
+}
