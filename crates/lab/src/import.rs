@@ -47,10 +47,13 @@ const WITHOUT_EFFECT: &[&str] = &[
 
 const ENGINES: &[&str] = &["io_uring", "libaio", "psync", "pvsync", "pvsync2", "sync", "posixaio", "null"];
 
+/// A line of the file: its number, key and value.
+type Entry = (usize, String, String);
+
 /// All jobs of a fio job file, in their order.
 pub fn fio(text: &str, lenient: bool) -> Result<Vec<Imported>, LabError> {
-    let mut sections: Vec<(String, Vec<(usize, String, String)>)> = Vec::new();
-    let mut global: Vec<(usize, String, String)> = Vec::new();
+    let mut sections: Vec<(String, Vec<Entry>)> = Vec::new();
+    let mut global: Vec<Entry> = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let number = number + 1;
         let line = line.split([';', '#']).next().unwrap_or_default().trim();
@@ -86,11 +89,7 @@ struct Reading {
     warnings: Vec<String>,
 }
 
-fn import<'a>(
-    name: String,
-    entries: impl Iterator<Item = &'a (usize, String, String)>,
-    lenient: bool,
-) -> Result<Imported, LabError> {
+fn import<'a>(name: String, entries: impl Iterator<Item = &'a Entry>, lenient: bool) -> Result<Imported, LabError> {
     let mut reading = Reading { depth: 1, copies: 1, ..Reading::default() };
     for (number, key, value) in entries {
         match reading.take(key, value) {
