@@ -71,6 +71,7 @@ fn transfer(bytes: &[u8]) {
         read_only: false,
         removable: true,
         native_blocks: false,
+        whole_max: 64 << 10,
         unmap_granularity: 8,
     };
     let mut shared = Shared::new(profile, Reservations::default());
@@ -90,7 +91,7 @@ fn transfer(bytes: &[u8]) {
             }
             for (tag, ask) in asks {
                 let answer = match ask {
-                    Ask::Drive(_, op) => {
+                    Ask::Drive(_, op) | Ask::Whole(_, op) => {
                         drive.submit(Request { tag: 0, op, priority: Priority::Host, deadline: None });
                         let mut finished = Vec::new();
                         drive.reap(Instant(0), &mut finished);

@@ -24,6 +24,16 @@ const STRIPES_AT_ONCE: usize = 64;
 /// Host operations under way at most; more are answered `Retry`.
 const HOSTS_MAX: u64 = 16 << 10;
 
+/// How a host's operation is submitted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    Plain,
+    /// A write that is said to have its place in the log when it has.
+    Ordered,
+    /// A write that is there after a crash as a whole or not at all.
+    Whole,
+}
+
 /// An open pool at work.
 pub struct Serving {
     pub engine: Rc<Engine>,
@@ -72,8 +82,8 @@ impl Serving {
         serving
     }
 
-    /// `volume` is the number of a face. `ordered`: of a write, it is said when it has its place in the log.
-    pub fn submit(self: &Rc<Self>, volume: VolumeId, mut request: Request, ordered: bool) {
+    /// `volume` is the number of a face.
+    pub fn submit(self: &Rc<Self>, volume: VolumeId, mut request: Request, manner: Manner) {
         let engine = &self.engine;
         engine.last_host.set(engine.io.now());
         let found = engine.volumes.faced(volume);
@@ -110,7 +120,16 @@ impl Serving {
         engine.io.spawn(async move {
             let Request { tag, op, .. } = request;
             let (op, result) = match op {
-                Op::Write { at, data, fua } if ordered => {
+                Op::Write { at, data, fua } if manner == Manner::Whole => {
+                    // As in `carry_out`: the volume gets no other layer meanwhile.
+                    let _permit = face.write().await;
+                    let result = match serving.engine.faced(&face) {
+                        Ok(layer) => serving.engine.write_whole(&layer, at, data.clone()).await,
+                        Err(error) => Err(error),
+                    };
+                    (Op::Write { at, data, fua }, result)
+                }
+                Op::Write { at, data, fua } if manner == Manner::Ordered => {
                     let say = || serving.engine.io.emit(Action::Ordered { volume, tag });
                     // As in `carry_out`: the volume gets no other layer meanwhile.
                     let _permit = face.write().await;

@@ -55,6 +55,7 @@ pub mod task;
 #[cfg(test)]
 mod testing;
 mod volumes;
+mod whole;
 mod write;
 #[cfg(test)]
 mod yard;
@@ -65,3 +66,4 @@ pub use admin::{
 };
 pub use error::ArrayError;
 pub use pool::{Action, Attached, Event, Pool, State};
+pub use whole::WHOLE_MAX;

@@ -247,6 +247,19 @@ impl Log {
         lsn
     }
 
+    /// Sees to it that so many bytes of records, appended next and with nothing awaited in between, are in one group: after a
+    /// crash all of them are there or none. Panics where they are more than `record_max`.
+    pub fn keep_together(&self, bytes: usize) {
+        let mut state = self.change();
+        assert!(bytes <= state.record_max(), "records of {bytes} bytes do not fit into one group");
+        let full = state.filling.as_ref().is_some_and(|filling| !filling.fits(bytes));
+        if full && let Some(filling) = state.filling.take() {
+            state.full.push_back(filling);
+        }
+        let (first, now) = (state.next_lsn, self.0.io.now());
+        state.filling.get_or_insert_with(|| Filling::new(&self.0.buffers, bytes, first, now));
+    }
+
     /// The largest record this log takes, in encoded bytes.
     pub fn record_max(&self) -> usize {
         self.state().record_max()

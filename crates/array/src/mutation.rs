@@ -51,6 +51,8 @@ pub enum Mutation {
     StripFlush,
     /// A write is said to be ordered before it is in the log.
     WriteOrder,
+    /// A write that is to be whole after a crash is appended to as many groups as come.
+    WholeGroup,
     /// A layer is frozen or given up while writes to it are under way.
     LayerGate,
     /// Dirty blocks are not compared with the digests they came with.
@@ -73,7 +75,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 32] = [
+    pub const ALL: [Mutation; 33] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -97,6 +99,7 @@ impl Mutation {
         Mutation::RedoDone,
         Mutation::StripFlush,
         Mutation::WriteOrder,
+        Mutation::WholeGroup,
         Mutation::LayerGate,
         Mutation::MemoryDigest,
         Mutation::PageWords,

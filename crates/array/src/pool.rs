@@ -8,7 +8,7 @@ use std::rc::Rc;
 use stele_ground::{Instant, VolumeId};
 use stele_media::{Completion, Geometry, MediaError, MediaFault, Request};
 
-use crate::host::Serving;
+use crate::host::{Manner, Serving};
 use crate::io::Io;
 use crate::mutation::Mutations;
 use crate::recovery::{self, Recovered};
@@ -36,6 +36,11 @@ pub enum Event {
     },
     /// As `Submit`, for a write that another is to follow: [`Action::Ordered`] comes before its completion.
     SubmitOrdered {
+        volume: VolumeId,
+        request: Request,
+    },
+    /// As `Submit`, for a write of at most [`crate::WHOLE_MAX`] bytes in blocks of 4096 that is there as a whole or not at all.
+    SubmitWhole {
         volume: VolumeId,
         request: Request,
     },
@@ -183,13 +188,18 @@ impl Pool {
                 }
             }
             Event::Submit { volume, request } => match self.serving() {
-                Some(serving) => serving.submit(volume, request, false),
+                Some(serving) => serving.submit(volume, request, Manner::Plain),
                 None if self.state == State::Starting => self.early.push(Event::Submit { volume, request }),
                 None => self.refuse(volume, request),
             },
             Event::SubmitOrdered { volume, request } => match self.serving() {
-                Some(serving) => serving.submit(volume, request, true),
+                Some(serving) => serving.submit(volume, request, Manner::Ordered),
                 None if self.state == State::Starting => self.early.push(Event::SubmitOrdered { volume, request }),
+                None => self.refuse(volume, request),
+            },
+            Event::SubmitWhole { volume, request } => match self.serving() {
+                Some(serving) => serving.submit(volume, request, Manner::Whole),
+                None if self.state == State::Starting => self.early.push(Event::SubmitWhole { volume, request }),
                 None => self.refuse(volume, request),
             },
             Event::Command { id, command } => match self.serving() {

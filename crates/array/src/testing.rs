@@ -218,6 +218,27 @@ impl Bed {
         self.submit(volume, Op::Write { at, data, fua: false }).map(drop)
     }
 
+    /// A write that is to be there as a whole or not at all.
+    pub fn write_whole(&mut self, volume: VolumeId, at: u64, data: &[u8]) -> Result<(), Trouble> {
+        let tag = self.next;
+        self.next += 1;
+        let op = Op::Write { at, data: vec![Buffer::copy_of(data).freeze()], fua: false };
+        let request = Request { tag, op, priority: Priority::Host, deadline: None };
+        self.pool.event(Event::SubmitWhole { volume, request });
+        let mut answers = Vec::new();
+        let finished =
+            |answers: &[Action], _: &Pool| answers.iter().any(|answer| matches!(answer, Action::Finished { .. }));
+        let end = self.yard.run_pool(&mut self.pool, &mut answers, finished);
+        for answer in self.note(answers) {
+            if let Action::Finished { completion, .. } = answer
+                && completion.tag == tag
+            {
+                return completion.result.map_err(Trouble::Media);
+            }
+        }
+        Err(if let End::PowerCut = end { Trouble::PowerCut } else { Trouble::Silence })
+    }
+
     pub fn read(&mut self, volume: VolumeId, at: u64, length: usize) -> Result<Vec<u8>, Trouble> {
         match self.submit(volume, Op::Read { at, buffer: Buffer::zeroed(length) })? {
             Op::Read { buffer, .. } => Ok(buffer.to_vec()),

@@ -29,7 +29,7 @@ use crate::volumes::shape::Shape;
 use crate::{ArrayError, WriteMode};
 
 /// Bytes of one Write record at most.
-const WRITE_MAX: usize = 256 << 10;
+pub const WRITE_MAX: usize = 256 << 10;
 
 /// A shared block of zeros.
 pub fn zero_block() -> Shared {

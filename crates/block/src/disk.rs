@@ -30,6 +30,8 @@ const LEAST_WEIGHT: u64 = 512;
 struct Ticket {
     weight: u64,
     tries: u32,
+    /// A write that is there after a crash as a whole or not at all.
+    whole: bool,
 }
 
 /// Where completions arrive, from the volume's thread.
@@ -137,7 +139,16 @@ impl Disk {
 
     /// Begins an operation. Writes to a read-only export are refused here, whatever the protocol thought.
     pub fn submit(&mut self, tag: u64, op: Op) {
-        let ticket = Ticket { weight: weight(&op), tries: 0 };
+        self.begin(tag, op, false);
+    }
+
+    /// As `submit`, for a write that the volume keeps whole over a crash (`Handle::submit_whole`).
+    pub fn submit_whole(&mut self, tag: u64, op: Op) {
+        self.begin(tag, op, true);
+    }
+
+    fn begin(&mut self, tag: u64, op: Op, whole: bool) {
+        let ticket = Ticket { weight: weight(&op), tries: 0, whole };
         self.share.take(ticket.weight);
         if self.is_read_only() && matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. }) {
             let error = MediaError::new(MediaFault::Refused, "the export is read-only");
@@ -182,7 +193,10 @@ impl Disk {
             inbox.0.lock().unwrap_or_else(PoisonError::into_inner).push((ticket, Completion { tag, op, result }));
             waker.wake();
         };
-        self.target.handle.submit(op, priority, Box::new(done));
+        match ticket.whole {
+            true => self.target.handle.submit_whole(op, priority, Box::new(done)),
+            false => self.target.handle.submit(op, priority, Box::new(done)),
+        }
     }
 }
 

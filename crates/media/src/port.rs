@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use futures_channel::oneshot;
-use stele_ground::Instant;
+use stele_ground::{Bytes, Instant};
 
 use crate::{Buffer, Completion, Drive, Extent, Geometry, MediaError, MediaFault, Op, Priority, Request, Shared};
 
@@ -44,6 +44,18 @@ pub trait Port: Send + Sync + 'static {
             done(op, result);
         });
         self.submit(op, priority, done);
+    }
+
+    /// Bytes of the longest write that `submit_whole` takes, a multiple of 4096; 0: it takes none.
+    fn whole_max(&self) -> Bytes {
+        Bytes(0)
+    }
+
+    /// As `submit`, for a write of whole blocks of 4096 bytes that is there after a crash as a whole or not at all. Readers
+    /// beside it may still see a part of it, unless whoever asks for both keeps them apart.
+    fn submit_whole(&self, op: Op, _priority: Priority, done: Done) {
+        let message = "this drive promises no write to be whole after a crash; write without that";
+        done(op, Err(MediaError::new(MediaFault::Invalid, message)));
     }
 
     /// Called in a loop by a blocked caller. A world that runs on the caller's own thread makes one step of
@@ -116,6 +128,16 @@ impl Handle {
     /// See [`Port::submit_ordered`].
     pub fn submit_ordered(&self, op: Op, priority: Priority, ordered: Ordered, done: Done) {
         self.0.submit_ordered(op, priority, ordered, done);
+    }
+
+    /// See [`Port::whole_max`].
+    pub fn whole_max(&self) -> Bytes {
+        self.0.whole_max()
+    }
+
+    /// See [`Port::submit_whole`].
+    pub fn submit_whole(&self, op: Op, priority: Priority, done: Done) {
+        self.0.submit_whole(op, priority, done);
     }
 
     /// See [`Port::pump`].

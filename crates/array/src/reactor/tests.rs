@@ -92,7 +92,9 @@ impl Machine for Through {
                 Event::Submit { volume: VolumeId(2), request } => {
                     self.held.push((Instant(u64::MAX), VolumeId(2), request));
                 }
-                Event::Submit { .. } | Event::SubmitOrdered { .. } => panic!("a belief is broken"),
+                Event::Submit { .. } | Event::SubmitOrdered { .. } | Event::SubmitWhole { .. } => {
+                    panic!("a belief is broken")
+                }
                 Event::Completed { completion: Completion { tag: 0, result, .. }, .. } => {
                     self.state = match result {
                         Ok(()) => State::Ready { read_only: false },

@@ -53,6 +53,8 @@ pub struct Mail {
     pub priority: Priority,
     /// For a write that another is to follow.
     pub ordered: Option<Ordered>,
+    /// For a write that is there as a whole or not at all; not together with `ordered`.
+    pub whole: bool,
     pub done: Done,
 }
 
@@ -260,7 +262,7 @@ impl<M: Machine> Reactor<M> {
         for (drive, completion) in self.completions.drain(..) {
             self.machine.event(Event::Completed { drive, completion });
         }
-        for Mail { volume, op, priority, ordered, done } in self.mail.drain(..) {
+        for Mail { volume, op, priority, ordered, whole, done } in self.mail.drain(..) {
             let place = self.words.free.pop().unwrap_or_else(|| {
                 self.words.hosts.push(None);
                 self.words.hosts.len() - 1
@@ -268,6 +270,7 @@ impl<M: Machine> Reactor<M> {
             let request = Request { tag: place as u64, op, priority, deadline: None };
             self.machine.event(match ordered {
                 Some(_) => Event::SubmitOrdered { volume, request },
+                None if whole => Event::SubmitWhole { volume, request },
                 None => Event::Submit { volume, request },
             });
             self.words.hosts[place] = Some(Waiting { volume, ordered, done });

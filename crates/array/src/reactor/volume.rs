@@ -8,7 +8,7 @@ use stele_media::mailbox::Refused;
 use stele_media::{Done, Geometry, Handle, MediaError, MediaFault, Op, Order, Ordered, Port, Priority};
 
 use super::turn::{Mail, Shared};
-use crate::VolumeStatus;
+use crate::{VolumeStatus, WHOLE_MAX};
 
 struct VolumePort {
     shared: Arc<Shared>,
@@ -34,18 +34,26 @@ impl Port for VolumePort {
     }
 
     fn submit(&self, op: Op, priority: Priority, done: Done) {
-        self.post(op, priority, None, done);
+        self.post(op, priority, None, false, done);
     }
 
     fn submit_ordered(&self, op: Op, priority: Priority, ordered: Ordered, done: Done) {
-        self.post(op, priority, Some(ordered), done);
+        self.post(op, priority, Some(ordered), false, done);
+    }
+
+    fn whole_max(&self) -> Bytes {
+        WHOLE_MAX
+    }
+
+    fn submit_whole(&self, op: Op, priority: Priority, done: Done) {
+        self.post(op, priority, None, true, done);
     }
 }
 
 impl VolumePort {
     /// At the mailbox's limit it answers `Retry` at once, on the caller's thread.
-    fn post(&self, op: Op, priority: Priority, ordered: Option<Ordered>, done: Done) {
-        match self.shared.mail.post(Mail { volume: self.volume, op, priority, ordered, done }) {
+    fn post(&self, op: Op, priority: Priority, ordered: Option<Ordered>, whole: bool, done: Done) {
+        match self.shared.mail.post(Mail { volume: self.volume, op, priority, ordered, whole, done }) {
             Ok(()) => {}
             Err(Refused::Full(mail)) => {
                 let message = "the pool has all the operations it can hold: ask again when some have finished";

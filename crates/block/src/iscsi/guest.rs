@@ -89,6 +89,7 @@ impl<S: Wire> Session<S> {
         for (tag, ask) in self.connection.take_asks() {
             match ask {
                 Ask::Drive(_, op) => self.disk.submit(u64::from(tag), op),
+                Ask::Whole(_, op) => self.disk.submit_whole(u64::from(tag), op),
                 Ask::Keep(_, bytes) => {
                     let (records, waker) = (Arc::clone(&self.records), self.waker.clone());
                     let done = move |result| {

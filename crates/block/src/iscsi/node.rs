@@ -98,6 +98,12 @@ impl Node {
         Ok(Joined { connection, shared, disk, keeper: Arc::clone(&self.keeper), tsih })
     }
 
+    /// The room that all volumes share has fallen below its threshold: every initiator hears so with its next command.
+    pub fn threshold_reached(&self) {
+        let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+        served.values().for_each(|served| lock(&served.shared).threshold_reached());
+    }
+
     /// What the connections of a target share; made by the first of them.
     fn shared(&self, target: &Arc<Target>) -> Result<Arc<Mutex<Shared>>, Refusal> {
         let mut served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +143,10 @@ impl Node {
             read_only: target.export.read_only,
             removable: target.export.iscsi.removable,
             native_blocks: target.export.iscsi.native_blocks,
-            unmap_granularity: (4096 / block).max(1) as u32,
+            whole_max: target.handle.whole_max().0,
+            // Not said of blocks of 4096 bytes, for which it says nothing more: QEMU's initiator (7.2) that hears of it ends
+            // itself at a read of 32 KiB, since it then asks for a status up to a place between such blocks.
+            unmap_granularity: if block == 512 { 8 } else { 0 },
         }
     }
 }

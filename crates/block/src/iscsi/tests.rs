@@ -31,6 +31,7 @@ fn profile() -> Profile {
         read_only: false,
         removable: false,
         native_blocks: false,
+        whole_max: 1 << 20,
         unmap_granularity: 8,
     }
 }
@@ -122,7 +123,7 @@ impl Bench {
     fn carry_out(&mut self, index: usize) {
         let (serial, tag, ask) = self.held.remove(index);
         let answer = match ask {
-            Ask::Drive(_, op) => {
+            Ask::Drive(_, op) | Ask::Whole(_, op) => {
                 self.drive.submit(Request { tag: 0, op, priority: Priority::Host, deadline: None });
                 let mut finished = Vec::new();
                 self.drive.reap(Instant(0), &mut finished);

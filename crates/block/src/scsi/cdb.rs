@@ -12,6 +12,8 @@ pub const TRANSFER_MAX: u64 = 8 << 20;
 pub const LIST_MAX: u32 = 64 << 10;
 /// Blocks that COMPARE AND WRITE takes.
 pub const COMPARE_MAX: u64 = 255;
+/// Where WRITE ATOMIC may begin and end, in bytes.
+pub const ATOMIC_UNIT: u64 = 4096;
 /// The most of one WRITE SAME, in bytes.
 pub const SAME_MAX: u64 = 16 << 20;
 /// The most blocks of one UNMAP descriptor list, in bytes.
@@ -38,6 +40,9 @@ pub fn decode(cdb: &[u8], profile: &Profile) -> Result<Prepared, Sense> {
         if octet(cdb, at) & !mask != 0 {
             return Err(Sense::in_cdb(at as u16));
         }
+    }
+    if opcode == opcodes::WRITE_ATOMIC && profile.whole_max == 0 {
+        return Err(Sense::INVALID_OPCODE);
     }
     let command = understand(cdb, opcode, action)?;
     let (out, back) = weigh(&command, profile)?;
@@ -91,6 +96,7 @@ fn understand(cdb: &[u8], opcode: u8, action: u8) -> Result<Command, Sense> {
         0x84 => Command::CopyStatus { action, list: octet(cdb, 2), allocated: be32(cdb, 10) },
         0x89 => Command::CompareAndWrite { blocks, fua },
         0x8b => Command::OrWrite { blocks, fua },
+        opcodes::WRITE_ATOMIC => Command::WriteAtomic { blocks, fua },
         0x9e if action == 0x10 => Command::ReadCapacity16 { allocated: be32(cdb, 10) },
         0x9e => Command::LbaStatus { at: be64(cdb, 2), allocated: be32(cdb, 10) },
         0xa0 => Command::ReportLuns { select: octet(cdb, 2), allocated: be32(cdb, 6) },
@@ -117,6 +123,7 @@ fn range(cdb: &[u8], opcode: u8) -> Blocks {
         }
         1 | 2 => (u64::from(be32(cdb, 2)), u64::from(be16(cdb, 7))),
         5 => (u64::from(be32(cdb, 2)), u64::from(be32(cdb, 6))),
+        _ if opcode == opcodes::WRITE_ATOMIC => (be64(cdb, 2), u64::from(be16(cdb, 12))),
         _ if opcode == 0x89 => (be64(cdb, 2), u64::from(octet(cdb, 13))),
         _ => (be64(cdb, 2), u64::from(be32(cdb, 10))),
     };
@@ -191,6 +198,16 @@ fn weigh(command: &Command, profile: &Profile) -> Result<(u64, u64), Sense> {
                 (if blocks.count == 0 { 0 } else { block }, 0)
             }
         },
+        Command::WriteAtomic { blocks, .. } => {
+            let bytes = size(blocks, profile.whole_max)?;
+            if !(blocks.at * block).is_multiple_of(ATOMIC_UNIT) {
+                return Err(Sense::in_cdb(2));
+            }
+            if !bytes.is_multiple_of(ATOMIC_UNIT) {
+                return Err(Sense::in_cdb(12));
+            }
+            (bytes, 0)
+        }
         Command::CompareAndWrite { blocks, .. } => (2 * size(blocks, COMPARE_MAX * block)?, 0),
         Command::WriteSame { blocks, no_data, .. } => {
             // A count of zero would mean all that follow; WSNZ says that it is refused.

@@ -52,6 +52,11 @@ pub enum Command {
         blocks: Blocks,
         fua: bool,
     },
+    /// There as a whole after a crash, or not at all.
+    WriteAtomic {
+        blocks: Blocks,
+        fua: bool,
+    },
     WriteAndVerify {
         blocks: Blocks,
         compare: bool,
@@ -185,6 +190,7 @@ impl Command {
             }
             Command::WriteSame { blocks, .. } => Some((blocks, false)),
             Command::WriteAndVerify { blocks, .. }
+            | Command::WriteAtomic { blocks, .. }
             | Command::CompareAndWrite { blocks, .. }
             | Command::OrWrite { blocks, .. } => Some((blocks, true)),
             Command::Unmap { .. } | Command::ExtendedCopy { .. } => Some((Blocks { at: 0, count: u64::MAX }, false)),
@@ -213,6 +219,7 @@ impl Command {
         matches!(
             self,
             Command::Write { .. }
+                | Command::WriteAtomic { .. }
                 | Command::WriteAndVerify { .. }
                 | Command::WriteSame { .. }
                 | Command::Unmap { .. }

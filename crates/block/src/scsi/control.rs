@@ -50,7 +50,7 @@ impl Unit {
                 Step::Done(Reply::data(report::port_groups(extended), allocated))
             }
             Command::ReportOpcodes { options, timeouts, opcode, action, allocated } => {
-                match report::opcodes(options, timeouts, opcode, action) {
+                match report::opcodes(&self.profile, options, timeouts, opcode, action) {
                     Ok(bytes) => Step::Done(Reply::data(bytes, allocated)),
                     Err(sense) => Step::done(sense),
                 }

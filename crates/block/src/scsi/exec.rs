@@ -12,6 +12,8 @@ use super::{NexusId, Reply, Sense, Unit, UnitId};
 pub enum Ask {
     /// An operation of a unit's drive.
     Drive(UnitId, Op),
+    /// A write that is there after a crash as a whole or not at all.
+    Whole(UnitId, Op),
     /// Reservations that must be durable before the command is answered; none: nothing is to outlive a power loss.
     Keep(UnitId, Option<Vec<u8>>),
 }

@@ -1,6 +1,6 @@
 //! INQUIRY: what a unit says about itself (SPC-5 6.7 and 7.7, SBC-4 6.6).
 
-use super::cdb::{COMPARE_MAX, SAME_MAX, TRANSFER_MAX, UNMAP_DESCRIPTORS_MAX, UNMAP_MAX};
+use super::cdb::{ATOMIC_UNIT, COMPARE_MAX, SAME_MAX, TRANSFER_MAX, UNMAP_DESCRIPTORS_MAX, UNMAP_MAX};
 use super::field::{Page, be16, be32, octet};
 use super::{Profile, Reply, Sense, report};
 
@@ -133,6 +133,7 @@ fn extended() -> Page {
 
 fn limits(profile: &Profile) -> Page {
     let blocks = |bytes: u64| u32::try_from(bytes / profile.block()).unwrap_or(u32::MAX);
+    let unit = if profile.whole_max > 0 { ATOMIC_UNIT } else { 0 };
     Page::default()
         // WSNZ: WRITE SAME of no blocks is refused.
         .u8(0x01)
@@ -144,10 +145,14 @@ fn limits(profile: &Profile) -> Page {
         .u32(blocks(UNMAP_MAX))
         .u32(UNMAP_DESCRIPTORS_MAX)
         .u32(profile.unmap_granularity)
-        .u32(0x8000_0000)
+        // Stretches to unmap begin at 0, where there are such.
+        .u32(if profile.unmap_granularity > 0 { 0x8000_0000 } else { 0 })
         .u64(u64::from(blocks(SAME_MAX)))
-        // No atomic writes.
-        .zeros(20)
+        // Atomic writes: the longest, where they begin, and in which steps they grow; none with boundaries of their own.
+        .u32(blocks(profile.whole_max))
+        .u32(blocks(unit))
+        .u32(blocks(unit))
+        .zeros(8)
 }
 
 /// Thin, with UNMAP and WRITE SAME(16) and (10), reading zeros where unmapped.

@@ -27,6 +27,9 @@ const fn first(usage: &'static [u8]) -> u8 {
 
 const F: u8 = 0xff;
 
+/// Served where the drive promises writes that are whole after a crash.
+pub const WRITE_ATOMIC: u8 = 0x9c;
+
 #[rustfmt::skip]
 pub const OPCODES: &[Opcode] = &[
     plain(&[0x00, 0, 0, 0, 0, 0]),                                     // TEST UNIT READY
@@ -79,6 +82,7 @@ pub const OPCODES: &[Opcode] = &[
     plain(&[0x90, 0x02, F, F, F, F, F, F, F, F, F, F, F, F, 0x3f, 0]), // PRE-FETCH(16)
     plain(&[0x91, 0x06, F, F, F, F, F, F, F, F, F, F, F, F, 0x3f, 0]), // SYNCHRONIZE CACHE(16)
     plain(&[0x93, 0x09, F, F, F, F, F, F, F, F, F, F, F, F, 0x3f, 0]), // WRITE SAME(16)
+    plain(&[WRITE_ATOMIC, 0x18, F, F, F, F, F, F, F, F, 0, 0, F, F, 0x3f, 0]), // WRITE ATOMIC(16)
     action(0x10, &[0x9e, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0, F, F, F, F, 0, 0]), // READ CAPACITY(16)
     action(0x12, &[0x9e, 0x1f, F, F, F, F, F, F, F, F, F, F, F, F, 0, 0]), // GET LBA STATUS
     plain(&[0xa0, 0, F, 0, 0, 0, F, F, F, F, 0, 0]),                   // REPORT LUNS
@@ -109,9 +113,9 @@ pub fn is_known(opcode: u8) -> bool {
 const TIMEOUTS: [u8; 12] = [0, 0x0a, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 /// The all-commands format of REPORT SUPPORTED OPERATION CODES.
-pub fn report_all(timeouts: bool) -> Vec<u8> {
+pub fn report_all(timeouts: bool, atomic: bool) -> Vec<u8> {
     let mut page = Page::default().u32(0);
-    for entry in OPCODES {
+    for entry in OPCODES.iter().filter(|entry| atomic || entry.opcode != WRITE_ATOMIC) {
         let flags = if entry.action.is_some() { 0x01 } else { 0 } | if timeouts { 0x02 } else { 0 };
         page = page.u8(entry.opcode).u8(0).u16(u16::from(entry.action.unwrap_or(0))).u8(0).u8(flags);
         page = page.u16(entry.usage.len() as u16);

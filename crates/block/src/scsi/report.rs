@@ -29,11 +29,15 @@ pub fn port_groups(extended: bool) -> Vec<u8> {
     page.u8(0).u8(0x0f).u16(PORT_GROUP).u8(0).u8(0).u8(0).u8(1).u16(0).u16(TARGET_PORT).length32(0).0
 }
 
-pub fn opcodes(options: u8, timeouts: bool, opcode: u8, action: u16) -> Result<Vec<u8>, Sense> {
+pub fn opcodes(profile: &Profile, options: u8, timeouts: bool, opcode: u8, action: u16) -> Result<Vec<u8>, Sense> {
+    let atomic = profile.whole_max > 0;
+    if options != 0 && opcode == table::WRITE_ATOMIC && !atomic {
+        return Ok(table::report_one(None, timeouts));
+    }
     let actions = table::has_actions(opcode);
     let narrow = u8::try_from(action).ok();
     match options {
-        0 => Ok(table::report_all(timeouts)),
+        0 => Ok(table::report_all(timeouts, atomic)),
         1 if actions => Err(Sense::in_cdb(2)),
         1 => Ok(table::report_one(table::find(opcode, 0), timeouts)),
         2 if !actions => Err(Sense::in_cdb(2)),

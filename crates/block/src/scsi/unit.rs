@@ -46,7 +46,9 @@ pub struct Profile {
     pub removable: bool,
     /// Physical blocks are shown as large as logical ones (512n).
     pub native_blocks: bool,
-    /// Blocks of the stretch that unmapping gives back as a whole.
+    /// Bytes of the longest write that the drive keeps whole over a crash; 0: none.
+    pub whole_max: u64,
+    /// Blocks of the stretch that unmapping gives back as a whole; 0: not said.
     pub unmap_granularity: u32,
 }
 

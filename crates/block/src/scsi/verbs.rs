@@ -49,6 +49,17 @@ impl Unit {
                     self.ask(Op::Write { at: blocks.at * block, data: std::mem::take(&mut exec.data), fua })
                 }
             },
+            Command::WriteAtomic { blocks, fua } => {
+                let (at, length) = place(blocks);
+                if exec.length() != length {
+                    return Step::done(Sense::TRUNCATED_DATA);
+                }
+                if length == 0 {
+                    return Step::good();
+                }
+                exec.stage = Stage::Last;
+                Step::Ask(Ask::Whole(self.id, Op::Write { at, data: std::mem::take(&mut exec.data), fua }))
+            }
             Command::WriteAndVerify { blocks, compare } => match self.whole_blocks(exec) {
                 Err(sense) => Step::done(sense),
                 Ok(0) => Step::good(),

@@ -40,6 +40,11 @@ impl Latest {
         look.round = look.round.wrapping_add(1);
         let snapshot = match crate::api::pool::status(node).await {
             Ok(status) => {
+                let low = status.standing.iter().any(|alarm| alarm.kind == "space-low" && alarm.subject == "pool");
+                if low && !look.low {
+                    node.exports.iscsi.threshold_reached();
+                }
+                look.low = low;
                 let whole = of(&status);
                 let least = if node.reads_only().is_some() { Health::ReadOnly } else { Health::Healthy };
                 Snapshot {
@@ -64,6 +69,8 @@ pub struct Look {
     versions: u64,
     stored: u64,
     scrubbed: Scrubbed,
+    /// The pool has little space left: initiators are told when it becomes so.
+    low: bool,
 }
 
 /// Versions and bytes of all buckets.

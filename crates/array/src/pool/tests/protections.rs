@@ -27,6 +27,7 @@ fn each_protection_is_needed() {
         ("a power cut in a destage", cut_destage, 120, &[Mutation::RedoOrder, Mutation::RedoImages]),
         ("a power cut before the first of several groups", many_groups, 4, &[Mutation::LogOrder]),
         ("names of what was just written, then a power cut", names, 60, &[Mutation::WriteOrder]),
+        ("a power cut in writes that are to be whole", whole_writes, 60, &[Mutation::WholeGroup]),
         ("a power cut after creation", created, 20, &[Mutation::LabelFlush]),
         ("memory that changes by itself", memory, 2, &[Mutation::MemoryDigest]),
         ("two halves of a pool", two_halves, 4, &[Mutation::LabelMajority]),
@@ -149,6 +150,32 @@ fn many_groups(mutations: Mutations, seed: u64) -> bool {
         }
         _ => false,
     })
+}
+
+/// Writes over many stripes, some of them whole ones, and the power goes in one: all of it is there or nothing of it.
+fn whole_writes(mutations: Mutations, seed: u64) -> bool {
+    let mut bed = Bed::new(8, 8, seed);
+    let volume = bed.create_volume(spec("a", "4+2", 2 << 20)).id;
+    bed.pool.set_mutations(mutations);
+    bed.yard.cut_at = Some(bed.yard.operations + 1 + seed * 7);
+    let (mut model, mut torn) = (vec![0; 2 << 20], vec![0; 2 << 20]);
+    for number in 0.. {
+        let length = [1 << 20, 4 * KIB, 100 * KIB, 700 * KIB][number as usize % 4];
+        let at = ((seed * 4 + number * 20) % 1000) as usize * KIB;
+        torn.clone_from(&model);
+        torn[at..at + length].copy_from_slice(&pattern(seed << 8 | number, length));
+        match bed.write_whole(volume, at as u64, &torn[at..at + length]) {
+            Ok(()) => model.clone_from(&torn),
+            Err(Trouble::PowerCut) => break,
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    bed.mutations = Mutations::default();
+    if bed.crash().is_err() {
+        return false;
+    }
+    let wrong = |read: &[u8]| read != model && read != torn;
+    !bed.read(volume, 0, model.len()).is_ok_and(|read| wrong(&read)) && bed.scrub() == (0, 0)
 }
 
 fn created(mutations: Mutations, seed: u64) -> bool {

@@ -179,3 +179,34 @@ fn commands_of_arbitrary_bytes_are_answered_and_harm_nothing() {
         bench.command(host, &mut number, &cdb, outward.then_some(&data[..]), expected);
     }
 }
+
+#[test]
+fn an_atomic_write_is_asked_for_as_one_or_refused() {
+    let atomic =
+        |at: u64, count: u16| [&[0x9c, 0][..], &at.to_be_bytes(), &[0, 0], &count.to_be_bytes(), &[0, 0]].concat();
+    let mut bench = Bench::new();
+    let host = bench.ready("iqn.a:b");
+    let data = vec![7; 16 * BLOCK as usize];
+    bench.send(host, command(1, 5, &atomic(8, 16), Some(&data), data.len() as u32), &data);
+    let asked =
+        bench.held.iter().any(|(_, _, ask)| matches!(ask, Ask::Whole(_, stele_media::Op::Write { at: 4096, .. })));
+    assert!(asked, "{:?}", bench.held);
+    bench.settle();
+    assert_eq!(bench.heard(host)[0].header.u8(3), 0);
+    let mut number = 1;
+    // Off its alignment, of another length than a step, with too little data, too long, beyond the end.
+    for (at, count, sent, wanted) in [
+        (1, 8, 8, (5, 0x2400)),
+        (8, 9, 9, (5, 0x2400)),
+        (8, 16, 8, (5, 0x0e03)),
+        (0, 2056, 0, (5, 0x2400)),
+        (BLOCKS - 8, 16, 16, (5, 0x2100)),
+    ] {
+        let data = vec![9; sent * BLOCK as usize];
+        let (status, said) = bench.command(host, &mut number, &atomic(at, count), Some(&data), data.len() as u32);
+        assert_eq!((status, sense(&said)), (2, wanted), "{count} blocks at {at}");
+    }
+    bench.shared.unit.profile.whole_max = 0;
+    let (status, said) = bench.command(host, &mut number, &atomic(8, 8), Some(&data[..4096]), 4096);
+    assert_eq!((status, sense(&said)), (2, (5, 0x2000)), "a drive that keeps no write whole");
+}
