@@ -1,9 +1,10 @@
 //! A connection in the full feature phase: PDUs in, PDUs and operations of the drive out. It owns its tasks; what it shares
 //! with the target's other connections is in [`Shared`], which every call is given.
 //!
-//! Limits: the session's window bounds the commands, [`IMMEDIATE_MAX`] those outside of it; at most [`UNDER_WAY_MAX`] bytes of
-//! data are with the drive, beyond which commands wait; what is not read by the initiator stops the reading of the
-//! socket, which is the guest's part.
+//! Limits: the session's window bounds the commands, [`IMMEDIATE_MAX`] those outside of it. At most [`UNDER_WAY_MAX`] bytes of
+//! data are asked of the initiator, with the drive, or on their way to the initiator; one command may always begin. Beyond
+//! that commands wait, in the order in which they came, and before they take a place among other connections' commands: who
+//! does not read holds up nobody else. To this comes the data that was sent unasked, which window and first burst bound.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -19,7 +20,7 @@ use crate::scsi::{Answer, Ask, Exec, NexusId, Sense, Step, decode};
 
 /// Immediate commands under way beside the window's.
 const IMMEDIATE_MAX: usize = 64;
-/// Bytes of data of one connection that are with the drive.
+/// Bytes of data of one connection that are asked for, with the drive, or not yet sent.
 const UNDER_WAY_MAX: u64 = 32 << 20;
 
 pub(super) enum Phase {
@@ -45,7 +46,7 @@ pub(super) struct Task {
     /// Bytes that count as under way.
     pub weight: u64,
     /// Its weight is counted.
-    pub started: bool,
+    pub admitted: bool,
     /// It was aborted: nobody is answered, and the ticket is settled at its end.
     pub aborted: Option<u32>,
 }
@@ -58,8 +59,13 @@ pub struct Connection {
     pub(super) status_number: u32,
     pub(super) tasks: HashMap<u32, Task>,
     pub(super) running: usize,
-    pub(super) ready: VecDeque<u32>,
+    /// Commands that wait for room.
+    pub(super) waiting: VecDeque<u32>,
     pub(super) under_way: u64,
+    /// Of that, what initiators were asked for and have not sent.
+    pub(super) gathering: u64,
+    /// All connections together have as much under way as they may: only one command of this one begins.
+    pub crowded: bool,
     pub(super) unnumbered: usize,
     pub(super) asks: Vec<(u32, Ask)>,
     pub(super) awaiting: Vec<Awaiting>,
@@ -88,8 +94,10 @@ impl Connection {
             status_number: agreed.status_number,
             tasks: HashMap::new(),
             running: 0,
-            ready: VecDeque::new(),
+            waiting: VecDeque::new(),
             under_way: 0,
+            gathering: 0,
+            crowded: false,
             unnumbered: 0,
             asks: Vec::new(),
             awaiting: Vec::new(),
@@ -232,7 +240,7 @@ impl Connection {
             numbered,
             ordered: matches!(flags & 7, 2 | 3),
             weight: back,
-            started: false,
+            admitted: false,
             aborted: None,
         };
         task.exec.offered = if writes { u64::from(expected) } else { 0 };
@@ -245,20 +253,81 @@ impl Connection {
             return self.respond_absent(shared, tag, task, cdb);
         }
         let wanted = if writes { out.min(u64::from(expected)) } else { 0 };
-        let mut gathering = Gathering::new(wanted);
+        let mut gathering = Gathering::new(wanted, header.lun());
         gathering.take(&mut task.exec.data, frame.data);
         gathering.unsolicited = writes && !header.is_final();
         task.weight += wanted;
         task.phase = Phase::Gathering(gathering);
         self.tasks.insert(tag, task);
-        self.gather_more(shared, tag, header.lun());
+        self.gather_more(shared, tag);
     }
 
-    /// The data is here: the command takes its place among the others.
+    fn has_room(&self, weight: u64) -> bool {
+        let held = self.under_way + self.out.bytes() as u64;
+        held == 0 || (!self.crowded && held + weight <= UNDER_WAY_MAX)
+    }
+
+    /// Whether the command may hold memory for its data; if not, it waits for room.
+    pub(super) fn admit(&mut self, tag: u32) -> bool {
+        let Some(task) = self.tasks.get(&tag) else { return false };
+        if task.admitted {
+            return true;
+        }
+        let (weight, gathers) = (task.weight, matches!(task.phase, Phase::Gathering(_)));
+        if weight > 0 && !(self.waiting.is_empty() && self.has_room(weight)) {
+            self.waiting.push_back(tag);
+            return false;
+        }
+        self.count(tag, weight, gathers);
+        true
+    }
+
+    fn count(&mut self, tag: u32, weight: u64, gathers: bool) {
+        let Some(task) = self.tasks.get_mut(&tag) else { return };
+        task.admitted = true;
+        self.under_way += weight;
+        if gathers {
+            self.gathering += weight;
+        }
+    }
+
+    /// Lets commands go on for which there is room now.
+    pub fn resume(&mut self, shared: &mut Shared) {
+        while let Some(tag) = self.waiting.front().copied() {
+            let weight = self.tasks.get(&tag).map_or(0, |task| task.weight);
+            if !self.has_room(weight) {
+                return;
+            }
+            self.waiting.pop_front();
+            self.count(tag, weight, true);
+            self.gather_more(shared, tag);
+        }
+    }
+
+    /// Whether commands wait for room.
+    pub fn is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Whether data was asked for that has not come.
+    pub fn is_gathering(&self) -> bool {
+        self.gathering > 0
+    }
+
+    /// Bytes held that are not with the drive: what was asked for, and what is not sent.
+    pub fn holds(&self) -> u64 {
+        self.gathering + self.out.bytes() as u64
+    }
+
+    /// The data is here: the command takes its place among the others, when there is room.
     pub(super) fn enter(&mut self, shared: &mut Shared, tag: u32) {
+        if !self.admit(tag) {
+            return;
+        }
         let key = self.key(tag);
         let Some(task) = self.tasks.get_mut(&tag) else { return };
         task.phase = Phase::Waiting;
+        self.gathering = self.gathering.saturating_sub(task.weight);
         match shared.unit.enter(key, &task.exec, task.ordered) {
             Ok(true) => self.start(shared, tag),
             Ok(false) => {}
@@ -270,15 +339,8 @@ impl Connection {
         u64::from(self.place.serial) << 32 | u64::from(tag)
     }
 
-    /// Begins it, unless too much is under way.
     fn start(&mut self, shared: &mut Shared, tag: u32) {
         let Some(task) = self.tasks.get_mut(&tag) else { return };
-        if self.under_way > 0 && self.under_way + task.weight > UNDER_WAY_MAX {
-            self.ready.push_back(tag);
-            return;
-        }
-        task.started = true;
-        self.under_way += task.weight;
         let step = shared.unit.begin(&mut task.exec);
         self.go_on(shared, tag, step);
         let aborting = std::mem::take(&mut shared.unit.aborting);
@@ -315,11 +377,12 @@ impl Connection {
     /// Takes a task off all lists. What waited for it goes on.
     pub(super) fn end(&mut self, shared: &mut Shared, tag: u32) {
         let Some(task) = self.tasks.remove(&tag) else { return };
-        if !matches!(task.phase, Phase::Gathering(_)) {
-            shared.release(self.key(tag));
-            self.ready.retain(|waiting| *waiting != tag);
+        match task.phase {
+            Phase::Gathering(_) if task.admitted => self.gathering = self.gathering.saturating_sub(task.weight),
+            Phase::Gathering(_) => self.waiting.retain(|waiting| *waiting != tag),
+            Phase::Waiting | Phase::Running => shared.release(self.key(tag)),
         }
-        if task.started {
+        if task.admitted {
             self.under_way = self.under_way.saturating_sub(task.weight);
         }
         if task.numbered {
@@ -330,8 +393,8 @@ impl Connection {
         if let Some(ticket) = task.aborted {
             self.one_less(shared, ticket);
         }
-        if let Some(next) = self.ready.pop_front() {
-            self.start(shared, next);
+        if !self.closing {
+            self.resume(shared);
         }
     }
 

@@ -2,7 +2,7 @@
 //! operations between that and the volume.
 //!
 //! Limits: a turn moves at most [`QUANTUM`] bytes each way, divided among the connections of one initiator; with [`OUT_MAX`] bytes
-//! unsent, or no room at the volume, nothing more is read. A closed connection has [`LINGER`] to take what was sent to it.
+//! unsent, or no room at the volume, nothing more is read but what was asked for. A closed connection has [`LINGER`] to take what was sent to it.
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
@@ -23,6 +23,8 @@ const QUANTUM: u64 = 1 << 20;
 const OUT_MAX: usize = 8 << 20;
 /// How long a peer may stop in the middle of a PDU, or take nothing.
 const STALL_MAX: Duration = Duration::from_secs(120);
+/// How long a connection waits for room that others hold.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const LINGER: Duration = Duration::from_secs(5);
 
 /// A stream whose receipts can be sent at once.
@@ -55,6 +57,8 @@ pub struct Session<S: Wire> {
     /// Bytes moved since the last turn; when they last did.
     moved: bool,
     moved_at: Option<Instant>,
+    /// Bytes that the volume was told are held here.
+    held: u64,
     /// Given up at this time, when closing.
     until: Option<Instant>,
 }
@@ -81,6 +85,7 @@ impl<S: Wire> Session<S> {
             dead: false,
             moved: false,
             moved_at: None,
+            held: 0,
             until: None,
         }
     }
@@ -161,8 +166,29 @@ impl<S: Wire> Session<S> {
         false
     }
 
+    /// What was asked for is always read; more only where there is room.
     fn may_read(&self) -> bool {
-        !self.dead && !self.connection.is_closing() && self.connection.out.bytes() < OUT_MAX && self.disk.has_room(0)
+        let room = self.connection.out.bytes() < OUT_MAX && self.disk.has_room(0);
+        !self.dead && !self.connection.is_closing() && (room || self.connection.is_gathering())
+    }
+
+    /// Tells the volume what is held here, and goes on with commands that waited for room.
+    fn account(&mut self) {
+        let holds = self.connection.holds();
+        if holds != self.held {
+            if self.held > 0 {
+                self.disk.release(self.held);
+            }
+            if holds > 0 {
+                self.disk.reserve(holds);
+            }
+            self.held = holds;
+        }
+        self.connection.crowded = !self.disk.has_room(0);
+        if self.connection.is_waiting() {
+            self.connection.resume(&mut lock(&self.shared));
+            self.submit();
+        }
     }
 
     /// When a peer that keeps us waiting has done so for too long.
@@ -219,6 +245,7 @@ impl<S: Wire> Guest for Session<S> {
             self.stream.acknowledge();
         }
         let blocked = self.write();
+        self.account();
         let stalled = self.stalls_at(now);
         if stalled.is_some_and(|at| at <= now) {
             self.dead = true;
@@ -227,6 +254,10 @@ impl<S: Wire> Guest for Session<S> {
             self.connection.close(&mut lock(&self.shared));
         }
         let mut at = self.disk.next_event().into_iter().chain(stalled).min();
+        if self.connection.crowded {
+            // Nobody says when other connections have given back what they held.
+            at = Some(at.map_or(now + LOOK_AGAIN, |at| at.min(now + LOOK_AGAIN)));
+        }
         let mut leave = false;
         if self.connection.is_closing() {
             let until = *self.until.get_or_insert(now + LINGER);

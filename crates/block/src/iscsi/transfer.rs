@@ -3,7 +3,7 @@
 
 use stele_media::Shared as Data;
 
-use super::connection::{Connection, Phase, REJECT_PROTOCOL};
+use super::connection::{Connection, Phase, REJECT_PROTOCOL, Task};
 use super::pdu::{Frame, Header, NO_TAG, opcode};
 use super::shared::Shared;
 use crate::scsi::{Reply, Sense};
@@ -24,7 +24,7 @@ pub struct Gathering {
 }
 
 impl Gathering {
-    pub fn new(wanted: u64) -> Gathering {
+    pub fn new(wanted: u64, lun: u64) -> Gathering {
         Gathering {
             wanted,
             received: 0,
@@ -33,7 +33,7 @@ impl Gathering {
             asked: false,
             ready_number: 0,
             data_number: 0,
-            lun: 0,
+            lun,
         }
     }
 
@@ -49,8 +49,8 @@ impl Gathering {
 }
 
 impl Connection {
-    /// Asks for more, or begins the command.
-    pub(super) fn gather_more(&mut self, shared: &mut Shared, tag: u32, lun: u64) {
+    /// Asks for more where there is room for it, or begins the command.
+    pub(super) fn gather_more(&mut self, shared: &mut Shared, tag: u32) {
         let max_burst = u64::from(self.parameters.max_burst);
         let Some(task) = self.tasks.get_mut(&tag) else { return };
         let Phase::Gathering(gathering) = &mut task.phase else { return };
@@ -61,7 +61,11 @@ impl Connection {
         if gathering.received >= gathering.wanted {
             return self.enter(shared, tag);
         }
-        gathering.lun = lun;
+        if !self.admit(tag) {
+            return;
+        }
+        let Some(Task { phase: Phase::Gathering(gathering), .. }) = self.tasks.get_mut(&tag) else { return };
+        let lun = gathering.lun;
         gathering.asked = true;
         gathering.data_number = 0;
         gathering.asked_until = gathering.wanted.min(gathering.received + max_burst);
@@ -109,7 +113,6 @@ impl Connection {
         gathering.unsolicited = false;
         gathering.asked = false;
         gathering.data_number = 0;
-        let lun = if solicited { gathering.lun } else { 0 };
-        self.gather_more(shared, tag, lun);
+        self.gather_more(shared, tag);
     }
 }

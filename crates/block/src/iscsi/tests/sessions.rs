@@ -127,3 +127,49 @@ fn whatever_bytes_come_the_connection_lives_or_ends() {
         connection.forget(&mut bench.shared);
     }
 }
+
+#[test]
+fn who_does_not_read_or_send_what_was_asked_for_holds_a_bounded_amount_and_holds_up_nobody() {
+    const HELD_MAX: u64 = 33 << 20;
+    let mut bench = Bench::new();
+    let (slow, other) = (bench.ready("iqn.a:slow"), bench.ready("iqn.a:other"));
+    let holds = |bench: &Bench| {
+        let connection = &bench.connections[&slow.serial];
+        connection.under_way + connection.out.bytes() as u64
+    };
+    // Reads of 2 MiB, as many as the window takes, whose data nobody takes; one of them would have every other wait for it.
+    for number in 1..=100 {
+        let mut header = command(number, number, &read10(0, 4096), None, 2 << 20);
+        if number == 90 {
+            header.put(1, &[0xc2]);
+        }
+        bench.send(slow, header, &[]);
+        bench.settle();
+        assert!(holds(&bench) <= HELD_MAX, "{} held after {number}", holds(&bench));
+    }
+    let (status, _) = bench.command(other, &mut 0, &write10(0, 1), Some(&[1; 512]), 512);
+    assert_eq!(status, 0, "another connection is served meanwhile");
+    // As it takes what is there, the rest comes.
+    let mut answered = 0;
+    while answered < 100 {
+        let heard = bench.heard(slow);
+        assert!(!heard.is_empty(), "{answered} answered, and no more comes");
+        answered += heard.iter().filter(|frame| frame.header.u8(1) & 1 != 0).count();
+        let Bench { connections, shared, .. } = &mut bench;
+        connections.get_mut(&slow.serial).unwrap().resume(shared);
+        bench.gather();
+        bench.settle();
+    }
+    // Writes whose data is asked for as room comes.
+    for number in 101..=200 {
+        bench.send(slow, command(number, number, &write10(0, 4096), Some(&[]), 2 << 20), &[]);
+    }
+    let asked = bench.heard(slow).iter().filter(|frame| frame.header.opcode() == opcode::READY).count();
+    assert!((8..=16).contains(&asked), "{asked} asked for");
+    assert!(holds(&bench) <= HELD_MAX);
+    let (status, _) = bench.command(other, &mut 1, &write10(0, 1), Some(&[2; 512]), 512);
+    assert_eq!(status, 0);
+    let connection = bench.connections.get_mut(&slow.serial).unwrap();
+    connection.close(&mut bench.shared);
+    assert_eq!((connection.under_way, connection.gathering, connection.is_over()), (0, 0, true));
+}
