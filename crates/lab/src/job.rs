@@ -140,11 +140,13 @@ pub struct SearchPart {
     pub outstanding_max: Option<u64>,
 }
 
+/// Values that differ between cells, by name.
+pub type Axes = Vec<(String, String)>;
+
 /// One combination of a job's values.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cell {
-    /// The values that differ between cells, by name.
-    pub axes: Vec<(String, String)>,
+    pub axes: Axes,
     pub setup: Setup,
     pub goal: Option<Goal>,
 }
@@ -285,8 +287,7 @@ impl Job {
         Ok(Timing { warm_up: duration("time.warm-up", &part.warm_up, Duration(round.0 * 2))?, round, least, most })
     }
 
-    #[allow(clippy::type_complexity)]
-    fn loads(&self, searching: bool) -> Result<Vec<(Vec<(String, String)>, Load)>, LabError> {
+    fn loads(&self, searching: bool) -> Result<Vec<(Axes, Load)>, LabError> {
         let part = &self.load;
         let axis = |name: &str, many: bool, value: String| match many {
             true => vec![(name.to_owned(), value)],
@@ -323,8 +324,7 @@ impl Job {
     }
 
     /// The access specifications, each with the axes that tell it from the others.
-    #[allow(clippy::type_complexity)]
-    fn specs(&self) -> Result<Vec<(Vec<(String, String)>, AccessSpec)>, LabError> {
+    fn specs(&self) -> Result<Vec<(Axes, AccessSpec)>, LabError> {
         let part = &self.workload;
         let own = part.read.is_some() || part.random.is_some() || part.access.is_some();
         match &part.name {

@@ -10,6 +10,7 @@
 pub mod content;
 pub mod engine;
 mod inline;
+pub mod nbd;
 pub mod run;
 pub mod target;
 mod uring;

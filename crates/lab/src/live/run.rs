@@ -11,6 +11,7 @@ use stele_ground::{Dice, Duration};
 use super::content::Content;
 use super::engine::Null;
 use super::inline::Inline;
+use super::nbd::Nbd;
 use super::target::{Ready, Way};
 use super::uring::Uring;
 use super::worker::{Part, Report, Task, Worker};
@@ -234,12 +235,14 @@ fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
     }
     let workers = match (setup.load, ready.way) {
         (Load::Outstanding(0), _) => return Err(LabError::Usage("at least one access has to be outstanding".into())),
-        // One at a time for each worker.
-        (Load::Outstanding(count), Way::Inline) => count,
-        (Load::Outstanding(count), _) => setup.workers.min(count),
         (Load::Rate { each_second, .. }, _) if !(each_second.is_finite() && each_second > 0.0) => {
             return Err(LabError::Usage("a rate is greater than 0".into()));
         }
+        // One at a time for each worker.
+        (Load::Outstanding(count), Way::Inline) => count,
+        // Several connections would not see each other's writes.
+        (_, Way::Nbd { several: false }) => 1,
+        (Load::Outstanding(count), _) => setup.workers.min(count),
         (Load::Rate { .. }, _) => setup.workers,
     };
     if workers > WORKERS_MAX {
@@ -272,6 +275,13 @@ fn work(ready: &Ready, slots: u32, length_max: usize, task: Task, stop: &AtomicB
             Err(error) => drop(reports.send(Report::Ended(Err(error)))),
         },
         (Way::Inline, Some(file)) => Worker::new(Inline::new(Arc::clone(file), length_max), task).run(stop, reports),
+        (Way::Nbd { .. }, _) => {
+            let Some(address) = &ready.server else { return };
+            match Nbd::new(address, slots, length_max) {
+                Ok(engine) => Worker::new(engine, task).run(stop, reports),
+                Err(error) => drop(reports.send(Report::Ended(Err(error)))),
+            }
+        }
         _ => Worker::new(Null::new(slots, length_max), task).run(stop, reports),
     }
 }

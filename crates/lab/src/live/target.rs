@@ -13,6 +13,7 @@ use stele_ground::{Bytes, MIB};
 use stele_media::{Buffer, system};
 
 use super::content::Content;
+use super::nbd;
 use crate::error::LabError;
 
 /// As it is given on a command line.
@@ -22,6 +23,8 @@ pub enum Target {
     Null,
     /// A file, or a block device.
     Path(PathBuf),
+    /// A network block device.
+    Nbd(nbd::Address),
 }
 
 /// How it is opened.
@@ -46,12 +49,17 @@ pub enum Way {
     Inline,
     /// io_uring with registered files and buffers.
     Ring,
+    /// Connections to a server, one for each worker or only one.
+    Nbd {
+        several: bool,
+    },
 }
 
 /// A target that is ready to be measured.
 #[derive(Clone, Debug)]
 pub struct Ready {
     pub file: Option<Arc<File>>,
+    pub server: Option<nbd::Address>,
     pub size: Bytes,
     /// Offsets and lengths must be multiples of it.
     pub block: Bytes,
@@ -97,10 +105,13 @@ impl std::str::FromStr for Target {
         if text == "null" {
             return Ok(Target::Null);
         }
+        if text.starts_with("nbd:") || text.starts_with("nbd+") {
+            return text.parse().map(Target::Nbd);
+        }
         let path = text.strip_prefix("file:").unwrap_or(text);
         match text.split_once("://") {
             Some((scheme, _)) => Err(LabError::Usage(format!(
-                "target '{text}': there is no way to reach '{scheme}://'; give null, a file or a block device"
+                "target '{text}': there is no way to reach '{scheme}://'; give null, a file, a block device, or an nbd:// URL"
             ))),
             None if path.is_empty() => Err(LabError::Usage("the target has no name".into())),
             None => Ok(Target::Path(PathBuf::from(path))),
@@ -112,6 +123,7 @@ impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Target::Null => f.write_str("null"),
+            Target::Nbd(address) => write!(f, "{address}"),
             Target::Path(path) => write!(f, "{}", path.display()),
         }
     }
@@ -124,11 +136,13 @@ impl Target {
         match self {
             Target::Null => Ok(Ready {
                 file: None,
+                server: None,
                 size: opening.size.unwrap_or(NULL_SIZE),
                 block: Bytes(512),
                 way: Way::Null,
                 description: "null: every access is answered at once".into(),
             }),
+            Target::Nbd(address) => open_server(address, opening),
             Target::Path(path) => {
                 let kind = std::fs::metadata(path).map(|found| found.file_type());
                 match kind {
@@ -185,10 +199,40 @@ fn open_device(path: &Path, opening: Opening, progress: &mut dyn FnMut(u64, u64)
     }
     Ok(Ready {
         file: Some(Arc::new(file)),
+        server: None,
         size: Bytes(size.0 - size.0 % block),
         block: Bytes(block),
         way: Way::Ring,
         description: format!("block device {}, {}", path.display(), passing(opening.buffered)),
+    })
+}
+
+fn open_server(address: &nbd::Address, opening: Opening) -> Result<Ready, LabError> {
+    let export = nbd::ask(address)?;
+    if opening.content.verify {
+        return Err(LabError::Usage(format!("{address}: reads are checked on files and block devices only")));
+    }
+    if opening.writes && export.read_only {
+        return Err(LabError::Refused(format!("{address}: may only be read")));
+    }
+    if opening.writes && !opening.destroy {
+        return Err(LabError::Refused(format!("{address}: an export is written over only with --destroy")));
+    }
+    let block = export.block.max(512);
+    let size = match opening.size {
+        Some(wanted) if wanted.0 > export.size => {
+            return Err(LabError::Usage(format!("{address}: has {}, not {wanted}", Bytes(export.size))));
+        }
+        Some(wanted) => wanted.0,
+        None => export.size,
+    };
+    Ok(Ready {
+        file: None,
+        server: Some(address.clone()),
+        size: Bytes(size - size % block),
+        block: Bytes(block),
+        way: Way::Nbd { several: export.several_connections || !opening.writes },
+        description: format!("network block device {address}"),
     })
 }
 
@@ -333,6 +377,7 @@ fn ready(path: &Path, size: Bytes, opening: Opening) -> Result<Ready, LabError> 
     if system::in_memory(&plain) {
         return Ok(Ready {
             file: Some(Arc::new(plain)),
+            server: None,
             size,
             block: Bytes(512),
             way: Way::Inline,
@@ -342,6 +387,7 @@ fn ready(path: &Path, size: Bytes, opening: Opening) -> Result<Ready, LabError> 
     if opening.buffered {
         return Ok(Ready {
             file: Some(Arc::new(plain)),
+            server: None,
             size,
             block: Bytes(512),
             way: Way::Inline,
@@ -357,6 +403,7 @@ fn ready(path: &Path, size: Bytes, opening: Opening) -> Result<Ready, LabError> 
     let block = system::direct_alignment(&file).map_or(512, |(_, offset)| offset.max(512));
     Ok(Ready {
         file: Some(Arc::new(file)),
+        server: None,
         size: Bytes(size.0 - size.0 % block),
         block: Bytes(block),
         way: Way::Ring,

@@ -13,6 +13,7 @@ Examples:
   stele lab run --on /data/target --size 10GiB --workload oltp_4k --outstanding 32
   stele lab run --on /data/target --read 100,67,0 --access 512,4KiB,64KiB --outstanding 1,8,64 --out sweep.lab
   stele lab run --on /dev/sdx --destroy --workload random_write_4k --rate 2000 --arrivals drawn
+  stele lab run --on 'nbd+unix:///vm1?socket=/run/vm1.sock' --random 0 --access 256KiB --outstanding 8
   stele lab run nightly.toml --on /data/target --out nightly.lab --resume
   stele lab run --on null --outstanding 1             what the generator itself costs
 
@@ -112,7 +113,7 @@ pub struct LoadArgs {
 pub struct What {
     /// A job as a TOML file; options replace what it says
     pub job: Option<PathBuf>,
-    /// The target: null, a file or a block device
+    /// The target: null, a file, a block device, or an nbd:// URL
     #[arg(long, value_name = "TARGET")]
     pub on: Option<String>,
     /// Bytes of it to use; needed for a file that does not exist yet

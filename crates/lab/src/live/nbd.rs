@@ -1,0 +1,459 @@
+//! A network block device, as its client: fixed newstyle negotiation, then many requests under way on one connection.
+//!
+//! The socket does not block: requests are sent as far as it takes them while answers are read, so that neither side can wait
+//! for the other with both buffers full. Each worker has a connection of its own, where the server allows several. What the
+//! server sends is not believed: lengths come from what was asked for, handles must be those of requests under way.
+//!
+//! Protocol: NetworkBlockDevice/nbd, doc/proto.md.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration as WallDuration;
+
+use stele_ground::Duration;
+use stele_media::Buffer;
+use stele_media::system::EventFd;
+
+use super::engine::{Answer, Engine};
+use crate::error::LabError;
+use crate::workload::Access;
+
+const GREETING: u64 = 0x4e42_444d_4147_4943;
+const OPTION: u64 = 0x4948_4156_454f_5054;
+const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
+const REQUEST: u32 = 0x2560_9513;
+const SIMPLE_REPLY: u32 = 0x6744_6698;
+const GO: u32 = 7;
+const ACKNOWLEDGED: u32 = 1;
+const INFORMATION: u32 = 3;
+const ABOUT_EXPORT: u16 = 0;
+const ABOUT_BLOCKS: u16 = 3;
+const READ_ONLY: u16 = 1 << 1;
+const SEVERAL_CONNECTIONS: u16 = 1 << 8;
+/// Replies to an option are no longer than this.
+const OPTION_REPLY_MAX: u32 = 64 << 10;
+/// A server that says nothing for so long while the connection is made is given up.
+const PATIENCE: WallDuration = WallDuration::from_secs(10);
+
+const ENDED: &str = "the server ended the connection";
+
+/// Where a server listens, and which export is meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Address {
+    place: Place,
+    export: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Place {
+    Tcp(String),
+    Unix(PathBuf),
+}
+
+/// What a server says of an export.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Export {
+    pub size: u64,
+    pub read_only: bool,
+    pub several_connections: bool,
+    /// Offsets and lengths are multiples of it.
+    pub block: u64,
+    /// Bytes of one access at most.
+    pub access_max: u64,
+}
+
+impl std::str::FromStr for Address {
+    type Err = LabError;
+    /// `nbd://HOST[:PORT]/EXPORT` or `nbd+unix:///EXPORT?socket=PATH`.
+    fn from_str(text: &str) -> Result<Address, LabError> {
+        let bad = || {
+            LabError::Usage(format!("target '{text}': say nbd://HOST[:PORT]/EXPORT, or nbd+unix:///EXPORT?socket=PATH"))
+        };
+        if let Some(rest) = text.strip_prefix("nbd+unix:///") {
+            let (export, path) = rest.split_once("?socket=").ok_or_else(bad)?;
+            let path = decoded(path).filter(|path| !path.is_empty()).ok_or_else(bad)?;
+            return Ok(Address { place: Place::Unix(path.into()), export: decoded(export).ok_or_else(bad)? });
+        }
+        let rest = text.strip_prefix("nbd://").ok_or_else(bad)?;
+        let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
+        if host.is_empty() || export.contains('?') {
+            return Err(bad());
+        }
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let host = if has_port { host.to_owned() } else { format!("{host}:10809") };
+        Ok(Address { place: Place::Tcp(host), export: decoded(export).ok_or_else(bad)? })
+    }
+}
+
+/// Without the percent signs of a URL.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        bytes.push((digit(rest.next()?)? * 16 + digit(rest.next()?)?) as u8);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Place::Tcp(host) => write!(f, "nbd://{host}/{}", self.export),
+            Place::Unix(path) => write!(f, "nbd+unix:///{}?socket={}", self.export, path.display()),
+        }
+    }
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    fn connect(place: &Place) -> io::Result<Stream> {
+        match place {
+            Place::Tcp(host) => {
+                let stream = TcpStream::connect(host)?;
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                Ok(Stream::Tcp(stream))
+            }
+            Place::Unix(path) => {
+                let stream = UnixStream::connect(path)?;
+                stream.set_read_timeout(Some(PATIENCE))?;
+                Ok(Stream::Unix(stream))
+            }
+        }
+    }
+
+    fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_nonblocking(true),
+            Stream::Unix(stream) => stream.set_nonblocking(true),
+        }
+    }
+
+    fn descriptor(&self) -> RawFd {
+        match self {
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+            Stream::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(buffer),
+            Stream::Unix(stream) => stream.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn take<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn wrong(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+/// Asks what the export is.
+pub fn ask(address: &Address) -> Result<Export, LabError> {
+    connect(address).map(|(_, export)| export).map_err(|error| LabError::Missing(format!("{address}: {error}")))
+}
+
+fn connect(address: &Address) -> io::Result<(Stream, Export)> {
+    let mut stream = Stream::connect(&address.place)?;
+    let export = negotiate(&mut stream, &address.export)?;
+    Ok((stream, export))
+}
+
+fn negotiate(stream: &mut (impl Read + Write), name: &str) -> io::Result<Export> {
+    if u64::from_be_bytes(take(stream)?) != GREETING || u64::from_be_bytes(take(stream)?) != OPTION {
+        return Err(wrong("this is no server of network block devices of the newstyle kind"));
+    }
+    // Fixed newstyle, and no padding where both can do without.
+    let flags = u16::from_be_bytes(take(stream)?) & 3;
+    let mut hello = u32::from(flags).to_be_bytes().to_vec();
+    hello.extend(OPTION.to_be_bytes());
+    hello.extend(GO.to_be_bytes());
+    hello.extend((name.len() as u32 + 8).to_be_bytes());
+    hello.extend((name.len() as u32).to_be_bytes());
+    hello.extend(name.as_bytes());
+    hello.extend(1u16.to_be_bytes());
+    hello.extend(ABOUT_BLOCKS.to_be_bytes());
+    stream.write_all(&hello)?;
+    let mut export = None;
+    let (mut block, mut access_max) = (1u64, 32u64 << 20);
+    loop {
+        if u64::from_be_bytes(take(stream)?) != OPTION_REPLY || u32::from_be_bytes(take(stream)?) != GO {
+            return Err(wrong("the server answered something that was not asked for"));
+        }
+        let (kind, length) = (u32::from_be_bytes(take(stream)?), u32::from_be_bytes(take(stream)?));
+        if length > OPTION_REPLY_MAX {
+            return Err(wrong(format!("the server announces {length} bytes about the export")));
+        }
+        let mut body = vec![0; length as usize];
+        stream.read_exact(&mut body)?;
+        let half = |at: usize| body.get(at..at + 2).and_then(|b| b.try_into().ok()).map(u16::from_be_bytes);
+        let word = |at: usize| body.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes);
+        match kind {
+            ACKNOWLEDGED => break,
+            INFORMATION if half(0) == Some(ABOUT_EXPORT) => {
+                let size = body.get(2..10).and_then(|b| b.try_into().ok()).map(u64::from_be_bytes);
+                export = size.zip(half(10));
+            }
+            INFORMATION if half(0) == Some(ABOUT_BLOCKS) => {
+                block = word(2).map_or(1, u64::from).max(1);
+                access_max = word(10).map_or(access_max, u64::from);
+            }
+            INFORMATION => {}
+            _ => {
+                let said = String::from_utf8_lossy(&body).into_owned();
+                let said = if said.is_empty() { format!("error {kind:#x}") } else { said };
+                return Err(io::Error::new(
+                    io::ErrorKind::NotFound,
+                    format!("the server refuses export '{name}': {said}"),
+                ));
+            }
+        }
+    }
+    let (size, flags) = export.ok_or_else(|| wrong("the server does not say how large the export is"))?;
+    let several_connections = flags & SEVERAL_CONNECTIONS != 0;
+    Ok(Export { size, read_only: flags & READ_ONLY != 0, several_connections, block, access_max })
+}
+
+struct Slot {
+    buffer: Buffer,
+    length: usize,
+    write: bool,
+    busy: bool,
+}
+
+/// What of an answer has been read.
+enum Reading {
+    Head { bytes: [u8; 16], have: usize },
+    Body { slot: usize, have: usize },
+}
+
+const HEAD: Reading = Reading::Head { bytes: [0; 16], have: 0 };
+
+pub struct Nbd {
+    stream: Stream,
+    slots: Vec<Slot>,
+    flying: u32,
+    out: Vec<u8>,
+    sent: usize,
+    reading: Reading,
+    poll: EventFd,
+    /// The connection is of no more use; everything under way was answered with this.
+    broken: Option<String>,
+}
+
+impl Nbd {
+    pub fn new(address: &Address, slots: u32, length_max: usize) -> Result<Nbd, String> {
+        let cannot = |error: io::Error| format!("{address}: {error}");
+        let (stream, _) = connect(address).map_err(cannot)?;
+        stream.set_nonblocking().map_err(cannot)?;
+        let slot = |_| Slot { buffer: Buffer::zeroed(length_max), length: 0, write: false, busy: false };
+        Ok(Nbd {
+            stream,
+            slots: (0..slots).map(slot).collect(),
+            flying: 0,
+            out: Vec::new(),
+            sent: 0,
+            reading: HEAD,
+            poll: EventFd::new().map_err(cannot)?,
+            broken: None,
+        })
+    }
+
+    fn send(&mut self) -> io::Result<()> {
+        while self.sent < self.out.len() {
+            match self.stream.write(&self.out[self.sent..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(length) => self.sent += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Reads what has come, until nothing more is there.
+    fn receive(&mut self, answers: &mut Vec<Answer>) -> io::Result<()> {
+        while self.flying > 0 {
+            let into: &mut [u8] = match &mut self.reading {
+                Reading::Head { bytes, have } => &mut bytes[*have..],
+                Reading::Body { slot, have } => {
+                    let slot = &mut self.slots[*slot];
+                    &mut slot.buffer[*have..slot.length]
+                }
+            };
+            let length = match self.stream.read(into) {
+                Ok(0) => return Err(wrong(ENDED)),
+                Ok(length) => length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            match &mut self.reading {
+                Reading::Head { bytes, have } => {
+                    *have += length;
+                    if *have == bytes.len() {
+                        let bytes = *bytes;
+                        self.head(bytes, answers)?;
+                    }
+                }
+                Reading::Body { slot, have } => {
+                    *have += length;
+                    let slot = *slot;
+                    if *have == self.slots[slot].length {
+                        self.reading = HEAD;
+                        self.answer(slot, Ok(()), answers);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn head(&mut self, bytes: [u8; 16], answers: &mut Vec<Answer>) -> io::Result<()> {
+        let word = |at: usize| bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_be_bytes);
+        if word(0) != SIMPLE_REPLY {
+            return Err(wrong("the server sent something that is no reply"));
+        }
+        let slot = word(12) as usize;
+        let known = word(8) == 0 && self.slots.get(slot).is_some_and(|slot| slot.busy);
+        if !known {
+            return Err(wrong("the server answered a request that is not under way"));
+        }
+        self.reading = HEAD;
+        match word(4) {
+            0 if !self.slots[slot].write => self.reading = Reading::Body { slot, have: 0 },
+            0 => self.answer(slot, Ok(()), answers),
+            number => {
+                let error = io::Error::from_raw_os_error(number as i32);
+                self.answer(slot, Err(error.to_string()), answers);
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&mut self, slot: usize, result: Result<(), String>, answers: &mut Vec<Answer>) {
+        self.slots[slot].busy = false;
+        self.flying -= 1;
+        answers.push((slot as u32, result));
+    }
+
+    fn exchange(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) -> io::Result<()> {
+        let begun = std::time::Instant::now();
+        let least = least.min(self.flying) as usize;
+        let before = answers.len();
+        loop {
+            self.send()?;
+            self.receive(answers)?;
+            if answers.len() - before >= least {
+                return Ok(());
+            }
+            let left = match limit {
+                Some(limit) => match limit.0.saturating_sub(begun.elapsed().as_nanos() as u64) {
+                    0 => return Ok(()),
+                    left => Some(Duration(left)),
+                },
+                None => None,
+            };
+            let mut watches = vec![(0, self.stream.descriptor(), false)];
+            if self.sent < self.out.len() {
+                watches.push((1, self.stream.descriptor(), true));
+            }
+            self.poll.wait_beside(left, &mut watches, &mut Vec::new());
+        }
+    }
+}
+
+impl Engine for Nbd {
+    fn slots(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    fn start(&mut self, number: u32, access: &Access) {
+        let slot = &mut self.slots[number as usize];
+        assert!(!slot.busy, "slot {number} is under way already");
+        (slot.busy, slot.length, slot.write) = (true, access.length as usize, access.write);
+        self.flying += 1;
+        self.out.extend(REQUEST.to_be_bytes());
+        self.out.extend(0u16.to_be_bytes());
+        self.out.extend(u16::from(access.write).to_be_bytes());
+        self.out.extend(u64::from(number).to_be_bytes());
+        self.out.extend(access.at.to_be_bytes());
+        self.out.extend((access.length as u32).to_be_bytes());
+        if access.write {
+            self.out.extend_from_slice(&slot.buffer[..slot.length]);
+        }
+    }
+
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+        if self.broken.is_none()
+            && let Err(error) = self.exchange(least, limit, answers)
+        {
+            use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+            self.broken = Some(match error.kind() {
+                BrokenPipe | ConnectionReset | UnexpectedEof => ENDED.to_owned(),
+                _ => error.to_string(),
+            });
+        }
+        if let Some(why) = self.broken.clone() {
+            for slot in 0..self.slots.len() {
+                if self.slots[slot].busy {
+                    self.answer(slot, Err(why.clone()), answers);
+                }
+            }
+        }
+    }
+
+    fn buffer(&mut self, slot: u32) -> &mut [u8] {
+        &mut self.slots[slot as usize].buffer
+    }
+}
+
+impl Drop for Nbd {
+    fn drop(&mut self) {
+        // A server is told before the connection ends; whether it still listens does not matter.
+        let mut bye = REQUEST.to_be_bytes().to_vec();
+        bye.extend([0, 0, 0, 2]);
+        bye.extend([0; 20]);
+        let _ = self.stream.write(&bye);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,190 @@
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::live::content::Content;
+use crate::live::run::{Load, Setup, Timing, run};
+use crate::live::target::{Opening, Target};
+use crate::workload::{AccessSpec, Alignment};
+
+const SIZE: u64 = 1 << 20;
+
+/// How a server misbehaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Manner {
+    Good,
+    Refuses,
+    Foreign,
+    AnswersStrangers,
+    HangsUp,
+    Fails,
+}
+
+/// A server of zeros at a socket that goes when it is dropped; it answers the newest of what it has read first.
+struct Server(std::path::PathBuf);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
+impl Server {
+    fn start(manner: Manner) -> Server {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("stele-lab-nbd-{}-{number}", std::process::id()));
+        drop(std::fs::remove_file(&path));
+        let listener = UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                std::thread::spawn(move || drop(serve(stream, manner)));
+            }
+        });
+        Server(path)
+    }
+
+    fn address(&self) -> Address {
+        format!("nbd+unix:///disk%201?socket={}", self.0.display()).parse().unwrap()
+    }
+}
+
+fn serve(mut stream: UnixStream, manner: Manner) -> io::Result<()> {
+    if manner == Manner::Foreign {
+        return stream.write_all(b"SSH-2.0-OpenSSH_9.2p1 and more of it\r\n");
+    }
+    let mut hello = GREETING.to_be_bytes().to_vec();
+    hello.extend(OPTION.to_be_bytes());
+    hello.extend(3u16.to_be_bytes());
+    stream.write_all(&hello)?;
+    let _flags: [u8; 4] = take(&mut stream)?;
+    let _option: [u8; 12] = take(&mut stream)?;
+    let length = u32::from_be_bytes(take(&mut stream)?);
+    let mut body = vec![0; length as usize];
+    stream.read_exact(&mut body)?;
+    assert_eq!(&body[4..10], b"disk 1");
+    let mut reply = |kind: u32, body: &[u8]| {
+        let mut bytes = OPTION_REPLY.to_be_bytes().to_vec();
+        bytes.extend(GO.to_be_bytes());
+        bytes.extend(kind.to_be_bytes());
+        bytes.extend((body.len() as u32).to_be_bytes());
+        bytes.extend(body);
+        stream.write_all(&bytes)
+    };
+    if manner == Manner::Refuses {
+        return reply(0x8000_0006, b"no such export");
+    }
+    let mut about = ABOUT_EXPORT.to_be_bytes().to_vec();
+    about.extend(SIZE.to_be_bytes());
+    about.extend((1 | SEVERAL_CONNECTIONS).to_be_bytes());
+    reply(INFORMATION, &about)?;
+    reply(ACKNOWLEDGED, &[])?;
+    let mut answered = 0;
+    loop {
+        let request: [u8; 28] = take(&mut stream)?;
+        let word = |at: usize| u32::from_be_bytes(request[at..at + 4].try_into().unwrap());
+        let (kind, length) = (word(4), word(24));
+        if kind == 2 {
+            return Ok(());
+        }
+        if kind == 1 {
+            stream.read_exact(&mut vec![0; length as usize])?;
+        }
+        answered += 1;
+        let error = u32::from(manner == Manner::Fails && answered > 20) * 5;
+        let handle = if manner == Manner::AnswersStrangers && answered > 20 { 999 } else { word(12) };
+        let mut answer = SIMPLE_REPLY.to_be_bytes().to_vec();
+        answer.extend(error.to_be_bytes());
+        answer.extend(0u32.to_be_bytes());
+        answer.extend(handle.to_be_bytes());
+        if kind == 0 && error == 0 {
+            answer.extend(vec![0; length as usize]);
+        }
+        if manner == Manner::HangsUp && answered > 20 {
+            answer.truncate(9);
+            return stream.write_all(&answer);
+        }
+        stream.write_all(&answer)?;
+    }
+}
+
+fn drive(server: &Server, load: Load) -> Result<(u64, u64), LabError> {
+    let content = Content::default();
+    let opening = Opening { size: None, writes: true, destroy: true, buffered: false, content };
+    let ready = Target::Nbd(server.address()).open(opening, &mut |_, _| true)?;
+    assert_eq!(ready.size.0, SIZE);
+    let span = Duration::from_secs(20);
+    let setup = Setup {
+        spec: AccessSpec { name: "t".into(), random: Some(100), read: Some(50), sizes: vec![(4096, 50), (65536, 50)] },
+        alignment: Alignment::Request,
+        load,
+        batch: 1,
+        workers: 2,
+        timing: Timing { warm_up: Duration(0), round: Duration::from_millis(10), least: span, most: span },
+        content,
+        seed: 1,
+    };
+    let (mut reads, mut writes) = (0, 0);
+    run(&ready, &setup, &mut |_, round| {
+        reads += round.read.count();
+        writes += round.write.count();
+        reads < 200 || writes < 200
+    })?;
+    Ok((reads, writes))
+}
+
+#[test]
+fn many_requests_are_under_way_at_once_and_all_are_answered() {
+    let server = Server::start(Manner::Good);
+    for load in [Load::Outstanding(1), Load::Outstanding(40), Load::Rate { each_second: 5000.0, random: true }] {
+        let (reads, writes) = drive(&server, load).unwrap();
+        assert!(reads >= 200 && writes >= 200, "{load}");
+    }
+}
+
+#[test]
+fn a_server_that_misbehaves_ends_the_run_with_what_it_did() {
+    for (manner, words) in [
+        (Manner::Refuses, "no such export"),
+        (Manner::Foreign, "no server of network block devices"),
+        (Manner::AnswersStrangers, "not under way"),
+        (Manner::HangsUp, "ended the connection"),
+        (Manner::Fails, "os error 5"),
+    ] {
+        let server = Server::start(manner);
+        let error = drive(&server, Load::Outstanding(8)).unwrap_err().to_string();
+        assert!(error.contains(words), "{manner:?}: {error}");
+    }
+    let nobody: Address = "nbd+unix:///x?socket=/nonexistent/socket".parse().unwrap();
+    assert!(matches!(ask(&nobody), Err(LabError::Missing(_))));
+}
+
+#[test]
+fn an_export_is_written_over_only_when_told() {
+    let server = Server::start(Manner::Good);
+    let opening = Opening { size: None, writes: true, destroy: false, buffered: false, content: Content::default() };
+    let target = Target::Nbd(server.address());
+    assert!(matches!(target.open(opening, &mut |_, _| true), Err(LabError::Refused(_))));
+    assert!(target.open(Opening { writes: false, ..opening }, &mut |_, _| true).is_ok());
+}
+
+#[test]
+fn addresses_are_read_as_other_clients_read_them() {
+    let tcp = |host: &str, export: &str| Address { place: Place::Tcp(host.into()), export: export.into() };
+    for (text, address) in [
+        ("nbd://host", tcp("host:10809", "")),
+        ("nbd://host/vm", tcp("host:10809", "vm")),
+        ("nbd://127.0.0.1:5/a%20b", tcp("127.0.0.1:5", "a b")),
+        ("nbd://[::1]/vm", tcp("[::1]:10809", "vm")),
+    ] {
+        assert_eq!(text.parse::<Address>().unwrap(), address, "{text}");
+    }
+    let unix = Address { place: Place::Unix(Path::new("/run/s").into()), export: "vm".into() };
+    assert_eq!("nbd+unix:///vm?socket=/run/s".parse::<Address>().unwrap(), unix);
+    for text in
+        ["nbd://", "nbd:///x", "nbd+unix:///vm", "nbd+unix:///vm?socket=", "nbd://h/x?y=1", "nbd://h/%zz", "nbds://h/x"]
+    {
+        assert!(text.parse::<Address>().is_err(), "{text}");
+    }
+}
