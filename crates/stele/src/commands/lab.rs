@@ -257,8 +257,8 @@ fn stopped(out: Option<&Path>) -> Failure {
 
 fn head_of(job: &Job, target: &Target, ready: &Ready) -> Head {
     let path = match target {
-        Target::Null => None,
         Target::Path(path) => Some(path.as_path()),
+        Target::Null | Target::Nbd(_) => None,
     };
     Head {
         version: record::VERSION,
