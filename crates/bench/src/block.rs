@@ -1,4 +1,4 @@
-//! Block devices over NBD, against nbdkit's memory plugin and qemu-nbd in the same run: the same client (fio), unix socket and
+//! Block devices over NBD and iSCSI, against nbdkit's memory plugin, qemu-nbd and tgt in the same run: the same client (fio), unix socket and
 //! TCP on the loopback, everything in memory.
 //!
 //! Stele serves a volume of 1 GiB on file drives in /dev/shm, two copies of every block, every block verified against its digest
@@ -10,6 +10,7 @@
 //! `docs/block.md`, with the tables of the paper "fc8-end-to-end" beside.
 
 mod client;
+mod iscsi;
 mod page;
 mod servers;
 
@@ -97,6 +98,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         for transport in ["unix", "tcp"] {
             beside_peers(bench, &mut page, &stele, transport)?;
         }
+        iscsi::beside_tgt(bench, &mut page, &stele)?;
         for (name, load) in PAPER {
             alone(bench, &mut page, &stele, name, load)?;
         }

@@ -49,7 +49,7 @@ type Run = fn(&mut Bench) -> Result<(), String>;
 /// Name, what it measures, how.
 const BENCHES: &[(&str, &str, Run)] = &[
     ("array", "the pool on memory drives: streams and small blocks", array::run),
-    ("block", "a volume over NBD: server CPU and rates beside nbdkit and qemu-nbd", block::run),
+    ("block", "a volume over NBD and iSCSI: server CPU and rates beside nbdkit, qemu-nbd and tgt", block::run),
     ("catalog", "commits, reads, and reopening 10 million versions after kill -9", catalog::run),
     ("codes", "parity, reconstruction and digests beside ISA-L", codes::run),
     ("digests", "MD5 of 1 to 16 streams side by side, beside the md-5 crate", digests::run),

@@ -116,6 +116,31 @@ pub fn run(url: &str, load: &Load) -> Result<Ran, String> {
     Ok(Ran { operations, rate: operations / seconds, megabytes: sum("io_bytes") / seconds / 1e6 })
 }
 
+/// What `qemu-img bench` does: so many requests of one size, a large odd stride apart where they are small.
+#[derive(Clone, Copy)]
+pub struct Pass {
+    pub write: bool,
+    pub size: u64,
+    pub depth: u32,
+    pub count: u64,
+}
+
+/// Seconds of one pass.
+pub fn qemu_bench(url: &str, pass: &Pass) -> Result<f64, String> {
+    let stride = if pass.size > 65_536 { pass.size } else { 1_052_672 };
+    let mut command = Command::new("qemu-img");
+    command.args(["bench", "-f", "raw", "-t", "none"]);
+    for (flag, value) in [("-c", pass.count), ("-d", pass.depth.into()), ("-s", pass.size), ("-S", stride)] {
+        command.args([flag, &value.to_string()]);
+    }
+    if pass.write {
+        command.arg("-w");
+    }
+    let said = String::from_utf8_lossy(&output(command.arg(url))?).into_owned();
+    let seconds = said.split("Run completed in ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+    seconds.ok_or_else(|| format!("qemu-img bench said: {said}"))
+}
+
 /// MB/s of one nbdcopy to nowhere.
 pub fn copy(url: &str) -> Result<f64, String> {
     let begun = Instant::now();

@@ -22,6 +22,8 @@ pub struct Page {
     pub duplex: Vec<(String, [[f64; 3]; 3])>,
     /// Of each server, and the ping-pong; microseconds.
     pub latency: Vec<(String, [f64; 4])>,
+    /// Name, unit, and of Stele and tgt the rate and the server CPU.
+    pub iscsi: Vec<(&'static str, &'static str, [f64; 2], [f64; 2])>,
     /// Name, unit, rate, server CPU.
     pub cold: Vec<(String, &'static str, f64, f64)>,
 }
@@ -52,6 +54,15 @@ impl Page {
             page.push_str(&format!("| {name} | {unit} | {ours:.0} | {kit:.0} | {qemu:.0} | {cpu} |\n"));
         }
         page.push_str(CPU_TAIL);
+        page.push_str("\n## iSCSI beside tgt\n\n");
+        page.push_str(
+            "| | unit | Stele | tgt | server CPU us/op: Stele | tgt |\n| --- | --- | --- | --- | --- | --- |\n",
+        );
+        for (name, unit, [ours, tgt], cpu) in &self.iscsi {
+            let cpu = cpu.map(|us| format!("{us:.1}")).join(" | ");
+            page.push_str(&format!("| {name} | {unit} | {ours:.0} | {tgt:.0} | {cpu} |\n"));
+        }
+        page.push_str(ISCSI_TAIL);
         page.push_str("\n## One request at a time\n\n| | Stele us | nbdkit us | qemu-nbd us | ping-pong us |\n");
         page.push_str("| --- | --- | --- | --- | --- |\n");
         for (name, times) in &self.latency {
@@ -100,7 +111,7 @@ fn sum([read, written, both]: [u32; 3]) -> String {
     format!("{read} + {written} = {both}")
 }
 
-const HEAD: &str = "# Block devices over NBD, beside other servers and the published tables
+const HEAD: &str = "# Block devices over NBD and iSCSI, beside other servers and the published tables
 
     ./x bench block
 
@@ -117,6 +128,10 @@ const CPU_TAIL: &str = "
   destage behind them, until nothing is dirty. Writes move 384 MiB, six times the dirty limit (256 KiB: 1 GiB).
 - The client takes as much of the machine as the server or more: rates say what both reach together, CPU what the server takes of it.
 - nbdkit works on a connection with 16 threads, Stele serves a pool on one.
+";
+
+const ISCSI_TAIL: &str = "
+`qemu-img bench` over TCP, depth 32 for 4 KiB and 8 for 256 KiB; tgt serves a file in memory. Writes count with their destage.
 ";
 
 const LATENCY_TAIL: &str = "

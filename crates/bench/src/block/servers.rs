@@ -1,7 +1,7 @@
 //! The servers of one run: the release `stele` beside this program, nbdkit and qemu-nbd, all on memory.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -28,6 +28,8 @@ pub struct Stele {
     dir: Scratch,
     pub process: u32,
     tcp: String,
+    /// Where initiators find the volume.
+    pub iscsi: String,
 }
 
 /// A directory in memory that goes with its owner.
@@ -58,6 +60,7 @@ impl Stele {
         let text = fs::read_to_string(&config).map_err(|error| error.to_string())?;
         let text =
             text.replace("[nbd]\n", "[nbd]\nlisten = \"127.0.0.1:0\"\n").replace("127.0.0.1:9000", "127.0.0.1:0");
+        let text = text.replace("[iscsi]\n", "[iscsi]\nlisten = \"127.0.0.1:0\"\n");
         let text = text.replace("blocks = \"128MiB\"", &format!("blocks = \"{cache}\""));
         fs::write(&config, text).map_err(|error| error.to_string())?;
         let log = fs::File::create(dir.0.join("server.log")).map_err(|error| error.to_string())?;
@@ -82,7 +85,10 @@ impl Stele {
         let create = ["volume", "create", VOLUME, "--code", code, "--size", "1GiB", "--block", "512"];
         stele(&program, &dir.0, &create)?;
         stele(&program, &dir.0, &["volume", "export", VOLUME, "--nbd"])?;
-        Ok(Stele { _child: child, program, dir, process, tcp })
+        let said = stele(&program, &dir.0, &["volume", "export", VOLUME, "--iscsi", "--json"])?;
+        let said: Value = serde_json::from_slice(&said).unwrap_or_default();
+        let iscsi = said["url"].as_str().unwrap_or_default().to_owned();
+        Ok(Stele { _child: child, program, dir, process, tcp, iscsi })
     }
 
     pub fn dir(&self) -> &Path {
@@ -205,5 +211,40 @@ impl QemuNbd {
         command.arg(&image);
         let Listening { child, url } = listening(command, transport, &socket, port)?;
         Ok(QemuNbd { process: child.0.id(), _child: child, url })
+    }
+}
+
+/// tgt, with a file in memory as its unit.
+pub struct Tgt {
+    _child: Guarded,
+    pub process: u32,
+    pub url: String,
+}
+
+impl Tgt {
+    pub fn start(dir: &Path) -> Result<Tgt, String> {
+        const NAME: &str = "iqn.2024-01.example:tgt";
+        let (port, control, image) = (free_port()?, "77", dir.join("tgt.img"));
+        let content: Vec<u8> = (0..1u32 << 18).flat_map(u32::to_le_bytes).collect();
+        let mut file = fs::File::create(&image).map_err(|error| error.to_string())?;
+        for _ in 0..1024 {
+            file.write_all(&content).map_err(|error| error.to_string())?;
+        }
+        let mut command = Command::new("tgtd");
+        command.args(["-f", "-C", control, "--iscsi", &format!("portal=127.0.0.1:{port}")]);
+        let Listening { child, .. } = listening(command, "tcp", &image, port)?;
+        let image = image.display().to_string();
+        for more in [
+            &["--mode", "target", "--op", "new", "--tid", "1", "-T", NAME][..],
+            &["--mode", "logicalunit", "--op", "new", "--tid", "1", "--lun", "1", "-b", &image],
+            &["--mode", "target", "--op", "bind", "--tid", "1", "-I", "ALL"],
+        ] {
+            let output = Command::new("tgtadm").args(["-C", control, "--lld", "iscsi"]).args(more).output();
+            let output = output.map_err(|error| format!("cannot run tgtadm: {error}"))?;
+            if !output.status.success() {
+                return Err(format!("tgtadm {more:?}: {}", String::from_utf8_lossy(&output.stderr)));
+            }
+        }
+        Ok(Tgt { process: child.0.id(), _child: child, url: format!("iscsi://127.0.0.1:{port}/{NAME}/1") })
     }
 }
