@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use stele_codes::Strips;
 use stele_ground::{BLOCK, Duration};
-use stele_media::{Buffer, Priority, Shared};
+use stele_media::{Buffer, Priority};
 
 use crate::apply::Pages;
 use crate::cache::{DirtyBlock, StripeKey};
@@ -505,21 +505,22 @@ fn coverage(shape: &Shape, dirty: &Dirty, blocks: &Range<usize>) -> (Strips, Str
     (of(&|count| count > 0), of(&|count| count == blocks.len()))
 }
 
-/// A mirror's copies are the dirty blocks themselves: nothing is read, copied or encoded for them. A unit is a block.
+/// A mirror's copies are the dirty blocks themselves: nothing is read, copied or encoded for them. A unit is a block. Its digest is
+/// made of the CRC that the block came with: should its memory change after it was compared, the copies do not verify.
 fn plan_copies(of: &Stripe, dirty: &Dirty, run: Range<usize>, plan: &mut Plan) {
-    let pieces: Vec<Shared> =
-        run.clone().filter_map(|block| dirty.get(&(block as u32))).map(|b| b.data.clone()).collect();
-    assert!(pieces.len() == run.len(), "a run of dirty blocks has {} of {}", pieces.len(), run.len());
+    let blocks: Vec<&DirtyBlock> = run.clone().filter_map(|block| dirty.get(&(block as u32))).collect();
+    assert!(blocks.len() == run.len(), "a run of dirty blocks has {} of {}", blocks.len(), run.len());
     for strip in 0..of.shape.width() {
-        for (unit, data) in run.clone().zip(&pieces) {
-            let digest = of.binding.digest(strip, unit, data);
+        for (unit, block) in run.clone().zip(&blocks) {
+            let digest = of.binding.digest_of(strip, unit, block.digest);
             if digest != of.digest(strip, unit) {
                 plan.digests.push(NewDigest { strip: strip as u8, unit: unit as u32, digest });
             }
         }
         let source = Image::Logged { blocks: run.len() as u32 };
         plan.images.push(RedoImage { strip: strip as u8, block: run.start as u32, source });
-        plan.writes.push(StripWrite { strip, at: run.start * BLOCK, data: pieces.clone() });
+        let data = blocks.iter().map(|block| block.data.clone()).collect();
+        plan.writes.push(StripWrite { strip, at: run.start * BLOCK, data });
     }
 }
 

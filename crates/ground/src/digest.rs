@@ -11,7 +11,12 @@ pub fn crc32c(data: &[u8]) -> u32 {
 /// A digest bound to its place: the CRC of the data xored with a well-mixed 32-bit word of the context.
 /// Every error pattern CRC-32C detects stays detected, and equal data under another context differs.
 pub fn bound(data: &[u8], context: u64) -> u32 {
-    crc32c(data) ^ mix(context)
+    bind(crc32c(data), context)
+}
+
+/// As `bound`, of data whose CRC-32C is known.
+pub fn bind(crc: u32, context: u64) -> u32 {
+    crc ^ mix(context)
 }
 
 /// Joins two context words into one; not commutative.

@@ -48,7 +48,12 @@ impl Clean {
         self.slots.len() as u64
     }
 
-    fn page(&mut self, index: u32) -> &mut [u8] {
+    pub fn page(&self, index: u32) -> &[u8] {
+        let at = index as usize % PAGES_PER_CHUNK * BLOCK;
+        &self.chunks[index as usize / PAGES_PER_CHUNK][at..at + BLOCK]
+    }
+
+    fn page_mut(&mut self, index: u32) -> &mut [u8] {
         let at = index as usize % PAGES_PER_CHUNK * BLOCK;
         &mut self.chunks[index as usize / PAGES_PER_CHUNK][at..at + BLOCK]
     }
@@ -62,12 +67,11 @@ impl Clean {
             None if counts => slot.reads = (slot.reads + 1).min(READS_MAX),
             None => {}
         }
-        let at = index as usize % PAGES_PER_CHUNK * BLOCK;
-        &self.chunks[index as usize / PAGES_PER_CHUNK][at..at + BLOCK]
+        self.page(index)
     }
 
     pub fn overwrite(&mut self, index: u32, data: &[u8]) {
-        self.page(index).copy_from_slice(data);
+        self.page_mut(index).copy_from_slice(data);
     }
 
     /// The caller has already forgotten its place.
@@ -96,17 +100,19 @@ impl Clean {
         }
     }
 
-    pub fn insert(&mut self, key: BlockKey, data: &[u8], places: &mut Places) {
-        let Some(index) = self.take_page(places) else { return };
+    /// Where the block went, if there was a page for it.
+    pub fn insert(&mut self, key: BlockKey, data: &[u8], places: &mut Places) -> Option<u32> {
+        let index = self.take_page(places)?;
         let hash = FixedState.hash_one(key);
         self.slots[index as usize] = Slot { key: Some(key), reads: 0, ahead: None };
-        self.page(index).copy_from_slice(data);
+        self.page_mut(index).copy_from_slice(data);
         if self.ghosts.remove(&hash) {
             self.main.push_back(index)
         } else {
             self.small.push_back(index)
         }
         places.insert(key, Place::Clean(index));
+        Some(index)
     }
 
     pub fn forget(&mut self, gone: impl Fn(&BlockKey) -> bool, places: &mut Places) {

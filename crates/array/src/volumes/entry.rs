@@ -98,8 +98,13 @@ impl Binding {
 
     /// The digest of one unit's bytes in its place.
     pub fn digest(self, strip: usize, unit: usize, data: &[u8]) -> u32 {
+        self.digest_of(strip, unit, digest::crc32c(data))
+    }
+
+    /// The same of bytes whose CRC-32C is known.
+    pub fn digest_of(self, strip: usize, unit: usize, crc: u32) -> u32 {
         let place = (strip as u64) << 32 | unit as u64;
         // Two values have other meanings; one more pair that collides in 2^32 costs nothing.
-        digest::bound(data, digest::context(self.0, place)).max(ZERO + 1)
+        digest::bind(crc, digest::context(self.0, place)).max(ZERO + 1)
     }
 }
