@@ -94,6 +94,11 @@ fn qemu_reads_writes_zeroes_trims_and_converts() {
     let said = bad("qemu-io", &["-f", "raw", "-c", "write 0 4k", &host.unix("monday")]);
     assert!(said.contains("ermission denied") || said.contains("ead-only") || said.contains("ead only"), "{said}");
     good("qemu-io", &["-r", "-f", "raw", "-c", "read 0 4k", &host.unix("monday")]);
+
+    // The volume itself takes writes; this export of it does not.
+    export(&host.place, &["vm", "--name", "fixed", "--read-only"]);
+    bad("qemu-io", &["-f", "raw", "-c", "write -P 0x11 10M 4k", &host.unix("fixed")]);
+    good("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0 10M 4k", &host.unix("fixed")]);
 }
 
 #[test]
