@@ -10,6 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use support::block::{Host, bad, export, good, run};
+use support::nbd::{self, Nbd};
 use support::{Place, content, installed, wait_for};
 
 #[test]
@@ -98,6 +99,13 @@ fn qemu_reads_writes_zeroes_trims_and_converts() {
     // The volume itself takes writes; this export of it does not.
     export(&host.place, &["vm", "--name", "fixed", "--read-only"]);
     bad("qemu-io", &["-f", "raw", "-c", "write -P 0x11 10M 4k", &host.unix("fixed")]);
+    // Nor from a client that does not look at what it is told.
+    let mut careless = Nbd::unix(Path::new(&host.place.path("nbd.sock")), "fixed").unwrap();
+    for command in [nbd::WRITE, nbd::ZERO, nbd::TRIM] {
+        let data = vec![0x11; if command == nbd::WRITE { 4096 } else { 0 }];
+        let refused = careless.ask(command, 10 << 20, 4096, &data).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(1), "{refused}");
+    }
     good("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0 10M 4k", &host.unix("fixed")]);
 }
 
@@ -185,7 +193,7 @@ fn qemu_nbd_lists_exports_and_passes_one_on() {
 /// fio writes and verifies in place; the figures are of no interest.
 fn fio(host: &Host, arguments: &[&str]) -> Output {
     let uri = format!("--uri={}", host.unix("vm"));
-    let common = ["--ioengine=nbd", &uri, "--name=verify", "--size=32m", "--randrepeat=1", "--group_reporting"];
+    let common = ["--ioengine=nbd", &uri, "--name=verify", "--size=32m", "--randrepeat=1", "--verify_state_save=0"];
     run("fio", &[&common, arguments].concat())
 }
 
