@@ -405,3 +405,67 @@ fn qemu_reads_large_pieces_of_units_with_blocks_of_either_size() {
     }
     server.stop();
 }
+
+/// A process that ends with its owner.
+struct Guarded(std::process::Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn fio_verifies_what_it_wrote_over_iscsi_through_kills_and_the_loss_of_a_drive() {
+    let block = Path::new("/usr/lib/x86_64-linux-gnu/qemu/block-iscsi.so");
+    if !installed(&["fio", "--version"]) || !installed(&["qemu-nbd", "--version"]) || !block.exists() {
+        return;
+    }
+    let place = Place::new("iscsi-proof");
+    bare_pool(&place);
+    let mut server = serve(&place);
+    // QEMU's initiator comes again to where it was.
+    let address = server.ready["iscsi"].as_str().unwrap().to_owned();
+    place.edit_config(|text| {
+        text.replace("[iscsi]\nlisten = \"127.0.0.1:0\"", &format!("[iscsi]\nlisten = \"{address}\""))
+    });
+    place.json(&["volume", "create", "vm1", "--code", "mirror-2", "--size", "64MiB", "--block", "512"]);
+    let url = export(&place, "vm1", &[]);
+    // fio has no initiator of its own in Debian: QEMU's is between.
+    let through = place.path("through.sock");
+    let between = ["-f", "raw", "-t", "-k", &through, &url];
+    let _between = Guarded(Command::new("qemu-nbd").args(between).stdin(Stdio::null()).spawn().unwrap());
+    support::wait_for("qemu-nbd", || support::exists(Path::new(&through)));
+    let uri = format!("--uri=nbd+unix:///?socket={through}");
+    let what = ["--rw=randwrite", "--norandommap", "--serialize_overlap=1", "--size=16m", "--bs=4k", "--io_size=24m"];
+    let checks =
+        ["--verify=crc32c", "--verify_fatal=1", "--do_verify=1", "--verify_backlog=512", "--verify_state_save=0"];
+    let common = ["200", "fio", "--ioengine=nbd", &uri, "--name=proof", "--iodepth=8", "--rate_iops=1500"];
+    let mut fio = Command::new("timeout")
+        .args([&common[..], &what, &checks].concat())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let written = |server: &Server| {
+        let shown = place.json(&["volume", "show", "vm1"]);
+        assert!(server.ready["iscsi"].is_string());
+        shown["connections"].as_array().and_then(|all| all.first()?["writes"].as_u64()).filter(|writes| *writes > 500)
+    };
+    let (there, away) = (place.path("d1.img"), place.path("away.img"));
+    for lost in [true, false] {
+        support::wait_for("writes", || written(&server));
+        server.kill();
+        match lost {
+            true => std::fs::rename(&there, &away).unwrap(),
+            false => std::fs::rename(&away, &there).unwrap(),
+        }
+        server = serve(&place);
+    }
+    let mut said = String::new();
+    fio.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(fio.wait().unwrap().success(), "{said}");
+    assert!(place.stele(&["pool", "scrub", "--wait"]).status.success());
+    server.stop();
+}
