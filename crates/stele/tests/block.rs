@@ -6,7 +6,7 @@
 mod support;
 
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 use support::block::{Host, bad, export, good, run};
@@ -167,6 +167,16 @@ fn a_backup_reads_what_changed_since_a_snapshot_and_nothing_else() {
     assert!(listed.contains("stele:changed:monday") && !listed.contains("tuesday"), "{listed}");
 }
 
+/// A process that ends with the test, however that ends.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
 /// qemu-nbd as a client, without the kernel's driver: it serves again what it reaches over NBD.
 #[test]
 fn qemu_nbd_lists_exports_and_passes_one_on() {
@@ -178,16 +188,16 @@ fn qemu_nbd_lists_exports_and_passes_one_on() {
     for word in ["export: 'vm'", "134217728", "multi", "fast-zero", "base:allocation"] {
         assert!(listed.contains(word), "{word}: {listed}");
     }
-    let (socket, pid) = (host.place.path("pass.sock"), host.place.path("pass.pid"));
-    let passing = ["--fork", "--pid-file", &pid, "--persistent", "--socket", &socket, "--format", "raw"];
-    good("qemu-nbd", &[&passing[..], &[&host.unix("vm")]].concat());
+    let socket = host.place.path("pass.sock");
+    let passing = ["--persistent", "--socket", &socket, "--format", "raw", &host.unix("vm")];
+    let _passing = Running(Command::new("qemu-nbd").args(passing).stdin(Stdio::null()).spawn().unwrap());
+    wait_for("qemu-nbd", || std::path::Path::new(&socket).exists().then_some(()));
     let (source, back) = (host.place.path("source.img"), host.place.path("back.img"));
     std::fs::write(&source, content(2, 128 << 20)).unwrap();
     let passed = format!("nbd+unix:///?socket={socket}");
     good("nbdcopy", &["--flush", &source, &passed]);
     good("nbdcopy", &[&host.unix("vm"), &back]);
     assert!(std::fs::read(&source).unwrap() == std::fs::read(&back).unwrap(), "what went in through qemu-nbd is there");
-    good("kill", &[std::fs::read_to_string(&pid).unwrap().trim()]);
 }
 
 /// fio writes and verifies in place; the figures are of no interest.
