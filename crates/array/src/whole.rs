@@ -11,7 +11,7 @@ use stele_media::Shared;
 
 use crate::apply::Pages;
 use crate::cache::StripeKey;
-use crate::engine::{Engine, add};
+use crate::engine::Engine;
 use crate::log::{Haste, Purpose, Reservation};
 use crate::mutation::Mutation;
 use crate::ordered::parts;
@@ -78,15 +78,8 @@ impl Engine {
 
     /// Copies the data once, since it stays dirty in memory, and cuts it by stripes.
     fn pieces(&self, volume: &Rc<Volume>, at: u64, data: Vec<Shared>, length: usize) -> Vec<Piece> {
-        let mut copy = self.io.buffer(length);
-        let mut filled = 0;
-        for piece in &data {
-            copy[filled..filled + piece.len()].copy_from_slice(piece);
-            filled += piece.len();
-        }
-        add(&self.count.copied, 2 * length as u64);
         let mut pieces = Vec::new();
-        for part in parts(volume, at, vec![copy.freeze()]) {
+        for part in parts(volume, at, vec![self.copied(data, length)]) {
             let key = StripeKey { volume: volume.id, stripe: part.at / volume.shape.data() };
             for from in (0..part.length).step_by(WRITE_MAX) {
                 let to = part.length.min(from + WRITE_MAX);

@@ -157,6 +157,16 @@ impl Engine {
             return Box::pin(self.write_unaligned(volume, at, data, length)).await;
         }
         let mut newest = Lsn(0);
+        let copy = self.copied(data, length);
+        for from in (0..length).step_by(WRITE_MAX) {
+            let piece = copy.slice(from..length.min(from + WRITE_MAX));
+            newest = self.append_write(volume, at + from as u64, piece, haste).await?;
+        }
+        Ok(newest)
+    }
+
+    /// The host's data in memory of our own, where it stays while it is dirty. The log copies it once more.
+    pub fn copied(&self, data: Vec<Shared>, length: usize) -> Shared {
         let mut copy = self.io.buffer(length);
         let mut filled = 0;
         for piece in &data {
@@ -164,13 +174,7 @@ impl Engine {
             filled += piece.len();
         }
         add(&self.count.copied, 2 * length as u64);
-        drop(data);
-        let copy = copy.freeze();
-        for from in (0..length).step_by(WRITE_MAX) {
-            let piece = copy.slice(from..length.min(from + WRITE_MAX));
-            newest = self.append_write(volume, at + from as u64, piece, haste).await?;
-        }
-        Ok(newest)
+        copy.freeze()
     }
 
     /// Appends whole blocks of one stripe to the log and the dirty cache.

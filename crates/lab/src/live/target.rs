@@ -197,14 +197,8 @@ fn open_device(path: &Path, opening: Opening, progress: &mut dyn FnMut(u64, u64)
         }
         write_out(&file, path, Bytes(size.0 - size.0 % 4096), opening.content, progress)?;
     }
-    Ok(Ready {
-        file: Some(Arc::new(file)),
-        server: None,
-        size: Bytes(size.0 - size.0 % block),
-        block: Bytes(block),
-        way: Way::Ring,
-        description: format!("block device {}, {}", path.display(), passing(opening.buffered)),
-    })
+    let description = format!("block device {}, {}", path.display(), passing(opening.buffered));
+    Ok(local(file, size, block, Way::Ring, description))
 }
 
 fn open_server(address: &nbd::Address, opening: Opening) -> Result<Ready, LabError> {
@@ -374,25 +368,10 @@ fn ready(path: &Path, size: Bytes, opening: Opening) -> Result<Ready, LabError> 
         // What is written from now on has no CRCs.
         Mark { checked: None, ..mark }.set(&plain);
     }
-    if system::in_memory(&plain) {
-        return Ok(Ready {
-            file: Some(Arc::new(plain)),
-            server: None,
-            size,
-            block: Bytes(512),
-            way: Way::Inline,
-            description: format!("file {} in memory", path.display()),
-        });
-    }
-    if opening.buffered {
-        return Ok(Ready {
-            file: Some(Arc::new(plain)),
-            server: None,
-            size,
-            block: Bytes(512),
-            way: Way::Inline,
-            description: format!("file {} {}", path.display(), passing(true)),
-        });
+    let in_memory = system::in_memory(&plain);
+    if in_memory || opening.buffered {
+        let how = if in_memory { "in memory" } else { passing(true) };
+        return Ok(local(plain, size, 512, Way::Inline, format!("file {} {how}", path.display())));
     }
     let file = options(opening.writes, libc::O_DIRECT).open(path).map_err(|error| {
         LabError::Failed(format!(
@@ -401,12 +380,11 @@ fn ready(path: &Path, size: Bytes, opening: Opening) -> Result<Ready, LabError> 
         ))
     })?;
     let block = system::direct_alignment(&file).map_or(512, |(_, offset)| offset.max(512));
-    Ok(Ready {
-        file: Some(Arc::new(file)),
-        server: None,
-        size: Bytes(size.0 - size.0 % block),
-        block: Bytes(block),
-        way: Way::Ring,
-        description: format!("file {} {}", path.display(), passing(false)),
-    })
+    Ok(local(file, size, block, Way::Ring, format!("file {} {}", path.display(), passing(false))))
+}
+
+/// A file or device that is open; what does not fill a block at its end is left alone.
+fn local(file: File, size: Bytes, block: u64, way: Way, description: String) -> Ready {
+    let size = Bytes(size.0 - size.0 % block);
+    Ready { file: Some(Arc::new(file)), server: None, size, block: Bytes(block), way, description }
 }

@@ -120,10 +120,13 @@ fn what_changed_behind_the_back_is_found_by_a_checked_read() {
 fn an_open_loop_starts_what_its_rate_says() {
     let ready = Target::Null.open(opening(MIB, false), &mut |_, _| true).unwrap();
     let rate = Load::Rate { each_second: 1000.0, random: false };
+    let begun = std::time::Instant::now();
     let found = run(&ready, &setup(spec(100, 100, 4096), rate), &mut all).unwrap();
     // Also where the machine let the generator wait: what was due meanwhile is made up for.
     let answered = found.total().read.count();
     assert!(answered >= 40, "1000 a second for 60 ms, and {answered} were answered");
+    let due = begun.elapsed().as_secs_f64() * 1000.0 + 4.0;
+    assert!(answered as f64 <= due, "{due:.0} were due, and {answered} were answered");
 }
 
 #[test]

@@ -196,7 +196,7 @@ fn sweep(json: bool, what: &What, job: &Job, target: &Target, cells: &[Cell], st
         buffered: job.buffered,
         content: job.content()?,
     };
-    let mut progress = Progress::new(json, cells);
+    let progress = Progress::new(json, cells);
     let ready = target.open(opening, &mut |done, all| {
         progress.filling(done, all);
         !stop.load(Ordering::Relaxed)

@@ -13,13 +13,12 @@ pub struct Progress<'a> {
     terminal: bool,
     cells: &'a [Cell],
     begun: Instant,
-    done: usize,
 }
 
 impl<'a> Progress<'a> {
     pub fn new(json: bool, cells: &'a [Cell]) -> Progress<'a> {
         let terminal = !json && std::io::stderr().is_terminal();
-        Progress { json, terminal, cells, begun: Instant::now(), done: 0 }
+        Progress { json, terminal, cells, begun: Instant::now() }
     }
 
     pub fn filling(&self, done: u64, all: u64) {
@@ -34,9 +33,8 @@ impl<'a> Progress<'a> {
         ));
     }
 
-    pub fn begin(&mut self, head: &Head, done: usize) {
+    pub fn begin(&self, head: &Head, done: usize) {
         self.clear();
-        self.done = done;
         if self.json {
             return;
         }
@@ -83,8 +81,7 @@ impl<'a> Progress<'a> {
         ));
     }
 
-    pub fn cell(&mut self, found: &CellRecord) {
-        self.done += 1;
+    pub fn cell(&self, found: &CellRecord) {
         if !self.terminal || self.cells.len() == 1 {
             return;
         }
