@@ -5,17 +5,18 @@
 
 mod support;
 
+use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use support::block::{Host, export, good, run};
+use support::block::{Host, export, good, run, started};
 use support::nbd::{self, Nbd};
-use support::{Place, content, installed, wait_for};
+use support::volatile::Drives;
+use support::{Place, content, filesystem, installed, wait_for};
 
 /// How long a proof goes on; each does its round at least once.
 fn lasts() -> Duration {
@@ -102,21 +103,6 @@ fn what_was_answered_is_read_while_drives_fail_connections_drop_and_the_server_i
     assert!(scrubbed.status.success(), "{scrubbed:?}");
 }
 
-/// A process that ends with its owner.
-struct Guarded(Child);
-
-impl Drop for Guarded {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn started(program: &str, arguments: &[&str]) -> Guarded {
-    let quiet = || Stdio::null();
-    Guarded(Command::new(program).args(arguments).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().unwrap())
-}
-
 #[test]
 fn fio_verifies_overlapping_writes_and_trims_through_kills() {
     if !installed(&["fio", "--version"]) || !installed(&["nbdkit", "--version"]) {
@@ -168,134 +154,41 @@ fn fio_verifies_overlapping_writes_and_trims_through_kills() {
     }
 }
 
-/// A volume as a file that the kernel's ext4 lies on. Leaves nothing mounted.
-struct Mounted {
-    file: String,
-    disk: String,
-    tree: String,
-    _fuse: Guarded,
-}
-
-impl Mounted {
-    fn new(place: &Place, url: &str) -> Option<Mounted> {
-        let [disk, tree, file] = ["disk", "tree", "disk/nbd"].map(|name| place.path(name));
-        std::fs::create_dir_all(&disk).unwrap();
-        std::fs::create_dir_all(&tree).unwrap();
-        let fuse = started("nbdfuse", &[&disk, url]);
-        let begun = Instant::now();
-        while !Path::new(&file).exists() {
-            if begun.elapsed() > Duration::from_secs(10) {
-                return None;
-            }
-            std::thread::yield_now();
-        }
-        Some(Mounted { file, disk, tree, _fuse: fuse })
-    }
-
-    /// Whether this machine lets us.
-    fn mount(&self) -> bool {
-        run("mount", &["-o", "loop", &self.file, &self.tree]).status.success()
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        run("umount", &[&self.tree]);
-        run("umount", &["-l", &self.disk]);
-    }
-}
-
 #[test]
 fn a_file_system_is_clean_and_has_every_synced_file_whenever_its_server_is_killed() {
-    if !installed(&["mke2fs", "-V"]) || !installed(&["nbdfuse", "--version"]) || !installed(&["nbdcopy", "--version"]) {
+    if !filesystem::has_tools() {
         return;
     }
     let mut host = Host::new("proof-ext4", "");
-    let begun = Instant::now();
-    let mut synced: Vec<u64> = Vec::new();
-    for round in 0u64.. {
-        {
-            let Some(mounted) = Mounted::new(&host.place, &host.unix("vm")) else {
-                println!("left out: this machine has no FUSE");
-                return;
-            };
-            if round == 0 {
-                good("mke2fs", &["-q", "-t", "ext4", "-b", "4096", &mounted.file, "96M"]);
-            }
-            if !mounted.mount() {
-                println!("left out: this machine mounts no loop device on FUSE");
-                return;
-            }
-            let tree = PathBuf::from(host.place.path("tree"));
-            let ends = AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                let writer = scope.spawn(|| {
-                    let mut done = Vec::new();
-                    // Files come and go, are renamed and lie in directories; then one by one they are synced.
-                    for number in 0u64.. {
-                        let number = round * 1_000_000 + number;
-                        let file = |name: &str| -> std::io::Result<()> {
-                            let dir = tree.join(format!("{}", number % 7));
-                            std::fs::create_dir_all(&dir)?;
-                            let mut file = std::fs::File::create(dir.join("new"))?;
-                            file.write_all(&content(number, 1 + (number * 7919 % 200_000) as usize))?;
-                            file.sync_all()?;
-                            std::fs::rename(dir.join("new"), tree.join(name))?;
-                            std::fs::File::open(&tree)?.sync_all()
-                        };
-                        if number % 5 == 4 {
-                            let _ = std::fs::remove_file(tree.join(format!("f{}", number - 2)));
-                            done.retain(|kept| *kept != number - 2);
-                        }
-                        if ends.load(Ordering::Relaxed) || file(&format!("f{number}")).is_err() {
-                            return done;
-                        }
-                        done.push(number);
-                        if done.len() > 60 {
-                            return done;
-                        }
-                    }
-                    done
-                });
-                wait_for("some files", || tree.join(format!("f{}", round * 1_000_000 + 8)).exists().then_some(()));
-                host.kill();
-                ends.store(true, Ordering::Relaxed);
-                synced.extend(writer.join().unwrap());
-            });
-        }
-        host.restart();
-        let image = host.place.path("image");
-        good("nbdcopy", &[&host.unix("vm"), &image]);
-        // The journal is all that a check may have to carry out.
-        good("e2fsck", &["-y", "-E", "journal_only", &image]);
-        good("e2fsck", &["-f", "-n", &image]);
-        for number in &synced {
-            let back = host.place.path("back");
-            good("debugfs", &["-R", &format!("dump /f{number} {back}"), &image]);
-            let expected = content(*number, 1 + (number * 7919 % 200_000) as usize);
-            assert!(std::fs::read(&back).unwrap() == expected, "f{number} was synced and is not what it was");
-        }
-        assert!(!synced.is_empty());
-        println!("{} synced files are there", synced.len());
-        // The next round begins with a clean tree, so that it does not fill up.
-        good("nbdcopy", &["--flush", &image, &host.unix("vm")]);
-        synced.retain(|number| number % 16 == 0);
-        let keep = synced.clone();
-        if let Some(mounted) = Mounted::new(&host.place, &host.unix("vm")).filter(Mounted::mount) {
-            for entry in std::fs::read_dir(host.place.path("tree")).unwrap().flatten() {
-                let name = entry.file_name().into_string().unwrap();
-                if let Some(number) = name.strip_prefix('f').and_then(|number| number.parse::<u64>().ok())
-                    && !keep.contains(&number)
-                {
-                    std::fs::remove_file(entry.path()).unwrap();
-                }
-            }
-            drop(mounted);
-        }
-        if round >= 1 && begun.elapsed() >= lasts() {
-            return;
-        }
+    filesystem::survives(&mut host, lasts(), &mut |host| host.kill(), &mut |host| host.restart());
+}
+
+#[test]
+fn a_file_system_is_clean_and_has_every_synced_file_whenever_the_power_goes() {
+    if !filesystem::has_tools() {
+        return;
     }
+    let place = Place::new("proof-power");
+    let Some(drives) = Drives::new(&place, 5, 256 << 20, 1) else {
+        println!("left out: this machine has no FUSE");
+        return;
+    };
+    let mut host = Host::of(place, &drives.files, |text| text);
+    let drives = RefCell::new(drives);
+    let mut cached_ever = 0;
+    let mut cut = |host: &mut Host| {
+        let (cached, lost) = drives.borrow().cut();
+        host.kill();
+        println!("the power goes: {cached} sectors were in caches, {lost} are lost");
+        cached_ever += cached;
+    };
+    let mut revive = |host: &mut Host| {
+        drives.borrow_mut().power_on();
+        host.restart();
+    };
+    filesystem::survives(&mut host, lasts(), &mut cut, &mut revive);
+    assert!(cached_ever > 0, "it was no proof: nothing could be lost");
+    host.kill();
 }
 
 #[test]

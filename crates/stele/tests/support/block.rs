@@ -1,6 +1,6 @@
 //! A server with a volume that is exported, and the clients that come to it.
 
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 use super::{Place, Server};
 
@@ -21,8 +21,13 @@ impl Host {
 
     pub fn with(name: &str, edit: impl FnOnce(String) -> String) -> Host {
         let place = Place::new(name);
-        let drives: Vec<String> =
-            (0..5).map(|number| format!("{}@{number}", place.path(&format!("d{number}.img")))).collect();
+        let drives: Vec<String> = (0..5).map(|number| place.path(&format!("d{number}.img"))).collect();
+        Host::of(place, &drives, edit)
+    }
+
+    /// On drives of its own.
+    pub fn of(place: Place, drives: &[String], edit: impl FnOnce(String) -> String) -> Host {
+        let drives: Vec<String> = drives.iter().zip(0..).map(|(drive, number)| format!("{drive}@{number}")).collect();
         let mut arguments = CREATE.to_vec();
         drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));
         place.json(&arguments);
@@ -69,4 +74,19 @@ pub fn bad(program: &str, arguments: &[&str]) -> String {
     let output = run(program, arguments);
     assert!(!output.status.success(), "{program} {arguments:?} should fail");
     String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// A process that ends with its owner.
+pub struct Guarded(Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn started(program: &str, arguments: &[&str]) -> Guarded {
+    let quiet = || Stdio::null();
+    Guarded(Command::new(program).args(arguments).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn().unwrap())
 }

@@ -2,11 +2,13 @@
 #![allow(dead_code)]
 
 pub mod block;
+pub mod filesystem;
 #[path = "../../../object/tests/http/mod.rs"]
 pub mod http;
 pub mod nbd;
 pub mod pool;
 pub mod server;
+pub mod volatile;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
