@@ -2,7 +2,7 @@
 //!
 //! Dirty blocks are shared slices of the host's data and carry the LSN of the record that holds them; they leave
 //! only when a destage (or a whole-stripe write) up to that LSN is recorded. Clean blocks are copies in pages of
-//! this cache's own, so its memory is bounded by its limit exactly, and are verified before they enter.
+//! this cache's own, so its memory is bounded by its limit and what hosts are being sent, and are verified before they enter.
 //! Clean blocks are replaced by small-queue, main-queue and ghost (S3-FIFO): one long scan passes through the
 //! small queue and leaves the rest alone. Lost with the process; the log refills the dirty part.
 
@@ -46,7 +46,7 @@ pub struct DirtyBlock {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Held<'a> {
     /// Its bytes, with the LSN that must be durable before a reader may see them (0: none).
-    Good(&'a [u8], Lsn),
+    Good(&'a Shared, Lsn),
     /// Dirty, and no longer as it came: only the log has it.
     Spoilt,
 }
@@ -162,7 +162,7 @@ impl Cache {
         match *self.places.get(&key)? {
             Place::Clean(index) => Some(Held::Good(self.clean.touch(index, counts), Lsn(0))),
             Place::Dirty => self.dirty(key).map(|block| match self.is_sound(block) {
-                true => Held::Good(&block.data[..], block.lsn),
+                true => Held::Good(&block.data, block.lsn),
                 false => Held::Spoilt,
             }),
         }

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use stele_ground::{BLOCK, VolumeId};
-use stele_media::{Completion, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request};
+use stele_media::{Buffer, Completion, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request};
 
 use crate::cache::StripeKey;
 use crate::engine::{Engine, add};
@@ -105,6 +105,16 @@ impl Serving {
                     return self.finish(volume, request.tag, request.op, Ok(()));
                 }
             }
+            Op::View { at, length, pieces } => {
+                add(&engine.count.reads, 1);
+                add(&engine.count.read_bytes, *length);
+                let stream = engine.note_read(&layer, &face, *at, *length as usize);
+                if let Some(found) = engine.view_cached(&layer, *at, *length, stream) {
+                    add(&face.hits, 1);
+                    *pieces = found;
+                    return self.finish(volume, request.tag, request.op, Ok(()));
+                }
+            }
             Op::Write { data, .. } => {
                 add(&engine.count.writes, 1);
                 add(&engine.count.written_bytes, data.iter().map(|piece| piece.len() as u64).sum());
@@ -183,6 +193,11 @@ impl Serving {
                 let result = engine.read_here_or_there(volume, at, &mut buffer).await;
                 (Op::Read { at, buffer }, result)
             }
+            Op::View { at, length, .. } => {
+                let mut buffer = Buffer::stale(length as usize);
+                let result = engine.read_here_or_there(volume, at, &mut buffer).await;
+                (Op::View { at, length, pieces: vec![buffer.freeze()] }, result)
+            }
             Op::Write { at, data, fua } => {
                 let result = engine.write_host(volume, at, data.clone()).await;
                 (Op::Write { at, data, fua }, result)
@@ -221,7 +236,7 @@ fn check_request(volume: &Volume, op: &Op) -> Result<(), MediaError> {
         let text = format!("snapshot '{}' is never written; make a clone of it and write that", spec.name);
         return Err(MediaError::new(MediaFault::Refused, text));
     }
-    Geometry { size: spec.size, block: spec.block }.admit(op)
+    Geometry { size: spec.size, block: spec.block }.admit_range(op)
 }
 
 impl Engine {

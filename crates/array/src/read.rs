@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use stele_codes::Strips;
 use stele_ground::{BLOCK, VolumeId};
-use stele_media::{Buffer, Priority};
+use stele_media::{Buffer, Priority, Shared};
 
 use crate::ArrayError;
 use crate::cache::{BlockKey, Held, StripeKey};
@@ -34,11 +34,39 @@ impl Engine {
     /// Answers from the cache alone, if everything is there and durable. Nothing is allocated. `stream`: as a part of a
     /// sequential reader's, which makes no block worth keeping.
     pub fn read_cached(&self, volume: &Rc<Volume>, at: u64, out: &mut [u8], stream: bool) -> bool {
+        let mut rest = &mut out[..];
+        let all = self.each_cached(volume, at, rest.len() as u64, stream, |data, range| {
+            let (here, after) = std::mem::take(&mut rest).split_at_mut(range.len());
+            here.copy_from_slice(&data[range]);
+            rest = after;
+        });
+        if all {
+            add(&self.count.copied, out.len() as u64);
+        }
+        all
+    }
+
+    /// As `read_cached`, without a copy: what a later write or the cache's own turnover puts in a block's place leaves the
+    /// pieces as they are.
+    pub fn view_cached(&self, volume: &Rc<Volume>, at: u64, length: u64, stream: bool) -> Option<Vec<Shared>> {
+        let mut pieces = Vec::with_capacity((length.div_ceil(BLOCK as u64) + 1) as usize);
+        self.each_cached(volume, at, length, stream, |data, range| pieces.push(data.slice(range))).then_some(pieces)
+    }
+
+    /// Hands out the range block by block. False, maybe after some, if one is not there or not durable.
+    fn each_cached(
+        &self,
+        volume: &Rc<Volume>,
+        at: u64,
+        length: u64,
+        stream: bool,
+        mut each: impl FnMut(&Shared, Range<usize>),
+    ) -> bool {
         // A stripe whose mapping is not durable yet has no clean blocks here, and dirty ones carry their own LSN.
         let durable = self.log.durable_lsn();
         let layered = volume.base.get().is_some();
         let mut here = at;
-        let end = at + out.len() as u64;
+        let end = at + length;
         while here < end {
             let block = here / BLOCK as u64;
             let skip = (here % BLOCK as u64) as usize;
@@ -51,16 +79,12 @@ impl Engine {
                 },
             };
             match self.cache.borrow_mut().get_as(key, !stream) {
-                Some(Held::Good(data, lsn)) if lsn <= durable => {
-                    let place = (here - at) as usize;
-                    out[place..place + take].copy_from_slice(&data[skip..skip + take]);
-                }
+                Some(Held::Good(data, lsn)) if lsn <= durable => each(data, skip..skip + take),
                 _ => return false,
             }
             here += take as u64;
         }
         add(&self.count.cache_hits, 1);
-        add(&self.count.copied, out.len() as u64);
         true
     }
 

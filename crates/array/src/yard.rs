@@ -331,7 +331,7 @@ impl YardDrive {
                     put(&mut self.durable, at, &data);
                 }
             }
-            Op::Extents { .. } => {}
+            Op::View { .. } | Op::Extents { .. } => {}
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ impl Counters {
     pub fn count(&self, op: &Op, result: &Result<(), MediaError>) {
         let length = op.range().map_or(0, |(_, length)| length);
         match op {
-            Op::Read { .. } => {
+            Op::Read { .. } | Op::View { .. } => {
                 self.reads.fetch_add(1, Relaxed);
                 self.read_bytes.fetch_add(length, Relaxed);
             }

@@ -208,7 +208,9 @@ impl Drop for Disk {
 
 fn weight(op: &Op) -> u64 {
     match op {
-        Op::Read { .. } | Op::Write { .. } => op.range().map_or(0, |(_, length)| length).max(LEAST_WEIGHT),
+        Op::Read { .. } | Op::View { .. } | Op::Write { .. } => {
+            op.range().map_or(0, |(_, length)| length).max(LEAST_WEIGHT)
+        }
         _ => LEAST_WEIGHT,
     }
 }

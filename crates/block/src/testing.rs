@@ -83,6 +83,7 @@ impl Port for Volume {
 
     fn submit(&self, op: Op, _: Priority, done: Done) {
         let name = match &op {
+            Op::View { at, length, .. } => format!("read {at}+{length}"),
             Op::Read { at, buffer } => format!("read {at}+{}", buffer.len()),
             Op::Write { at, fua, .. } => {
                 format!("write {at}+{}{}", op.range().map_or(0, |range| range.1), if *fua { " fua" } else { "" })

@@ -147,7 +147,7 @@ impl Medium {
         match op {
             Op::Read { .. } => Some(Work::Read { at, length }),
             Op::Write { .. } | Op::Zero { .. } => Some(Work::Write { at, length, fua: true }),
-            Op::Flush | Op::Discard { .. } | Op::Extents { .. } => None,
+            Op::Flush | Op::Discard { .. } | Op::View { .. } | Op::Extents { .. } => None,
         }
     }
 
@@ -192,6 +192,7 @@ impl Medium {
                 blocks(*at, *length, |block, inside, range| self.put(block, inside, &zeros[..range.len()]));
             }
             Op::Flush => {}
+            Op::View { .. } => unreachable!("no drive admits a view"),
             Op::Extents { length, extents, .. } => extents.push(Extent { length: *length, state: ExtentState::Data }),
         }
         Ok(())

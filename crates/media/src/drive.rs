@@ -14,8 +14,17 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The refusals that every drive shares: `Invalid` for an operation that is empty, misaligned or out of range.
+    /// The refusals that every drive shares: `Invalid` for an operation that is empty, misaligned or out of range, or a view.
     pub fn admit(&self, op: &Op) -> Result<(), MediaError> {
+        if matches!(op, Op::View { .. }) {
+            let text = "a drive has nothing to show: it reads into the buffer of who asks";
+            return Err(MediaError::new(MediaFault::Invalid, text));
+        }
+        self.admit_range(op)
+    }
+
+    /// As `admit`, for what answers views too.
+    pub fn admit_range(&self, op: &Op) -> Result<(), MediaError> {
         let Some((at, length)) = op.range() else { return Ok(()) };
         let Bytes(block) = self.block;
         if length == 0 {

@@ -196,7 +196,7 @@ impl<D: Drive> Faulty<D> {
                         Op::Read { at, .. } | Op::Write { at, .. } | Op::Zero { at, .. } | Op::Discard { at, .. } => {
                             *at = other;
                         }
-                        Op::Flush | Op::Extents { .. } => {}
+                        Op::Flush | Op::View { .. } | Op::Extents { .. } => {}
                     }
                     self.tricks.insert(request.tag, Trick::Restore { at, data: None, fails: false });
                 }
@@ -281,7 +281,7 @@ impl<D: Drive> Faulty<D> {
                             *pieces = data;
                         }
                     }
-                    Op::Flush | Op::Extents { .. } => {}
+                    Op::Flush | Op::View { .. } | Op::Extents { .. } => {}
                 }
                 if fails && completion.result.is_ok() {
                     completion.result = Err(MediaError::new(MediaFault::Retry, "the drive could not write this time"));
@@ -353,7 +353,7 @@ impl<D: Drive> Drive for Faulty<D> {
             Op::Read { .. } => Class::Read,
             Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. } => Class::Write,
             Op::Flush => Class::Flush,
-            Op::Extents { .. } => return self.inner.submit(request),
+            Op::View { .. } | Op::Extents { .. } => return self.inner.submit(request),
         };
         match self.decider.wish(class) {
             Some(kind) => self.befall(kind, request),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use stele_ground::{BLOCK, Bytes, Instant, KIB};
 
-use crate::{Completion, Drive, Extent, ExtentState, Geometry, Op, Request};
+use crate::{Buffer, Completion, Drive, Extent, ExtentState, Geometry, Op, Request};
 
 /// The unit of allocation: 64 pages, so that one word says which of them were written.
 const CHUNK: u64 = 256 * KIB;
@@ -163,7 +163,7 @@ impl Drive for MemoryDrive {
 
     fn submit(&mut self, request: Request) {
         let Request { tag, mut op, .. } = request;
-        let result = self.geometry.admit(&op);
+        let result = self.geometry.admit_range(&op);
         if result.is_ok() {
             match &mut op {
                 Op::Read { at, buffer } => self.load(*at, buffer),
@@ -174,6 +174,14 @@ impl Drive for MemoryDrive {
                 }
                 Op::Flush => self.undo.iter_mut().for_each(BTreeMap::clear),
                 Op::Extents { at, length, extents, .. } => self.extents(*at, *length, extents),
+                // In pages, as from a cache.
+                Op::View { at, length, pieces } => {
+                    let mut whole = Buffer::stale(*length as usize);
+                    self.load(*at, &mut whole);
+                    let whole = whole.freeze();
+                    let ends = (0..whole.len()).step_by(PAGE as usize);
+                    *pieces = ends.map(|from| whole.slice(from..whole.len().min(from + PAGE as usize))).collect();
+                }
             }
         }
         self.finished.push(Completion { tag, op, result });

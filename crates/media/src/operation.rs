@@ -9,6 +9,9 @@ use crate::{Buffer, MediaError, Shared};
 pub enum Op {
     /// Fills the whole buffer from `at`. Never-written space reads as zeros.
     Read { at: u64, buffer: Buffer },
+    /// As a read, of memory that whoever answers has already: immutable pieces that are the range one after another. Volumes
+    /// answer it, so that what they hold is sent uncopied, and memory drives; others refuse it as `Invalid`.
+    View { at: u64, length: u64, pieces: Vec<Shared> },
     /// Writes the pieces one after another from `at`. With `fua`, it completes only when this write itself is
     /// durable; without, it is durable once a flush submitted after its completion completes.
     Write { at: u64, data: Vec<Shared>, fua: bool },
@@ -31,9 +34,10 @@ impl Op {
         match self {
             Op::Read { at, buffer } => Some((*at, buffer.len() as u64)),
             Op::Write { at, data, .. } => Some((*at, data.iter().map(|piece| piece.len() as u64).sum())),
-            Op::Zero { at, length } | Op::Discard { at, length } | Op::Extents { at, length, .. } => {
-                Some((*at, *length))
-            }
+            Op::Zero { at, length }
+            | Op::Discard { at, length }
+            | Op::View { at, length, .. }
+            | Op::Extents { at, length, .. } => Some((*at, *length)),
             Op::Flush => None,
         }
     }

@@ -213,7 +213,7 @@ impl Core {
 
     fn admit(&self, file: &DriveFile, op: &Op) -> Result<(), MediaError> {
         file.geometry().admit(op)?;
-        let changes = !matches!(op, Op::Read { .. } | Op::Extents { .. });
+        let changes = !matches!(op, Op::Read { .. } | Op::View { .. } | Op::Extents { .. });
         if changes && file.is_read_only() && !matches!(op, Op::Flush) {
             let message = format!("{}: is open for reading only", file.path().display());
             return Err(MediaError::new(MediaFault::Refused, message));

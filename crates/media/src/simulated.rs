@@ -117,6 +117,7 @@ impl SimulatedDrive {
             Op::Zero { at, length } | Op::Discard { at, length } => self.apply(*at, *length, None, false),
             Op::Flush => self.cache.flush(&mut self.platter, mark),
             Op::Extents { at, length, extents, .. } => *extents = self.extents(*at, *length),
+            Op::View { .. } => unreachable!("no drive admits a view"),
         }
         self.finished.push(Completion { tag: request.tag, op: request.op, result: Ok(()) });
     }
@@ -258,7 +259,7 @@ fn work_of(op: &Op) -> Work {
         }
         Op::Zero { at, length } => Work::Write { at: *at, length: *length, fua: false },
         Op::Flush => Work::Flush,
-        Op::Discard { .. } | Op::Extents { .. } => Work::Other,
+        Op::Discard { .. } | Op::View { .. } | Op::Extents { .. } => Work::Other,
     }
 }
 

@@ -153,7 +153,11 @@ impl Host {
         let (at, length) = self.range();
         let roll = self.dice.below(100);
         let (op, kind) = if roll < self.habit.reads || self.reads_only {
-            (Op::Read { at, buffer: Buffer::zeroed(length as usize) }, Kind::Read)
+            let op = match self.dice.one_in(2) {
+                true => Op::View { at, length, pieces: Vec::new() },
+                false => Op::Read { at, buffer: Buffer::zeroed(length as usize) },
+            };
+            (op, Kind::Read)
         } else {
             match self.dice.below(32) {
                 0 | 1 => (Op::Flush, Kind::Flush),
@@ -227,6 +231,13 @@ impl Host {
         match (flying.kind, done.op) {
             (Kind::Read, Op::Read { at: back, buffer }) if back == at && buffer.len() as u64 == length => {
                 self.oracle.end_read(at, &buffer, flying.began)
+            }
+            (Kind::Read, Op::View { at: back, pieces, .. }) if back == at => {
+                let whole = pieces.concat();
+                if whole.len() as u64 != length {
+                    return Err(Violation(format!("{place}: {} bytes are shown", whole.len())));
+                }
+                self.oracle.end_read(at, &whole, flying.began)
             }
             (Kind::Write, Op::Write { at: back, .. }) if back == at => {
                 self.oracle.end_write(at, length, flying.began, Outcome::Acknowledged);

@@ -319,6 +319,7 @@ impl<S: System> Machine<S> {
             Op::Zero { .. } => ("drive {} zero {} at {} length {}", "drive zeroings"),
             Op::Flush => ("drive {} flush {}", "drive flushes"),
             Op::Discard { .. } => ("drive {} discard {} at {} length {}", "drive discards"),
+            Op::View { .. } => ("drive {} view {} at {} length {}", "drive views"),
             Op::Extents { .. } => ("drive {} extents {} at {} length {}", "drive extents"),
         };
         let (at, length) = request.op.range().unwrap_or((0, 0));

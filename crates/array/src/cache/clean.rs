@@ -1,4 +1,4 @@
-//! Clean blocks in pages of their own, replaced by S3-FIFO (Yang et al., SOSP 2023): new blocks queue in a small
+//! Clean blocks in pages of their own, which readers may hold on to, replaced by S3-FIFO (Yang et al., SOSP 2023): new blocks queue in a small
 //! FIFO of a tenth of the space; those read again before they reach its end move to the main FIFO, the others
 //! leave, remembered as ghosts, and enter the main FIFO if they come back soon.
 
@@ -6,16 +6,17 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::BuildHasher;
 
 use stele_ground::{BLOCK, VolumeId};
+use stele_media::Shared;
 
 use super::{BlockKey, FixedState, Place};
 
-/// Pages allocated at a time: 1 MiB.
-const PAGES_PER_CHUNK: usize = 256;
 /// Reads remembered per block.
 const READS_MAX: u8 = 3;
 
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 struct Slot {
+    /// Of one block. It is written again when nobody else holds it, and else left to who does.
+    page: Shared,
     /// None: dead, its place in a queue still to be passed.
     key: Option<BlockKey>,
     reads: u8,
@@ -23,10 +24,23 @@ struct Slot {
     ahead: Option<VolumeId>,
 }
 
+impl Slot {
+    fn fill(&mut self, data: &[u8]) {
+        assert_eq!(data.len(), BLOCK, "a page holds one block");
+        self.page = match std::mem::take(&mut self.page).try_into_mut() {
+            Ok(mut page) if page.len() == BLOCK => {
+                page.copy_from_slice(data);
+                page.freeze()
+            }
+            // The slot's first, or one that is on its way to a host.
+            _ => Shared::copy_from_slice(data),
+        };
+    }
+}
+
 #[derive(Default)]
 pub struct Clean {
     limit: u64,
-    chunks: Vec<Vec<u8>>,
     slots: Vec<Slot>,
     small: VecDeque<u32>,
     main: VecDeque<u32>,
@@ -48,30 +62,24 @@ impl Clean {
         self.slots.len() as u64
     }
 
-    pub fn page(&self, index: u32) -> &[u8] {
-        let at = index as usize % PAGES_PER_CHUNK * BLOCK;
-        &self.chunks[index as usize / PAGES_PER_CHUNK][at..at + BLOCK]
-    }
-
-    fn page_mut(&mut self, index: u32) -> &mut [u8] {
-        let at = index as usize % PAGES_PER_CHUNK * BLOCK;
-        &mut self.chunks[index as usize / PAGES_PER_CHUNK][at..at + BLOCK]
+    pub fn page(&self, index: u32) -> &Shared {
+        &self.slots[index as usize].page
     }
 
     /// The block's bytes, marked as read if that counts. The first read of a block that was read ahead is what it was fetched
     /// for, not a second one.
-    pub fn touch(&mut self, index: u32, counts: bool) -> &[u8] {
+    pub fn touch(&mut self, index: u32, counts: bool) -> &Shared {
         let slot = &mut self.slots[index as usize];
         match slot.ahead.take() {
             Some(face) => self.ahead.entry(face).or_default().0 += BLOCK as u64,
             None if counts => slot.reads = (slot.reads + 1).min(READS_MAX),
             None => {}
         }
-        self.page(index)
+        &slot.page
     }
 
     pub fn overwrite(&mut self, index: u32, data: &[u8]) {
-        self.page_mut(index).copy_from_slice(data);
+        self.slots[index as usize].fill(data);
     }
 
     /// The caller has already forgotten its place.
@@ -104,8 +112,9 @@ impl Clean {
     pub fn insert(&mut self, key: BlockKey, data: &[u8], places: &mut Places) -> Option<u32> {
         let index = self.take_page(places)?;
         let hash = FixedState.hash_one(key);
-        self.slots[index as usize] = Slot { key: Some(key), reads: 0, ahead: None };
-        self.page_mut(index).copy_from_slice(data);
+        let slot = &mut self.slots[index as usize];
+        (slot.key, slot.reads, slot.ahead) = (Some(key), 0, None);
+        slot.fill(data);
         if self.ghosts.remove(&hash) {
             self.main.push_back(index)
         } else {
@@ -126,9 +135,6 @@ impl Clean {
 
     fn take_page(&mut self, places: &mut Places) -> Option<u32> {
         if (self.slots.len() as u64) < self.limit {
-            if self.slots.len().is_multiple_of(PAGES_PER_CHUNK) {
-                self.chunks.push(vec![0; PAGES_PER_CHUNK * BLOCK]);
-            }
             self.slots.push(Slot::default());
             return Some(self.slots.len() as u32 - 1);
         }

@@ -140,3 +140,25 @@ fn what_changes_while_it_is_destaged_does_not_become_clean() {
     assert_eq!(cache.get(key(3)), None, "the drives have it right");
     assert_eq!(cache.get(key(4)), Some(Held::Good(&content(2), Lsn(0))));
 }
+
+#[test]
+fn what_a_host_is_being_shown_stays_as_it_was_and_else_pages_are_written_again() {
+    let mut cache = Cache::new(Bytes(8 * BLOCK as u64));
+    cache.add_volume(VolumeId(1), PER_STRIPE);
+    cache.put_clean(key(1), &content(1));
+    let place = |cache: &mut Cache, block| match cache.get(key(block)) {
+        Some(Held::Good(data, _)) => data.as_ptr(),
+        other => panic!("{other:?}"),
+    };
+    let first = place(&mut cache, 1);
+    cache.put_clean(key(1), &content(2));
+    assert_eq!(place(&mut cache, 1), first, "nobody held it");
+    let Some(Held::Good(shown, _)) = cache.get(key(1)) else { panic!("it is held") };
+    let shown = shown.slice(512..);
+    cache.put_clean(key(1), &content(3));
+    assert_ne!(place(&mut cache, 1), first, "a host is being shown it");
+    // The block leaves, and others have all of the cache.
+    cache.drop_clean(key(1));
+    (10..60).for_each(|block| cache.put_clean(key(block), &content(block)));
+    assert!(shown == content(2)[512..], "what is shown changed");
+}

@@ -91,7 +91,7 @@ pub(super) enum Kind {
 
 pub(super) fn kind(op: &Op) -> Kind {
     match op {
-        Op::Read { .. } | Op::Extents { .. } => Kind::Read,
+        Op::Read { .. } | Op::View { .. } | Op::Extents { .. } => Kind::Read,
         Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. } => Kind::Write,
         Op::Flush => Kind::Flush,
     }

@@ -47,7 +47,7 @@ impl Outgoing {
             let mut count = 0;
             let mut offered = 0;
             'gather: for chunk in &self.chunks {
-                for piece in [chunk.head(), chunk.body()] {
+                for piece in chunk.pieces() {
                     let rest = piece.get(skip..).unwrap_or_default();
                     skip = skip.saturating_sub(piece.len());
                     if rest.is_empty() {

@@ -1,6 +1,6 @@
 //! Replies of the transmission phase, in the three forms that clients negotiate.
 
-use stele_media::{Buffer, MediaError, MediaFault};
+use stele_media::{MediaError, MediaFault, Shared};
 
 use super::request::{Command, Request};
 use super::wire::{EXTENDED_REPLY, Errno, SIMPLE_REPLY, STRUCTURED_REPLY, chunk};
@@ -21,8 +21,18 @@ const TEXT_MAX: usize = 512;
 /// What follows a head.
 pub enum Body {
     Nothing,
-    Data(Buffer),
+    Data(Vec<Shared>),
     Text(Vec<u8>),
+}
+
+impl Body {
+    fn size(&self) -> usize {
+        match self {
+            Body::Nothing => 0,
+            Body::Data(pieces) => pieces.iter().map(Shared::len).sum(),
+            Body::Text(text) => text.len(),
+        }
+    }
 }
 
 /// One message to the client.
@@ -30,27 +40,31 @@ pub struct Chunk {
     head: [u8; HEAD_MAX],
     head_length: u8,
     body: Body,
+    body_length: usize,
 }
 
 impl Chunk {
-    pub fn head(&self) -> &[u8] {
+    fn head(&self) -> &[u8] {
         self.head.get(..usize::from(self.head_length)).unwrap_or_default()
     }
 
-    pub fn body(&self) -> &[u8] {
-        match &self.body {
-            Body::Nothing => &[],
-            Body::Data(buffer) => buffer,
-            Body::Text(text) => text,
-        }
+    /// Head and body, in the order in which they are sent.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let (data, text): (&[Shared], &[u8]) = match &self.body {
+            Body::Nothing => (&[], &[]),
+            Body::Data(pieces) => (pieces, &[]),
+            Body::Text(text) => (&[], text),
+        };
+        [self.head()].into_iter().chain(data.iter().map(|piece| &piece[..])).chain([text])
     }
 
     pub fn size(&self) -> usize {
-        usize::from(self.head_length) + self.body().len()
+        usize::from(self.head_length) + self.body_length
     }
 
     fn new(body: Body) -> Chunk {
-        Chunk { head: [0; HEAD_MAX], head_length: 0, body }
+        let body_length = body.size();
+        Chunk { head: [0; HEAD_MAX], head_length: 0, body, body_length }
     }
 
     fn put(mut self, bytes: &[u8]) -> Chunk {
@@ -68,12 +82,7 @@ impl Chunk {
 
     /// A chunk whose payload is `inner` bytes of head and the body.
     fn structured(form: Form, request: &Request, kind: u16, done: bool, inner: usize, body: Body) -> Chunk {
-        let length = inner
-            + match &body {
-                Body::Nothing => 0,
-                Body::Data(buffer) => buffer.len(),
-                Body::Text(text) => text.len(),
-            };
+        let length = inner + body.size();
         let flags = if done { chunk::FLAG_DONE } else { 0 };
         let magic = if form == Form::Extended { EXTENDED_REPLY } else { STRUCTURED_REPLY };
         let chunk = Chunk::new(body)
@@ -97,7 +106,7 @@ impl Chunk {
     }
 
     /// The content that a read asked for, in one chunk.
-    pub fn content(form: Form, request: &Request, data: Buffer) -> Chunk {
+    pub fn content(form: Form, request: &Request, data: Vec<Shared>) -> Chunk {
         match form {
             Form::Simple => Chunk::simple(request, 0, Body::Data(data)),
             _ => Chunk::structured(form, request, chunk::OFFSET_DATA, true, 8, Body::Data(data))

@@ -132,8 +132,8 @@ impl<S: Stream> Session<S> {
         // A flush may name any range.
         let end = request.at.saturating_add(request.length);
         match (request.command, op) {
-            (Command::Read, Op::Read { buffer, .. }) => {
-                self.outgoing.push(Chunk::content(self.form, &request, buffer));
+            (Command::Read, Op::View { pieces, .. }) => {
+                self.outgoing.push(Chunk::content(self.form, &request, pieces));
             }
             (Command::BlockStatus, Op::Extents { extents, .. }) => self.status(request, at, &extents),
             (Command::Cache | Command::WriteZeroes, Op::Read { .. } | Op::Write { .. }) if at < end => {
@@ -240,7 +240,7 @@ impl<S: Stream> Session<S> {
         match request.command {
             Command::Write => self.take_payload(request),
             Command::Disconnect => self.closing = true,
-            Command::Read => self.begin(request, at, Op::Read { at, buffer: Buffer::stale(length as usize) }),
+            Command::Read => self.begin(request, at, Op::View { at, length, pieces: Vec::new() }),
             Command::Flush => self.begin(request, at, Op::Flush),
             Command::Trim => self.trim(request, geometry.block.0),
             Command::WriteZeroes => self.zero(request),

@@ -123,7 +123,7 @@ impl Unit {
             Answer::Kept(Ok(())) => Step::good(),
             Answer::Kept(Err(error)) => Step::done(sense_of(&error, true)),
             Answer::Drive(op, Err(error)) => {
-                let writing = !matches!(op, Op::Read { .. } | Op::Extents { .. });
+                let writing = !matches!(op, Op::Read { .. } | Op::View { .. } | Op::Extents { .. });
                 if let Stage::Copying(copying) = stage {
                     self.copy_ended(*copying, false);
                     return Step::done(Sense::COPY_FAILED);

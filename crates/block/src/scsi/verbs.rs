@@ -39,7 +39,7 @@ impl Unit {
                     return Step::good();
                 }
                 exec.stage = Stage::Reading;
-                self.read(at, length)
+                self.ask(Op::View { at, length, pieces: Vec::new() })
             }
             Command::Write { blocks, fua } => match self.whole_blocks(exec) {
                 Err(sense) => Step::done(sense),
@@ -247,7 +247,7 @@ impl Unit {
     /// Goes on after an operation that succeeded.
     pub(super) fn came_back(&mut self, exec: &mut Exec, stage: Stage, op: Op) -> Step {
         match (stage, op) {
-            (Stage::Reading, Op::Read { buffer, .. }) => Step::Done(Reply::pieces(vec![buffer.freeze()])),
+            (Stage::Reading, Op::View { pieces, .. }) => Step::Done(Reply::pieces(pieces)),
             (Stage::Last, _) => Step::good(),
             (Stage::Reread { at, check }, Op::Write { .. }) => {
                 exec.stage = Stage::Reread { at, check };

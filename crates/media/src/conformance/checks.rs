@@ -166,6 +166,7 @@ fn invalid(probe: &mut Probe) {
         let buffer = Buffer::zeroed(length as usize);
         let ops = [
             Op::Read { at, buffer },
+            Op::View { at, length, pieces: Vec::new() },
             Op::Write { at, data: data.clone(), fua: false },
             Op::Write { at, data, fua: true },
             Op::Zero { at, length },

@@ -209,6 +209,7 @@ impl Probe {
         }
         match op {
             Op::Read { at, buffer } => self.verify(&what, at, &buffer, asked.began),
+            Op::View { at, pieces, .. } => self.verify(&what, at, &pieces.concat(), asked.began),
             Op::Write { at, .. } => self.history.end_write(at, asked.length, asked.began, asked.fua),
             Op::Zero { at, length } | Op::Discard { at, length } => {
                 self.history.end_write(at, length, asked.began, false);
@@ -350,6 +351,7 @@ impl Probe {
 fn kind(op: &Op) -> &'static str {
     match op {
         Op::Read { .. } => "read",
+        Op::View { .. } => "view",
         Op::Write { .. } => "write",
         Op::Zero { .. } => "zero",
         Op::Flush => "flush",

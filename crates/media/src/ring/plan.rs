@@ -109,7 +109,7 @@ impl Work {
                 let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
                 Step::Allocate { mode, at: *at, length: *length }
             }
-            (Op::Discard { .. } | Op::Extents { .. }, _) => Step::Elsewhere,
+            (Op::Discard { .. } | Op::View { .. } | Op::Extents { .. }, _) => Step::Elsewhere,
         }
     }
 
@@ -187,7 +187,7 @@ impl Work {
     fn describe(&self, what: &str) -> String {
         let path = self.file.path().display();
         let verb = match &self.op {
-            Op::Read { .. } => "read",
+            Op::Read { .. } | Op::View { .. } => "read",
             Op::Write { .. } => "write",
             Op::Zero { .. } => "zeroing",
             Op::Discard { .. } => "discard",

@@ -182,6 +182,10 @@ impl<F: Flaw> Mirror<F> {
                 let zeros = Shared::from(vec![0; *length as usize]);
                 self.on_all(|| Op::Write { at: base + at, data: vec![zeros.clone()], fua })
             }
+            Op::View { at, length, .. } => {
+                let buffer = Buffer::zeroed(*length as usize);
+                return self.host(volume, Request { op: Op::Read { at: *at, buffer }, ..request });
+            }
             Op::Flush | Op::Extents { .. } => Vec::new(),
         };
         self.put(Origin::Host(volume, request.tag, request.op), vec![wave]);

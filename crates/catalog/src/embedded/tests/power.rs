@@ -166,7 +166,9 @@ impl State {
                     self.durable.0.extend(versions.last().map(|last| (number, Arc::clone(last))));
                 }
             }
-            Op::Extents { .. } => return Err(MediaError::new(MediaFault::Invalid, "not asked in these tests")),
+            Op::View { .. } | Op::Extents { .. } => {
+                return Err(MediaError::new(MediaFault::Invalid, "not asked in these tests"));
+            }
         }
         Ok(())
     }
