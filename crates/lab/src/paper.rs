@@ -1,21 +1,20 @@
-//! A report of what was measured: one HTML page that needs nothing else, readable on a phone, in the dark and on paper.
-//!
-//! Every figure in a sentence is taken from the cell it speaks of when the page is written, and links to that cell's row, so that
-//! text and table cannot disagree.
-
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+//! What was measured as a report. `document` says what a report holds, `charts` what it draws; `html` and `pdf` make pages of it.
 
 use stele_ground::{Bytes, Duration};
 
-use crate::histogram::Histogram;
+use crate::error::LabError;
 use crate::record::{CellRecord, Recorded, RunRecord};
 use crate::sweep;
-use chart::{Axis, Chart, SERIES_MAX, Series, escaped, figure};
+use chart::figure;
+use charts::{KINDS, Kind, Runs, curves};
+use document::{Document, Entry, Place, Table, Text};
 
 pub mod chart;
-
-const STYLE: &str = include_str!("paper/style.css");
+pub mod charts;
+pub mod document;
+pub mod html;
+pub mod metrics;
+pub mod pdf;
 
 /// A rate that falls by more than this with more accesses outstanding is called an anomaly.
 const FALL: f64 = 0.05;
@@ -27,61 +26,59 @@ pub fn chosen(cell: &CellRecord) -> Option<&RunRecord> {
     cell.runs.iter().min_by(|left, right| near(left).total_cmp(&near(right)))
 }
 
-/// The page. `title` may be none; then the target gives it its name.
-pub fn html(recorded: &Recorded, title: Option<&str>) -> String {
+/// The report of a file. `title` may be none; then the target gives it its name.
+pub fn report(recorded: &Recorded, title: Option<&str>) -> Document {
     let head = &recorded.head;
     let title = title.map_or_else(|| format!("What {} sustains", head.target), str::to_owned);
-    let title = escaped(&title);
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{title}</title>\
-         <style>{STYLE}</style></head><body><main>\n<h1>{title}</h1>\n<p class=\"when\">{}, by {}</p>\n",
-        date(head.begun),
-        escaped(&head.program)
-    );
-    abstract_of(recorded, &mut page);
-    for chart in charts(recorded) {
-        if let Some(svg) = chart.svg() {
-            let _ = writeln!(page, "<figure>{svg}</figure>");
+    let mut document = Document::new(title, format!("{}, by {}", date(head.begun), head.program));
+    summary(recorded, &mut document);
+    // Bars of many cells are a forest; one cell's are none.
+    let few = (2..=24).contains(&recorded.cells.len());
+    for (_, kind, _) in KINDS {
+        if few || !matches!(kind, Kind::Bars | Kind::Multipliers) {
+            document.chart(kind.of(recorded));
         }
     }
-    table(recorded, &mut page);
-    anomalies(recorded, &mut page);
-    method(recorded, &mut page);
-    page.push_str("</main></body></html>\n");
-    page
+    document.section("Results");
+    document.table(results(recorded));
+    anomalies(recorded, &mut document);
+    method(recorded, &mut document);
+    document
 }
 
-/// A figure in a sentence, which leads to its cell.
-fn bound(cell: &CellRecord, text: &str) -> String {
-    format!("<a class=\"bound\" href=\"#cell-{}\">{}</a>", cell.number, escaped(text))
+/// As an HTML page.
+pub fn html(recorded: &Recorded, title: Option<&str>) -> Result<String, LabError> {
+    html::page(&report(recorded, title))
 }
 
-fn abstract_of(recorded: &Recorded, page: &mut String) {
+/// As a PDF.
+pub fn pdf(recorded: &Recorded, title: Option<&str>) -> Result<Vec<u8>, LabError> {
+    pdf::file(&report(recorded, title))
+}
+
+/// The place of a cell's figure in the table of results.
+fn place(cell: &CellRecord, column: &str) -> Place {
+    Place::new(format!("cell {}", cell.number), column)
+}
+
+fn summary(recorded: &Recorded, document: &mut Document) {
     let head = &recorded.head;
-    let _ = writeln!(
-        page,
-        "<h2>Summary</h2>\n<p>Measured was {} ({}), of which {} were used.</p>",
-        escaped(&head.target),
-        escaped(&head.reached),
-        Bytes(head.target_bytes)
-    );
+    document.section("Summary");
+    let used = Bytes(head.target_bytes);
+    document.paragraph(format!("Measured was {} ({}), of which {used} were used.", head.target, head.reached));
     let searched: Vec<&CellRecord> = recorded.cells.iter().filter(|cell| cell.search.is_some()).collect();
     for cell in &searched {
         let Some(search) = &cell.search else { continue };
         let of = search
             .percentile
             .map_or("a mean response".into(), |share| format!("a response of {} %", figure(share * 100.0)));
-        let margin = search.margin.map_or(String::new(), |margin| format!(" ± {}", figure(margin)));
-        let rate = bound(cell, &format!("{}{margin} accesses a second", figure(search.rate)));
         let open = search.open_end.as_ref().map_or(String::new(), |end| format!(" ({end})"));
-        let _ = writeln!(
-            page,
-            "<p>{}: {rate} at {of} of {}, with {} outstanding{open}.</p>",
-            escaped(&cell.name),
-            Duration(search.response_ns),
-            figure(search.outstanding)
-        );
+        let text = Text::from(format!("{}: ", cell.name))
+            .cell_as(&place(cell, "rate"), " accesses a second")
+            .say(format!(" at {of} of {}, with ", Duration(search.response_ns)))
+            .cell(&place(cell, "load"))
+            .say(format!("{open}."));
+        document.paragraph(text);
     }
     if !searched.is_empty() {
         return;
@@ -89,139 +86,44 @@ fn abstract_of(recorded: &Recorded, page: &mut String) {
     let measured = || recorded.cells.iter().filter_map(|cell| Some((cell, chosen(cell)?.total())));
     let most = measured().max_by(|left, right| left.1.rate.total_cmp(&right.1.rate));
     let prompt = measured().min_by_key(|(_, total)| total.response.mean());
-    if let Some((cell, total)) = most {
-        let _ = writeln!(
-            page,
-            "<p>The highest rate was {}, in the cell “{}”, with a mean response of {} and 99 % within {}.</p>",
-            bound(cell, &format!("{} accesses a second", figure(total.rate))),
-            escaped(&cell.name),
-            total.response.mean(),
-            total.response.percentile(0.99)
+    if let Some((cell, _)) = most {
+        document.paragraph(
+            Text::from("The highest rate was ")
+                .cell_as(&place(cell, "rate"), " accesses a second")
+                .say(format!(", in the cell “{}”, with a mean response of ", cell.name))
+                .cell(&place(cell, "mean"))
+                .say(" and 99 % within ")
+                .cell(&place(cell, "p99"))
+                .say("."),
         );
     }
-    if let Some((cell, total)) = prompt {
-        let _ = writeln!(
-            page,
-            "<p>The shortest mean response was {}, in the cell “{}”, at {} accesses a second.</p>",
-            bound(cell, &total.response.mean().to_string()),
-            escaped(&cell.name),
-            figure(total.rate)
+    if let Some((cell, _)) = prompt {
+        document.paragraph(
+            Text::from("The shortest mean response was ")
+                .cell(&place(cell, "mean"))
+                .say(format!(", in the cell “{}”, at ", cell.name))
+                .cell_as(&place(cell, "rate"), " accesses a second")
+                .say("."),
         );
     }
 }
 
-fn millis(span: Duration) -> f64 {
-    span.0 as f64 / 1e6
-}
-
-fn charts(recorded: &Recorded) -> Vec<Chart> {
-    let mut charts = vec![response_over_rate(recorded), latency_over_time(recorded), distribution(recorded)];
-    charts.extend(rate_over(recorded, "access", "Rate against the size of an access", "bytes of an access"));
-    charts.extend(rate_over(recorded, "workers", "Rate against threads", "threads"));
-    charts
-}
-
-/// Lines of cells that differ in their load only.
-fn curves(recorded: &Recorded, apart_from: &[&str]) -> BTreeMap<String, Vec<(f64, RunRecord)>> {
-    let mut curves: BTreeMap<String, Vec<(f64, RunRecord)>> = BTreeMap::new();
-    for cell in &recorded.cells {
-        let rest: Vec<String> = cell
-            .axes
-            .iter()
-            .filter(|(name, _)| !apart_from.contains(&name.as_str()))
-            .map(|(name, value)| if name == "workload" { value.clone() } else { format!("{name} {value}") })
-            .collect();
-        let name = if rest.is_empty() { cell.workload.clone() } else { rest.join(", ") };
-        let place = apart_from.first().and_then(|axis| cell.axes.iter().find(|(name, _)| name == axis));
-        let place = place.and_then(|(_, value)| value.parse().ok().or(Bytes::parse(value).map(|bytes| bytes.0 as f64)));
-        for run in &cell.runs {
-            let load = run.outstanding.map(f64::from).or(run.rate_asked).unwrap_or(0.0);
-            curves.entry(name.clone()).or_default().push((place.unwrap_or(load), run.clone()));
-        }
+fn results(recorded: &Recorded) -> Table {
+    let mut table = Table::new("").left("cell", "cell");
+    for (name, title) in [
+        ("load", "load"),
+        ("rate", "accesses/s"),
+        ("bytes", "MB/s"),
+        ("mean", "mean"),
+        ("p50", "50 %"),
+        ("p99", "99 %"),
+        ("p999", "99.9 %"),
+        ("longest", "longest"),
+        ("cpu", "CPU, us"),
+    ] {
+        table = table.right(name, title);
     }
-    for curve in curves.values_mut() {
-        curve.sort_by(|left, right| left.0.total_cmp(&right.0));
-    }
-    curves
-}
-
-fn response_over_rate(recorded: &Recorded) -> Chart {
-    let series = curves(recorded, &["outstanding", "rate"]).into_iter().map(|(name, curve)| Series {
-        name,
-        points: curve
-            .iter()
-            .map(|(_, run)| run.total())
-            .map(|total| (total.rate, millis(total.response.mean())))
-            .collect(),
-        marked: true,
-    });
-    let asked =
-        recorded.cells.iter().filter_map(|cell| cell.search.as_ref()).find(|search| search.percentile.is_none());
-    Chart {
-        title: "Mean response against the rate".into(),
-        across: Axis::linear("accesses a second"),
-        up: Axis::logarithmic("ms"),
-        series: series.collect(),
-        line: asked.map(|search| (millis(Duration(search.response_ns)), Duration(search.response_ns).to_string())),
-    }
-}
-
-fn latency_over_time(recorded: &Recorded) -> Chart {
-    let series = recorded.cells.iter().filter_map(|cell| {
-        let run = chosen(cell)?;
-        let mut at = 0.0;
-        let points = run.rounds.iter().map(|round| {
-            at += round.seconds;
-            let one = RunRecord { rounds: vec![round.clone()], ..run.clone() };
-            (at, millis(one.total().response.mean()))
-        });
-        Some(Series { name: cell.name.clone(), points: points.collect(), marked: false })
-    });
-    Chart {
-        title: "Mean response over time".into(),
-        across: Axis::linear("seconds after the warm-up"),
-        up: Axis::logarithmic("ms"),
-        series: series.take(SERIES_MAX).collect(),
-        line: None,
-    }
-}
-
-fn distribution(recorded: &Recorded) -> Chart {
-    let series = recorded.cells.iter().filter_map(|cell| {
-        let response: Histogram = chosen(cell)?.total().response;
-        let points = response.distribution().into_iter().map(|(span, share)| (millis(span), share * 100.0));
-        Some(Series { name: cell.name.clone(), points: points.collect(), marked: false })
-    });
-    Chart {
-        title: "Share of accesses answered within a time".into(),
-        across: Axis::logarithmic("ms"),
-        up: Axis::linear("percent"),
-        series: series.take(SERIES_MAX).collect(),
-        line: None,
-    }
-}
-
-fn rate_over(recorded: &Recorded, axis: &str, title: &str, across: &str) -> Option<Chart> {
-    let has = recorded.cells.iter().any(|cell| cell.axes.iter().any(|(name, _)| name == axis));
-    let series = |(name, curve): (String, Vec<(f64, RunRecord)>)| Series {
-        name,
-        points: curve.iter().map(|(place, run)| (*place, run.total().rate)).collect(),
-        marked: true,
-    };
-    has.then(|| Chart {
-        title: title.into(),
-        across: Axis::logarithmic(across),
-        up: Axis::linear("accesses a second"),
-        series: curves(recorded, &[axis]).into_iter().map(series).collect(),
-        line: None,
-    })
-}
-
-fn table(recorded: &Recorded, page: &mut String) {
-    page.push_str(
-        "<h2>Results</h2>\n<div class=\"wide\"><table><thead><tr><th>cell</th><th>load</th><th>accesses/s</th><th>MB/s</th>\
-         <th>mean</th><th>50 %</th><th>99 %</th><th>99.9 %</th><th>longest</th><th>CPU, us</th><th></th></tr></thead><tbody>\n",
-    );
+    table = table.left("remark", "");
     for cell in &recorded.cells {
         let Some(run) = chosen(cell) else { continue };
         let total = run.total();
@@ -229,27 +131,29 @@ fn table(recorded: &Recorded, page: &mut String) {
         let (rate, load) = match &cell.search {
             Some(search) => {
                 let margin = search.margin.map_or(String::new(), |margin| format!(" ± {}", figure(margin)));
-                (format!("{}{margin}", figure(search.rate)), format!("{} outstanding", figure(search.outstanding)))
+                let rate = Entry::said(search.rate, format!("{}{margin}", figure(search.rate)));
+                (rate, format!("{} outstanding", figure(search.outstanding)))
             }
-            None => (figure(total.rate), run.load()),
+            None => (Entry::number(total.rate), run.load()),
         };
-        let _ = writeln!(
-            page,
-            "<tr id=\"cell-{}\"><th>{}</th><td>{load}</td><td>{rate}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
-             <td>{}</td><td>{}</td><td class=\"remark\">{}</td></tr>",
-            cell.number,
-            escaped(&cell.name),
-            figure(total.bytes / 1e6),
-            response.mean(),
-            response.percentile(0.5),
-            response.percentile(0.99),
-            response.percentile(0.999),
-            response.longest(),
-            figure(total.cpu_own),
-            escaped(&remark(cell))
+        table.row(
+            place(cell, "").row,
+            vec![
+                Entry::text(cell.name.as_str()),
+                Entry::text(load),
+                rate,
+                Entry::number(total.bytes / 1e6),
+                Entry::span(response.mean()),
+                Entry::span(response.percentile(0.5)),
+                Entry::span(response.percentile(0.99)),
+                Entry::span(response.percentile(0.999)),
+                Entry::span(response.longest()),
+                Entry::number(total.cpu_own),
+                Entry::text(remark(cell)).faint(),
+            ],
         );
     }
-    page.push_str("</tbody></table></div>\n");
+    table
 }
 
 /// What has to be known of a cell beside its figures.
@@ -280,7 +184,7 @@ pub fn found_odd(recorded: &Recorded) -> Vec<String> {
             found.push(format!("{}: {remark}.", cell.name));
         }
     }
-    for (name, curve) in curves(recorded, &["outstanding"]) {
+    for (name, curve) in curves(recorded, &["outstanding"], Runs::All) {
         for pair in curve.windows(2) {
             let [(low, before), (high, after)] = pair else { continue };
             let (before, after) = (before.total().rate, after.total().rate);
@@ -299,41 +203,40 @@ pub fn found_odd(recorded: &Recorded) -> Vec<String> {
     found
 }
 
-fn anomalies(recorded: &Recorded, page: &mut String) {
-    page.push_str("<h2>What is odd</h2>\n");
+fn anomalies(recorded: &Recorded, document: &mut Document) {
+    document.section("What is odd");
     let found = found_odd(recorded);
-    if found.is_empty() {
-        page.push_str("<p>Nothing: all cells are steady, and no rate falls as the load grows.</p>\n");
-        return;
+    match found.is_empty() {
+        true => document.paragraph("Nothing: all cells are steady, and no rate falls as the load grows."),
+        false => document.list(found),
     }
-    page.push_str("<ul>\n");
-    for line in found {
-        let _ = writeln!(page, "<li>{}</li>", escaped(&line));
-    }
-    page.push_str("</ul>\n");
 }
 
-fn method(recorded: &Recorded, page: &mut String) {
+fn method(recorded: &Recorded, document: &mut Document) {
     let head = &recorded.head;
-    page.push_str(
-        "<h2>Method</h2>\n<p>The response of an access is the time from its intended start to the reading of the clock at which its \
-         answer was found; no access is spared because others are late. A run is steady when over its last five rounds the rates' \
-         range is at most 20 % of their mean and their rise at most 10 %. Percentiles are exact to 1.6 %, means exactly. “CPU” is \
-         processor time of the measuring process for each access. A target smaller than the memory between it and its drives is \
-         measured with that memory.</p>\n<h2>Machine</h2>\n<table class=\"plain\"><tbody>\n",
+    document.section("Method");
+    document.paragraph(
+        "The response of an access is the time from its intended start to the reading of the clock at which its answer was found; \
+         no access is spared because others are late. A run is steady when over its last five rounds the rates' range is at most \
+         20 % of their mean and their rise at most 10 %. Percentiles are exact to 1.6 %, means exactly. “CPU” is processor time of \
+         the measuring process for each access. A target smaller than the memory between it and its drives is measured with that \
+         memory.",
     );
-    for (name, value) in &head.environment {
-        let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escaped(name), escaped(value));
-    }
-    let job = toml::to_string(&head.job).unwrap_or_default();
+    document.section("Machine");
+    document.table(Table::of_pairs(
+        "machine",
+        head.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())),
+    ));
+    document.section("To measure it again");
+    let how = Text::from("Save this as ")
+        .code("job.toml")
+        .say(", then ")
+        .code("stele lab run job.toml --out again.lab")
+        .say(".");
+    document.paragraph(how);
+    document.code(toml::to_string(&head.job).unwrap_or_default());
     let digest = recorded.digest.as_deref().unwrap_or("none: the run did not come to its end");
-    let _ = writeln!(
-        page,
-        "</tbody></table>\n<h2>To measure it again</h2>\n<p>Save this as <code>job.toml</code>, then \
-         <code>stele lab run job.toml --out again.lab</code>.</p>\n<pre>{}</pre>\n<p>BLAKE3 of the raw data: <code>{}</code></p>",
-        escaped(&job),
-        escaped(digest)
-    );
+    document.paragraph(Text::from("BLAKE3 of the raw data: ").code(digest).say("."));
 }
 
 /// The day in UTC of so many seconds since 1970.

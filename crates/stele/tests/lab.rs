@@ -49,6 +49,16 @@ fn a_sweep_over_a_file_is_measured_kept_and_shown() {
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("read 0 %, outstanding 4") && page.contains("<svg"), "{page}");
     place.refused(3, &["exists already", "--out"], &["lab", "paper", &out]);
+    let pdf =
+        place.json(&["lab", "paper", &out, "-o", &place.path("page.pdf")])["written"].as_str().unwrap().to_owned();
+    assert!(std::fs::read(pdf).unwrap().starts_with(b"%PDF-1.7\n"));
+    let drawn = place.path("rates.svg");
+    place.json(&["lab", "plot", &out, "--chart", "response-rate", "-o", &drawn]);
+    assert!(std::fs::read_to_string(&drawn).unwrap().contains("http://www.w3.org/2000/svg"));
+    let text = String::from_utf8(place.stele(&["lab", "plot", &out, "--chart", "bars"]).stdout).unwrap();
+    assert!(text.contains("outstanding 4") && text.contains("===="), "{text}");
+    place.refused(2, &["no such chart", "--chart help"], &["lab", "plot", &out, "--chart", "pie"]);
+    place.refused(4, &["has nothing for this chart"], &["lab", "plot", &out, "--chart", "rate-size"]);
     let same = place.json(&["lab", "diff", &out, &out]);
     assert_eq!((&same["cells"][0]["ratio"], &same["cells"][0]["differs"]), (&1.0.into(), &false.into()));
 

@@ -1,9 +1,10 @@
 use super::*;
+use crate::histogram::Histogram;
 use crate::job::Job;
 use crate::record::{Head, HistogramRecord, RoundRecord, SearchRecord, VERSION};
 
 /// A run whose accesses all took so many microseconds.
-fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord {
+pub fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord {
     let mut histogram = Histogram::default();
     (0..100).for_each(|_| histogram.record(Duration::from_micros(micros)));
     let read = HistogramRecord {
@@ -34,7 +35,7 @@ fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord {
     }
 }
 
-fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellRecord {
+pub fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellRecord {
     CellRecord {
         number,
         name: format!("outstanding {outstanding}"),
@@ -45,7 +46,7 @@ fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellRecord {
     }
 }
 
-fn recorded(cells: Vec<CellRecord>) -> Recorded {
+pub fn recorded(cells: Vec<CellRecord>) -> Recorded {
     let head = Head {
         version: VERSION,
         program: "stele 0".into(),
@@ -61,10 +62,10 @@ fn recorded(cells: Vec<CellRecord>) -> Recorded {
 
 #[test]
 fn sentences_say_what_the_cells_hold_and_lead_to_them() {
-    let page = html(&recorded(vec![cell(0, 1, 1000.0, 900), cell(1, 8, 5432.1, 1500)]), None);
-    assert!(page.contains("<a class=\"bound\" href=\"#cell-1\">5,432 accesses a second</a>"), "{page}");
-    assert!(page.contains("<a class=\"bound\" href=\"#cell-0\">900.0 us</a>"), "{page}");
-    assert!(page.contains("<tr id=\"cell-1\">") && page.contains("BLAKE3 of the raw data: <code>abc"));
+    let page = html(&recorded(vec![cell(0, 1, 1000.0, 900), cell(1, 8, 5432.1, 1500)]), None).unwrap();
+    assert!(page.contains("<a class=\"bound\" href=\"#cell-1-rate\">5,432 accesses a second</a>"), "{page}");
+    assert!(page.contains("<a class=\"bound\" href=\"#cell-0-mean\">900.0 us</a>"), "{page}");
+    assert!(page.contains("<td id=\"cell-1-rate\"") && page.contains("BLAKE3 of the raw data: <code>abc"));
     assert!(page.contains("What /data/&lt;target&gt; sustains") && page.contains("6 &amp; more"));
     // Nothing is fetched from anywhere.
     for word in ["http://", "https://", "<script", "url(", "@import"] {
@@ -85,7 +86,7 @@ fn a_search_is_told_with_its_interval_and_its_threshold_is_drawn() {
         steady: true,
         open_end: None,
     });
-    let page = html(&recorded(vec![found]), Some("Ours"));
+    let page = html(&recorded(vec![found]), Some("Ours")).unwrap();
     assert!(page.contains("505 ± 4.00 accesses a second") && page.contains("a mean response of 20.0 ms"), "{page}");
     assert!(page.contains("class=\"limit\"") && page.contains("<h1>Ours</h1>"));
 }

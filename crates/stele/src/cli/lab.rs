@@ -33,17 +33,38 @@ Examples:
         #[arg(long)]
         rounds: bool,
     },
-    /// Write a report of a .lab file: one HTML page that needs nothing else
-    #[command(
-        after_help = "Examples:\n  stele lab paper sweep.lab\n  stele lab paper sweep.lab --title 'The new array' --out array.html"
-    )]
+    /// Write a report of a .lab file: one HTML page that needs nothing else, or a PDF
+    #[command(after_help = "\
+Examples:
+  stele lab paper sweep.lab                              writes sweep.html
+  stele lab paper sweep.lab --pdf                        writes sweep.pdf
+  stele lab paper sweep.lab --title 'The new array' -o array.pdf")]
     Paper {
         file: PathBuf,
-        /// Where to [default: beside the .lab file]
-        #[arg(long)]
+        /// Where to, by its ending a page or a PDF [default: beside the .lab file]
+        #[arg(long, short)]
         out: Option<PathBuf>,
         #[arg(long)]
         title: Option<String>,
+        /// A PDF, whatever the name
+        #[arg(long)]
+        pdf: bool,
+    },
+    /// Draw one chart of a .lab file: here, or as SVG into a file
+    #[command(after_help = "\
+Examples:
+  stele lab plot sweep.lab                               the first chart that the file has something for, here
+  stele lab plot sweep.lab --chart rate-size
+  stele lab plot sweep.lab --chart distribution -o distribution.svg
+  stele lab plot sweep.lab --chart help                  says which there are")]
+    Plot {
+        file: PathBuf,
+        /// Which one; `help` lists them
+        #[arg(long, value_name = "NAME")]
+        chart: Option<String>,
+        /// Where to, as SVG
+        #[arg(long, short)]
+        out: Option<PathBuf>,
     },
     /// Set two .lab files side by side, with the ratio of each cell and its interval
     #[command(after_help = "Example:\n  stele lab diff before.lab after.lab")]

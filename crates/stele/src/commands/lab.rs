@@ -1,5 +1,6 @@
 //! What `stele lab` does: puts a job together, runs its cells, and shows what a file holds. It needs no pool and no server.
 
+mod pages;
 mod progress;
 mod show;
 
@@ -48,10 +49,13 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
             measure(json, search.what, job).await
         }
         Lab::Show { file, rounds } => show::file(&record::read(&file)?, json, rounds),
-        Lab::Paper { file, out, title } => {
-            let page = paper::html(&record::read(&file)?, title.as_deref());
-            write_new(&out.unwrap_or_else(|| file.with_extension("html")), &page, json)
+        Lab::Paper { file, out, title, pdf } => {
+            let pdf = pdf || out.as_ref().and_then(|path| path.extension()).is_some_and(|ending| ending == "pdf");
+            let document = paper::report(&record::read(&file)?, title.as_deref());
+            let ending = if pdf { "pdf" } else { "html" };
+            pages::write(&document, &out.unwrap_or_else(|| file.with_extension(ending)), pdf, json)
         }
+        Lab::Plot { file, chart, out } => pages::plot(&file, chart.as_deref(), out.as_deref(), json),
         Lab::Diff { first, second } => show::difference(&record::read(&first)?, &record::read(&second)?, json),
         Lab::Import { file, into, lenient } => import(&file, &into, lenient, json),
         Lab::Published => show::published(json),
@@ -76,9 +80,9 @@ fn import(file: &Path, into: &Path, lenient: bool, json: bool) -> Outcome<()> {
 }
 
 /// Writes a file that does not exist yet.
-fn write_new(path: &Path, text: &str, json: bool) -> Outcome<()> {
+fn write_new(path: &Path, bytes: impl AsRef<[u8]>, json: bool) -> Outcome<()> {
     let file = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
-    let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()));
+    let written = file.and_then(|mut file| std::io::Write::write_all(&mut file, bytes.as_ref()));
     written.map_err(|error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => Failure::new(Kind::Refused, format!("{}: exists already", path.display()))
             .next("name another file with --out"),

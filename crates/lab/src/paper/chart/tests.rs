@@ -1,13 +1,17 @@
+use super::drawing::{LEFT, RIGHT, Shape, WIDE};
+use super::scale::Scale;
 use super::*;
 
 fn chart(points: Vec<(f64, f64)>, logarithmic: bool) -> Chart {
-    Chart {
-        title: "a < b & c".into(),
-        across: Axis { name: "accesses a second".into(), logarithmic },
-        up: Axis::linear("ms"),
-        series: vec![Series { name: "one".into(), points, marked: true }],
-        line: Some((20.0, "20 ms".into())),
-    }
+    let across = Axis { logarithmic, ..Axis::linear("accesses a second") };
+    let series = vec![Series { name: "one".into(), points, marked: true }];
+    Chart::lines("a < b & c", across, Axis::linear("ms"), series).with_line(Some((20.0, "20 ms".into())))
+}
+
+fn bars(values: Vec<Vec<Option<f64>>>) -> Chart {
+    let groups = (0..values.first().map_or(0, Vec::len)).map(|n| format!("a group with a long name {n}")).collect();
+    let bars = values.into_iter().enumerate().map(|(n, values)| Bars { name: format!("kind {n}"), values });
+    Chart::bars("side by side", Axis::linear("1/s"), groups, bars.collect())
 }
 
 #[test]
@@ -30,18 +34,67 @@ fn nothing_to_draw_draws_nothing_and_a_single_point_something() {
     assert!(chart(vec![(f64::NAN, 1.0)], true).svg().is_none());
     assert!(chart(vec![(5.0, 1.0)], true).svg().is_some());
     assert!(chart(vec![(0.0, 0.0)], false).svg().is_some());
+    assert!(bars(vec![vec![None, None]]).svg().is_none() && bars(vec![vec![Some(0.0)]]).svg().is_some());
+}
+
+#[test]
+fn bars_stand_beside_each_other_within_the_plot_and_are_as_high_as_their_values() {
+    let drawing =
+        bars(vec![vec![Some(10.0), Some(40.0), None], vec![Some(20.0), Some(5.0), Some(30.0)]]).drawing().unwrap();
+    let mut found: Vec<(f64, f64, f64)> = Vec::new();
+    for shape in &drawing.shapes {
+        // Those of the legend are all of one height.
+        if let Shape::Bar { at, wide, high, .. } = shape
+            && *high != 10.0
+        {
+            assert!(at.0 >= LEFT && at.0 + wide <= WIDE - RIGHT, "{shape:?}");
+            found.push((at.0, at.0 + wide, *high));
+        }
+    }
+    assert_eq!(found.len(), 5);
+    assert!((found[1].2 / found[0].2 - 2.0).abs() < 1e-9 && (found[2].2 / found[0].2 - 4.0).abs() < 1e-9, "{found:?}");
+    found.sort_by(|left, right| left.0.total_cmp(&right.0));
+    assert!(found.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{found:?}");
+}
+
+#[test]
+fn more_series_than_can_be_told_apart_are_counted_and_not_hidden() {
+    let series = |n| Series { name: format!("series {n}"), points: vec![(1.0, n as f64), (2.0, 3.0)], marked: false };
+    let many = Chart::lines("many", Axis::linear("x"), Axis::linear("y"), (0..SERIES_MAX + 3).map(series).collect());
+    let svg = many.svg().unwrap();
+    assert!(svg.contains("3 more are not drawn") && svg.contains("s0 dashed"), "{svg}");
 }
 
 #[test]
 fn marks_are_round_and_enclose_what_is_drawn() {
     for high in [0.003, 0.9, 1.0, 7.0, 41.0, 99_999.0] {
-        let scale = Scale::of_steps(high);
+        let scale = Scale::of_steps(0.0, high);
         assert!(scale.high >= high && scale.ticks.len() <= 7, "{high}: {:?}", scale.ticks);
-        assert_eq!(scale.place(scale.high), 1.0);
+        assert_eq!(scale.place(scale.high), Some(1.0));
     }
-    for (low, high) in [(1.0, 1.0), (0.5, 7.0), (3.0, 80_000.0)] {
+    assert!(Scale::of_steps(-7.0, 12.0).place(-7.0).is_some_and(|place| place >= 0.0));
+    for (low, high) in [(1.0, 1.0), (0.5, 7.0), (3.0, 80_000.0), (0.9, 1.1), (1e-4, 1e9)] {
         let scale = Scale::of_decades(low, high);
-        assert!(scale.place(low) >= 0.0 && scale.place(high) <= 1.0, "{low} to {high}");
+        let (low, high) = (scale.place(low).unwrap(), scale.place(high).unwrap());
+        assert!(low >= 0.0 && high <= 1.0 + 1e-9 && (2..=14).contains(&scale.ticks.len()), "{scale:?}");
+    }
+}
+
+#[test]
+fn a_terminal_sees_the_same_points_and_no_line_is_wider_than_it() {
+    let text = chart(vec![(1.0, 0.1), (50.0, 3.0), (70_000.0, 41.0)], true).characters(72, 16).unwrap();
+    assert_eq!(
+        text.lines().filter(|line| line.contains('|')).map(|line| line.matches('o').count()).sum::<usize>(),
+        3,
+        "{text}"
+    );
+    assert!(text.contains("----") && text.contains("20 ms"), "{text}");
+    let bars = bars(vec![vec![Some(10.0), Some(40.0)]]).characters(72, 16).unwrap();
+    let long = |line: &str| line.matches('=').count();
+    let rows: Vec<usize> = bars.lines().map(long).filter(|long| *long > 0).collect();
+    assert!(rows.len() == 2 && rows[1].abs_diff(rows[0] * 4) <= 4, "{bars}");
+    for line in text.lines().chain(bars.lines()) {
+        assert!(line.chars().count() <= 72 + 8, "{line}");
     }
 }
 

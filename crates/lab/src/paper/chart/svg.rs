@@ -1,0 +1,95 @@
+//! A chart as SVG. In a page colours are left to its style sheet, so that a chart is good on dark and light ground and in print; a
+//! file of its own carries them with it.
+
+use std::fmt::Write as _;
+
+use super::drawing::{Anchor, Drawing, Ink, Shape};
+use super::{COLOURS, Chart};
+
+/// Colours and strokes, of charts in pages and in files alike.
+pub const STYLE: &str = include_str!("chart.css");
+
+/// Text that may stand in markup.
+pub fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match letter {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            // Characters that neither HTML nor XML lets stand.
+            '\u{0}'..='\u{8}' | '\u{b}' | '\u{c}' | '\u{e}'..='\u{1f}' | '\u{7f}' | '\u{fffe}' | '\u{ffff}' => {
+                out.push('\u{fffd}')
+            }
+            letter => out.push(letter),
+        }
+    }
+    out
+}
+
+fn class(ink: Ink) -> String {
+    match ink {
+        Ink::Grid => "grid".into(),
+        Ink::Tick => "tick".into(),
+        Ink::Axis => "axis".into(),
+        Ink::Limit => "limit".into(),
+        Ink::Title => "title".into(),
+        Ink::Legend => "legend".into(),
+        Ink::Series(number) if number < COLOURS => format!("s{number}"),
+        Ink::Series(number) => format!("s{} dashed", number % COLOURS),
+    }
+}
+
+impl Chart {
+    /// For a page that has the style. None where there is nothing to draw.
+    pub fn svg(&self) -> Option<String> {
+        self.drawing().map(|drawing| markup(&drawing, "", ""))
+    }
+
+    /// A file of its own.
+    pub fn svg_file(&self) -> Option<String> {
+        let drawing = self.drawing()?;
+        let style = format!("<style>{STYLE}svg.chart {{ background: var(--ground); }}</style>");
+        let markup = markup(&drawing, " xmlns=\"http://www.w3.org/2000/svg\"", &style);
+        Some(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{markup}\n"))
+    }
+}
+
+fn markup(drawing: &Drawing, kind: &str, style: &str) -> String {
+    let (wide, high, title) = (drawing.wide, drawing.high, escaped(&drawing.title));
+    let mut out = format!(
+        "<svg{kind} class=\"chart\" viewBox=\"0 0 {wide} {high}\" role=\"img\" \
+         aria-label=\"{title}\">{style}"
+    );
+    for shape in &drawing.shapes {
+        let _ = match shape {
+            Shape::Path { points, ink } => {
+                let path: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1} {y:.1}")).collect();
+                write!(out, "<path class=\"{}\" d=\"M{}\"/>", class(*ink), path.join("L"))
+            }
+            Shape::Mark { at: (x, y), ink } => {
+                write!(out, "<circle class=\"{}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.2\"/>", class(*ink))
+            }
+            Shape::Bar { at: (x, y), wide, high, ink } => write!(
+                out,
+                "<rect class=\"{}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" height=\"{high:.1}\"/>",
+                class(*ink)
+            ),
+            Shape::Text { at: (x, y), text, anchor, upright, ink } => {
+                let anchor = match anchor {
+                    Anchor::Start => "",
+                    Anchor::Middle => " text-anchor=\"middle\"",
+                    Anchor::End => " text-anchor=\"end\"",
+                };
+                let place = match upright {
+                    true => format!("transform=\"translate({x:.1} {y:.1}) rotate(-90)\""),
+                    false => format!("x=\"{x:.1}\" y=\"{y:.1}\""),
+                };
+                write!(out, "<text class=\"{}\" {place}{anchor}>{}</text>", class(*ink), escaped(text))
+            }
+        };
+    }
+    out.push_str("</svg>");
+    out
+}

@@ -1,0 +1,97 @@
+//! A document as one HTML page that needs nothing else: no scripts, no requests; readable on a phone, in the dark and on paper.
+
+use std::fmt::Write as _;
+
+use super::chart::svg::{STYLE as CHARTS, escaped};
+use super::document::{Align, Block, Document, Entry, Place, Said, Sound, Table, Text, Weight};
+use crate::error::LabError;
+
+const STYLE: &str = include_str!("style.css");
+
+/// The page; an error where the document contradicts itself.
+pub fn page(document: &Document) -> Result<String, LabError> {
+    let sound = document.check()?;
+    let title = escaped(&document.title);
+    let mut page = format!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"><title>{title}</title>\
+         <style>{CHARTS}{STYLE}</style></head><body><main>\n<h1>{title}</h1>\n<p class=\"when\">{}</p>\n",
+        escaped(&document.about)
+    );
+    for block in &document.blocks {
+        block_of(&sound, block, &mut page);
+    }
+    page.push_str("</main></body></html>\n");
+    Ok(page)
+}
+
+fn block_of(sound: &Sound<'_>, block: &Block, page: &mut String) {
+    let _ = match block {
+        Block::Section(title) => writeln!(page, "<h2>{}</h2>", escaped(title)),
+        Block::Part(title) => writeln!(page, "<h3>{}</h3>", escaped(title)),
+        Block::Paragraph(text) => writeln!(page, "<p>{}</p>", text_of(sound, text)),
+        Block::Note(text) => writeln!(page, "<aside><p>{}</p></aside>", text_of(sound, text)),
+        Block::List(lines) => {
+            let lines: Vec<String> = lines.iter().map(|line| format!("<li>{}</li>\n", text_of(sound, line))).collect();
+            writeln!(page, "<ul>\n{}</ul>", lines.concat())
+        }
+        Block::Table(table) => {
+            table_of(sound, table, page);
+            Ok(())
+        }
+        Block::Chart(chart) => chart.svg().map_or(Ok(()), |svg| writeln!(page, "<figure>{svg}</figure>")),
+        Block::Code(text) => writeln!(page, "<pre><code>{}</code></pre>", escaped(text)),
+    };
+}
+
+fn text_of(sound: &Sound<'_>, text: &Text) -> String {
+    let span = |said| match said {
+        Said::Plain(text) => escaped(&text),
+        Said::Code(text) => format!("<code>{}</code>", escaped(&text)),
+        Said::Figure(text, id) => format!("<a class=\"bound\" href=\"#{id}\">{}</a>", escaped(&text)),
+    };
+    sound.spans(text).into_iter().map(span).collect()
+}
+
+fn table_of(sound: &Sound<'_>, table: &Table, page: &mut String) {
+    let side = |align| if align == Align::Left { "left" } else { "right" };
+    page.push_str("<figure>");
+    if !table.caption.is_empty() {
+        let _ = write!(page, "<figcaption>{}</figcaption>", escaped(&table.caption));
+    }
+    page.push_str("<div class=\"wide\"><table>");
+    if table.has_head() {
+        page.push_str("<thead><tr>");
+        for column in &table.columns {
+            let _ = write!(page, "<th scope=\"col\" class=\"{}\">{}</th>", side(column.align), escaped(&column.title));
+        }
+        page.push_str("</tr></thead>");
+    }
+    page.push_str("<tbody>\n");
+    for row in &table.rows {
+        page.push_str("<tr>");
+        for (number, (column, entry)) in table.columns.iter().zip(&row.entries).enumerate() {
+            let id = Place::new(row.name.as_str(), column.name.as_str()).id();
+            let class = format!("{}{}", side(column.align), weight_of(entry));
+            let text = escaped(&entry.text);
+            let _ = match number {
+                0 => write!(page, "<th scope=\"row\" id=\"{id}\" class=\"{class}\">{text}</th>"),
+                _ => write!(page, "<td id=\"{id}\" class=\"{class}\">{text}</td>"),
+            };
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody></table></div>");
+    if let Some(remark) = &table.remark {
+        let _ = write!(page, "<p class=\"remark\">{}</p>", text_of(sound, remark));
+    }
+    page.push_str("</figure>\n");
+}
+
+fn weight_of(entry: &Entry) -> &'static str {
+    match entry.weight {
+        Weight::Plain => "",
+        Weight::Strong => " strong",
+        Weight::Faint => " faint",
+    }
+}

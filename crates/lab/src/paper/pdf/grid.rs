@@ -1,0 +1,165 @@
+//! Tables in a PDF: columns as wide as what stands in them, smaller letters where they do not fit, text that is wrapped where
+//! that is not enough, and the head again on each page.
+
+use super::sheet::{Colour, FAINT, GRID, INK};
+use super::{BOTTOM, Layout, MARGIN, ROOM, TOP};
+use crate::paper::document::{Align, Column, Entry, Place, Row, Sound, Table, Weight};
+use crate::paper::metrics::{Face, width, wrapped};
+
+/// Letters of a table, and smaller ones where it is too wide.
+const SIZES: [f64; 4] = [8.5, 7.5, 6.8, 6.2];
+/// Beside the text of a column, on each side.
+const BESIDE: f64 = 4.0;
+const ABOVE: f64 = 2.5;
+/// A column of text is not made narrower than that.
+const NARROW: f64 = 60.0;
+
+struct Grid {
+    size: f64,
+    /// Of the columns, with what stands beside their text.
+    widths: Vec<f64>,
+}
+
+fn face_of(entry: &Entry) -> (Face, Colour) {
+    match entry.weight {
+        Weight::Plain => (Face::Plain, INK),
+        Weight::Strong => (Face::Bold, INK),
+        Weight::Faint => (Face::Plain, FAINT),
+    }
+}
+
+/// What a column would like, and the least that it can do with.
+fn wishes(table: &Table, at: usize, column: &Column, size: f64) -> (f64, f64) {
+    let words = column.title.split_whitespace().map(|word| width(Face::Bold, size, word));
+    let title = words.fold(0.0, f64::max);
+    let entries = table.rows.iter().filter_map(|row| row.entries.get(at));
+    let widest = entries.map(|entry| width(face_of(entry).0, size, &entry.text)).fold(title, f64::max);
+    match column.align {
+        // Titles of figures are longer than the figures, and are wrapped; those of text have the room.
+        Align::Right => (widest + 2.0 * BESIDE, widest + 2.0 * BESIDE),
+        Align::Left => {
+            let wish = widest.max(width(Face::Bold, size, &column.title));
+            (wish + 2.0 * BESIDE, wish.min(NARROW.max(title)) + 2.0 * BESIDE)
+        }
+    }
+}
+
+impl Grid {
+    fn of(table: &Table) -> Grid {
+        let mut found = Grid { size: SIZES[0], widths: Vec::new() };
+        for size in SIZES {
+            let columns = table.columns.iter().enumerate();
+            let wishes: Vec<(f64, f64)> = columns.map(|(at, column)| wishes(table, at, column, size)).collect();
+            let (all, least) = wishes.iter().fold((0.0, 0.0), |sum, wish| (sum.0 + wish.0, sum.1 + wish.1));
+            // What can be given beyond the least is shared by how much more each would like.
+            let share = if all <= ROOM { 1.0 } else { ((ROOM - least) / (all - least).max(1.0)).clamp(0.0, 1.0) };
+            let cramped = if least > ROOM { ROOM / least } else { 1.0 };
+            found.size = size;
+            found.widths = wishes.iter().map(|(wish, least)| (least + (wish - least) * share) * cramped).collect();
+            if least <= ROOM && (share >= 0.5 || all <= ROOM) {
+                break;
+            }
+        }
+        found
+    }
+
+    fn leading(&self) -> f64 {
+        self.size * 1.25
+    }
+
+    fn split(&self, face: Face, at: usize, text: &str) -> Vec<String> {
+        let room = self.widths.get(at).map_or(ROOM, |wide| wide - 2.0 * BESIDE);
+        wrapped(face, self.size, text, room + 0.01)
+    }
+
+    fn high(&self, lines: usize) -> f64 {
+        lines.max(1) as f64 * self.leading() + 2.0 * ABOVE
+    }
+}
+
+impl Layout {
+    pub(super) fn table(&mut self, sound: &Sound<'_>, table: &Table) {
+        let grid = Grid::of(table);
+        let rows: Vec<Vec<Vec<String>>> = table.rows.iter().map(|row| split(&grid, row)).collect();
+        let high_of = |row: &Vec<Vec<String>>| grid.high(row.iter().map(Vec::len).max().unwrap_or(1));
+        // The caption and the head stand with a row or two below them.
+        let first: f64 = rows.iter().take(2).map(high_of).sum();
+        self.y += 4.0;
+        self.need(34.0 + 2.0 * grid.leading() + first);
+        if !table.caption.is_empty() {
+            self.lines(Face::Bold, 9.0, 12.5, INK, &table.caption);
+            self.y += 2.0;
+        }
+        self.head_of(table, &grid);
+        for (row, lines) in table.rows.iter().zip(&rows) {
+            let high = high_of(lines);
+            if self.y + high > BOTTOM && self.y > TOP {
+                self.turn();
+                self.head_of(table, &grid);
+            }
+            self.row(table, &grid, row, lines, high);
+        }
+        self.y += 6.0;
+        if let Some(remark) = &table.remark {
+            self.text(sound, remark, 0.0, FAINT);
+        }
+        self.y += 6.0;
+    }
+
+    fn head_of(&mut self, table: &Table, grid: &Grid) {
+        if !table.has_head() {
+            return;
+        }
+        let titles: Vec<Vec<String>> =
+            table.columns.iter().enumerate().map(|(at, column)| grid.split(Face::Bold, at, &column.title)).collect();
+        let most = titles.iter().map(Vec::len).max().unwrap_or(1);
+        let high = grid.high(most);
+        let mut left = MARGIN;
+        for ((column, lines), wide) in table.columns.iter().zip(&titles).zip(&grid.widths) {
+            // Titles stand on the line.
+            let top = self.y + (most - lines.len()) as f64 * grid.leading();
+            self.entry(grid, column.align, lines, (Face::Bold, INK), (left, top, *wide));
+            left += wide;
+        }
+        self.y += high;
+        let (y, right) = (self.y, left);
+        self.sheet().path(&[(MARGIN, y), (right, y)], 0.8, FAINT, "");
+    }
+
+    fn row(&mut self, table: &Table, grid: &Grid, row: &Row, lines: &[Vec<String>], high: f64) {
+        let mut left = MARGIN;
+        for (((column, entry), lines), wide) in table.columns.iter().zip(&row.entries).zip(lines).zip(&grid.widths) {
+            let spot = self.spot();
+            self.places.insert(Place::new(row.name.as_str(), column.name.as_str()).id(), spot);
+            let top = self.y;
+            self.entry(grid, column.align, lines, face_of(entry), (left, top, *wide));
+            left += wide;
+        }
+        self.y += high;
+        let (y, right) = (self.y, left);
+        self.sheet().path(&[(MARGIN, y), (right, y)], 0.4, GRID, "");
+    }
+
+    fn entry(
+        &mut self,
+        grid: &Grid,
+        align: Align,
+        lines: &[String],
+        (face, colour): (Face, Colour),
+        (left, top, wide): (f64, f64, f64),
+    ) {
+        for (number, line) in lines.iter().enumerate() {
+            let x = match align {
+                Align::Left => left + BESIDE,
+                Align::Right => left + wide - BESIDE - width(face, grid.size, line),
+            };
+            let y = top + ABOVE + grid.size + number as f64 * grid.leading();
+            self.sheet().text(face, grid.size, colour, (x, y), line);
+        }
+    }
+}
+
+/// The lines of each entry of a row.
+fn split(grid: &Grid, row: &Row) -> Vec<Vec<String>> {
+    row.entries.iter().enumerate().map(|(at, entry)| grid.split(face_of(entry).0, at, &entry.text)).collect()
+}

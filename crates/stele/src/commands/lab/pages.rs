@@ -1,0 +1,70 @@
+//! Reports and charts of `.lab` files.
+
+use std::path::Path;
+
+use stele_lab::paper;
+use stele_lab::paper::charts::{KINDS, Kind as ChartKind};
+use stele_lab::paper::document::Document;
+use stele_lab::record;
+
+use super::write_new;
+use crate::commands::print_json;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Align, Table};
+
+/// Of a terminal that does not say how wide it is.
+const COLUMNS: usize = 80;
+
+/// As a page or as a PDF.
+pub fn write(document: &Document, path: &Path, pdf: bool, json: bool) -> Outcome<()> {
+    match pdf {
+        true => write_new(path, paper::pdf::file(document)?, json),
+        false => write_new(path, paper::html::page(document)?, json),
+    }
+}
+
+pub fn plot(file: &Path, name: Option<&str>, out: Option<&Path>, json: bool) -> Outcome<()> {
+    if name == Some("help") {
+        return charts(json);
+    }
+    let recorded = record::read(file)?;
+    let chart = match name {
+        Some(name) => {
+            let kind = ChartKind::named(name).ok_or_else(|| {
+                Failure::usage(format!("--chart {name}: there is no such chart")).next("--chart help lists them")
+            })?;
+            kind.of(&recorded)
+        }
+        None => {
+            let all = KINDS.iter().map(|(_, kind, _)| kind.of(&recorded));
+            all.into_iter().find(|chart| !chart.is_empty()).ok_or_else(|| nothing_to_draw(file))?
+        }
+    };
+    match out {
+        Some(out) => write_new(out, chart.svg_file().ok_or_else(|| nothing_to_draw(file))?, json),
+        None => {
+            let wide = std::env::var("COLUMNS").ok().and_then(|wide| wide.parse().ok()).unwrap_or(COLUMNS);
+            print!("{}", chart.characters(wide, (wide / 4).clamp(12, 30)).ok_or_else(|| nothing_to_draw(file))?);
+            Ok(())
+        }
+    }
+}
+
+fn nothing_to_draw(file: &Path) -> Failure {
+    Failure::new(Kind::Missing, format!("{}: has nothing for this chart", file.display()))
+        .next("--chart help lists them; rate-size needs cells that differ in `access`, rate-threads in `workers`")
+}
+
+fn charts(json: bool) -> Outcome<()> {
+    if json {
+        let rows: Vec<_> =
+            KINDS.iter().map(|(name, _, words)| serde_json::json!({ "name": name, "shows": words })).collect();
+        return print_json(&rows);
+    }
+    let mut table = Table::new(&[("chart", Align::Left), ("shows", Align::Left)]);
+    for (name, _, words) in KINDS {
+        table.row(vec![(*name).to_owned(), (*words).to_owned()]);
+    }
+    print!("{}", table.render());
+    Ok(())
+}
