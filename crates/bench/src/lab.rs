@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use stele_ground::{Bytes, Duration, MIB};
 use stele_lab::live::content::Content;
-use stele_lab::live::run::{Load, Setup, Timing, run as run_live};
+use stele_lab::live::run::{Load, Of, Setup, Timing, run as run_live};
 use stele_lab::live::target::{Opening, Ready, Target};
 use stele_lab::usage::Usage;
 use stele_lab::workload::{AccessSpec, Alignment};
@@ -120,13 +120,7 @@ fn one(bench: &mut Bench, case: &Case, files: &Files) -> Result<(), String> {
         Place::Disk => files.0.get(1),
     };
     let target = path.map_or(Target::Null, |path| Target::Path(path.clone()));
-    let opening = Opening {
-        size: Some(Bytes(SIZE)),
-        writes: false,
-        destroy: false,
-        buffered: false,
-        content: Content::default(),
-    };
+    let opening = Opening { size: Some(Bytes(SIZE)), ..Opening::default() };
     let ready = target.open(opening, &mut |_, _| true).map_err(|error| error.to_string())?;
     let (mut ours, mut plain, mut best) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..=bench.rounds() {
@@ -188,6 +182,7 @@ fn live(ready: &Ready, case: &Case) -> Result<Ran, String> {
             most: span,
         },
         content: Content::default(),
+        of: Of::Data,
         seed: 1,
     };
     let found = run_live(ready, &setup, &mut |_, _| true).map_err(|error| error.to_string())?;

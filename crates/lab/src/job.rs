@@ -24,7 +24,8 @@ use stele_ground::{Bytes, Duration};
 
 use crate::error::LabError;
 use crate::live::content::Content;
-use crate::live::run::{Load, Setup, Timing};
+use crate::live::run::{Load, Of, Setup, Timing};
+use crate::live::target::{FILES, Opening, PATIENCE};
 use crate::search::{Goal, Statistic};
 use crate::workload::{self, AccessSpec, Alignment};
 
@@ -54,6 +55,9 @@ pub struct Job {
     pub size: Option<String>,
     #[serde(default)]
     pub buffered: bool,
+    /// Files of a target that is a directory, or objects of a bucket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files: Option<u32>,
     #[serde(default)]
     pub workload: WorkloadPart,
     #[serde(default)]
@@ -79,6 +83,16 @@ pub struct WorkloadPart {
     pub access: Option<Given<String>>,
     /// Where random accesses begin: `request` (multiples of their own size) or `sector` (of 512).
     pub align: Option<Align>,
+    /// What accesses do: `data` (read and write), or `names` (look at a file's name; make one and remove it).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<OfPart>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OfPart {
+    Data,
+    Names,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
@@ -118,6 +132,9 @@ pub struct TimePart {
     pub least: Option<String>,
     /// Measured at most, where it does not become steady.
     pub most: Option<String>,
+    /// A target that answers nothing for so long has failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patience: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
@@ -232,6 +249,24 @@ impl Job {
         Ok(content)
     }
 
+    /// How its target is opened for these cells.
+    pub fn opening(&self, cells: &[Cell], destroy: bool) -> Result<Opening, LabError> {
+        let of_cell = |cell: &Cell| {
+            let sector = if cell.setup.alignment == Alignment::Sector { 512 } else { 0 };
+            cell.setup.spec.sizes.iter().fold(sector, |step, (size, _)| greatest_common(step, *size))
+        };
+        Ok(Opening {
+            size: self.size()?,
+            files: self.files.unwrap_or(FILES),
+            writes: cells.iter().any(|cell| cell.setup.spec.writes()),
+            destroy,
+            buffered: self.buffered,
+            content: self.content()?,
+            step: cells.iter().fold(0, |step, cell| greatest_common(step, of_cell(cell))),
+            patience: duration("time.patience", &self.time.patience, PATIENCE)?,
+        })
+    }
+
     /// All cells, in the order in which they run.
     pub fn cells(&self) -> Result<Vec<Cell>, LabError> {
         let timing = self.timing()?;
@@ -261,6 +296,10 @@ impl Job {
                         workers: *workers,
                         timing,
                         content,
+                        of: match self.workload.of {
+                            Some(OfPart::Names) => Of::Names,
+                            Some(OfPart::Data) | None => Of::Data,
+                        },
                         seed: content.seed,
                     };
                     cells.push(Cell { axes, setup, goal });
@@ -396,6 +435,10 @@ impl SearchPart {
             probes_max: 12,
         })
     }
+}
+
+pub(crate) fn greatest_common(one: u64, other: u64) -> u64 {
+    if other == 0 { one } else { greatest_common(other, one % other) }
 }
 
 fn processors() -> u32 {

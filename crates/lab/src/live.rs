@@ -8,12 +8,17 @@
 //! Workers keep no shared state: each hands its histograms over at the end of every round, and those are merged exactly.
 
 pub mod content;
+pub mod directory;
 pub mod engine;
+mod fill;
 mod inline;
+mod local;
 pub mod nbd;
 pub mod run;
+mod stream;
 pub mod target;
 mod uring;
+pub mod versions;
 mod worker;
 
 #[cfg(test)]

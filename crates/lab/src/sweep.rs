@@ -1,9 +1,11 @@
 //! Runs a job's cells one after another, on real storage, and records each as it ends.
 
+use std::sync::atomic::AtomicBool;
+
 use crate::closed::Probe;
 use crate::error::LabError;
 use crate::job::Cell;
-use crate::live::run::{Found, LAG_SHARE_MAX, Load, Round, Setup, run};
+use crate::live::run::{Found, LAG_SHARE_MAX, Load, Round, Setup, run_until};
 use crate::live::target::Ready;
 use crate::record::CellRecord;
 use crate::search;
@@ -19,10 +21,16 @@ pub struct Step<'a> {
 /// Answers false to end the run; what was measured until then is kept.
 pub type Watch<'a> = &'a mut dyn FnMut(Step<'_>) -> bool;
 
-/// Runs one cell. None where it was stopped before anything could be counted.
-pub fn cell(ready: &Ready, number: usize, cell: &Cell, watch: Watch<'_>) -> Result<Option<CellRecord>, LabError> {
+/// Runs one cell. None where it was stopped before anything could be counted. `end` stops it also between rounds.
+pub fn cell(
+    ready: &Ready,
+    number: usize,
+    cell: &Cell,
+    end: &AtomicBool,
+    watch: Watch<'_>,
+) -> Result<Option<CellRecord>, LabError> {
     let Some(goal) = cell.goal else {
-        let found = one(ready, number, &cell.setup, watch)?;
+        let found = one(ready, number, &cell.setup, end, watch)?;
         return Ok((!found.rounds.is_empty()).then(|| CellRecord::plain(number, cell, &found)));
     };
     let mut runs: Vec<Found> = Vec::new();
@@ -33,7 +41,7 @@ pub fn cell(ready: &Ready, number: usize, cell: &Cell, watch: Watch<'_>) -> Resu
     };
     let highest = search::highest(goal, |outstanding| {
         let load = Load::Outstanding(u32::try_from(outstanding).unwrap_or(u32::MAX));
-        match one(ready, number, &Setup { load, ..cell.setup.clone() }, watch) {
+        match one(ready, number, &Setup { load, ..cell.setup.clone() }, end, watch) {
             Ok(found) if found.stopped => Err("stopped".into()),
             Ok(found) => {
                 let probe = probe_of(outstanding, &found);
@@ -54,11 +62,10 @@ pub fn cell(ready: &Ready, number: usize, cell: &Cell, watch: Watch<'_>) -> Resu
     }
 }
 
-fn one(ready: &Ready, number: usize, setup: &Setup, watch: Watch<'_>) -> Result<Found, LabError> {
+fn one(ready: &Ready, number: usize, setup: &Setup, end: &AtomicBool, watch: Watch<'_>) -> Result<Found, LabError> {
     let load = setup.load;
-    let found =
-        run(ready, setup, &mut |round, counted| watch(Step { cell: number, load, number: round, round: counted }))?;
-    Ok(found)
+    let mut watch = |round: i64, counted: &Round| watch(Step { cell: number, load, number: round, round: counted });
+    run_until(ready, setup, end, &mut watch)
 }
 
 fn probe_of(outstanding: u64, found: &Found) -> Probe {

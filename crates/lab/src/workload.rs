@@ -3,7 +3,7 @@
 //! The size of each access is drawn by the shares of the specification; read or write and random or sequential are drawn
 //! for each access too; a sequential access continues where the last one on that target ended.
 
-use stele_ground::Dice;
+use stele_ground::{Bytes, Dice};
 
 /// What an access specification asks for. Percentages are whole numbers; the shares of the sizes sum to 100.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -78,11 +78,19 @@ pub struct Generator {
     alignment: Alignment,
     dice: Dice,
     ends: Vec<u64>,
+    /// Bytes of each file, where a target is made of files.
+    file: Option<u64>,
 }
 
 impl Generator {
     pub fn new(spec: AccessSpec, alignment: Alignment, dice: Dice) -> Generator {
-        Generator { spec, alignment, dice, ends: Vec::new() }
+        Generator { spec, alignment, dice, ends: Vec::new(), file: None }
+    }
+
+    /// No access goes beyond a multiple of it. A random one is at a random place of a random file; a sequential one that would
+    /// leave its file begins at the start of a random one.
+    pub fn within(self, file: Option<Bytes>) -> Generator {
+        Generator { file: file.map(|file| file.0), ..self }
     }
 
     /// The next access of a target of so many bytes.
@@ -93,7 +101,16 @@ impl Generator {
         if self.ends.len() <= target {
             self.ends.resize(target + 1, 0);
         }
-        let at = if random {
+        let at = if let Some(file) = self.file {
+            let (last, start) = (self.ends[target], self.dice.below(bytes / file) * file);
+            let fits = last > 0 && !last.is_multiple_of(file) && last % file + length <= file;
+            match (random, self.alignment) {
+                (false, _) if fits => last,
+                (false, _) => start,
+                (true, Alignment::Sector) => start + self.dice.below((file - length) / 512 + 1) * 512,
+                (true, Alignment::Request) => start + self.dice.below(file / length) * length,
+            }
+        } else if random {
             let step = match self.alignment {
                 Alignment::Sector => 512,
                 Alignment::Request => length,

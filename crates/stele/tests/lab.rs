@@ -158,3 +158,79 @@ fn a_fio_job_file_becomes_jobs_that_run() {
     assert_eq!(cells[0]["runs"][0]["outstanding"], 4, "{cells:?}");
     place.refused(3, &["exists already"], &["lab", "import", &file, "--lenient", "--into", &into]);
 }
+
+#[test]
+fn a_directory_of_files_is_measured_checked_and_left_as_it_was() {
+    let place = Place::new("lab-directory");
+    std::fs::create_dir(place.path("share")).unwrap();
+    std::fs::write(place.path("share/letter"), b"somebody's").unwrap();
+    let on = format!("dir:{}", place.path("share"));
+    let run = ["lab", "run", "--on", &on, "--files", "5", "--size", "5MiB", "--read", "50", "--buffered"];
+    let found =
+        cells(&place, &[&run[..], &["--random", "0,100", "--access", "512,8KiB", "--outstanding", "1,4"]].concat());
+    assert_eq!(found.len(), 8);
+    assert!(found.iter().all(|cell| cell["runs"][0]["response"]["count"].as_u64() > Some(0)), "{found:?}");
+    let checked = cells(&place, &[&run[..], &["--verify", "--keep"]].concat());
+    assert_eq!(checked.len(), 1);
+    assert_eq!(std::fs::read_dir(place.path("share/stele-lab")).unwrap().count(), 6);
+    assert_eq!(cells(&place, &[&run[..], &["--names"]].concat()).len(), 1);
+    let left: Vec<_> =
+        std::fs::read_dir(place.path("share")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["letter"]);
+}
+
+#[test]
+fn a_server_that_is_killed_or_stopped_ends_the_run_in_bounded_time() {
+    let place = Place::new("lab-gone");
+    place.json(&[
+        "pool",
+        "create",
+        "--confirm-time",
+        "--size",
+        "256MiB",
+        "--data",
+        "none",
+        "--drive",
+        &place.path("d0.img"),
+        "--drive",
+        &place.path("d1.img"),
+        "--drive",
+        &place.path("d2.img"),
+        "--drive",
+        &place.path("d3.img"),
+    ]);
+    let mut server = place.serve();
+    place.json(&["volume", "create", "vm1", "--code", "mirror-2", "--size", "64MiB"]);
+    let url = place.json(&["volume", "export", "vm1", "--nbd"])["url"].as_str().unwrap().to_owned();
+    for (signal, words) in [("-STOP", "has answered nothing"), ("-KILL", "ended the connection")] {
+        let run =
+            ["lab", "run", "--on", &url, "--time", "10m", "--round", "20ms", "--outstanding", "4", "--patience", "1s"];
+        let mut child =
+            place.command(&run).args(["--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        lines.next().unwrap().unwrap();
+        assert!(
+            std::process::Command::new("kill")
+                .args([signal, &server.child.id().to_string()])
+                .status()
+                .unwrap()
+                .success()
+        );
+        let begun = std::time::Instant::now();
+        assert!(lines.map_while(Result::ok).count() < 1_000);
+        let output = child.wait_with_output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(begun.elapsed().as_secs() < 20, "{text}");
+        assert!(output.status.code() == Some(1) && text.contains(words), "{signal}: {text}");
+        if signal == "-STOP" {
+            assert!(
+                std::process::Command::new("kill")
+                    .args(["-CONT", &server.child.id().to_string()])
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+        }
+    }
+    server.child.wait().unwrap();
+}

@@ -12,7 +12,7 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("archive", &["ground", "catalog", "media", "digests"]),
     ("object", &["ground", "archive"]),
     ("block", &["ground", "media"]),
-    ("lab", &["ground", "codes", "media", "array"]),
+    ("lab", &["ground", "codes", "media", "array", "block"]),
     ("sim", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block"]),
     ("stele", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block", "lab"]),
     // What is not part of the product may use all of it.

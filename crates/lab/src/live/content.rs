@@ -2,10 +2,14 @@
 //!
 //! Each sector of 512 bytes begins with a stamp: its place mixed with the run's seed, then a number that no other sector
 //! has, and a CRC of the rest. The rest is random bytes, with zeros for the share that shall compress. A checked read finds
-//! sectors of another place and sectors that changed; an older content of the same place has a good stamp, and is not found.
+//! sectors of another place, sectors that changed, and older contents of the same place (see [`super::versions`]).
+
+use std::sync::Arc;
 
 use stele_ground::Dice;
 use stele_ground::digest::crc32c;
+
+use super::versions::Versions;
 
 pub const SECTOR: usize = 512;
 /// Bytes of a stamp.
@@ -33,8 +37,8 @@ impl Default for Content {
 
 impl Content {
     /// A maker of data; each worker has its own dice.
-    pub fn source(self, dice: Dice) -> Source {
-        Source { content: self, dice, count: 0 }
+    pub fn source(self, dice: Dice, versions: Option<Arc<Versions>>) -> Source {
+        Source { content: self, dice, count: 0, versions }
     }
 
     fn place(self, at: u64) -> u64 {
@@ -47,6 +51,8 @@ pub struct Source {
     content: Content,
     dice: Dice,
     count: u64,
+    /// Where reads are checked.
+    versions: Option<Arc<Versions>>,
 }
 
 impl Source {
@@ -68,9 +74,11 @@ impl Source {
         let copy = if duplicate { self.dice.below(DUPLICATES) } else { 0 };
         for (number, sector) in buffer.chunks_exact_mut(SECTOR).enumerate() {
             self.count += 1;
-            let (place, unique) = match duplicate {
-                true => (copy, number as u64),
-                false => (self.content.place(at + (number * SECTOR) as u64), self.count),
+            let at = at + (number * SECTOR) as u64;
+            let (place, unique) = match (duplicate, &self.versions) {
+                (true, _) => (copy, number as u64),
+                (false, None) => (self.content.place(at), self.count),
+                (false, Some(versions)) => (self.content.place(at), versions.next(at)),
             };
             sector[..8].copy_from_slice(&place.to_le_bytes());
             sector[8..16].copy_from_slice(&unique.to_le_bytes());
@@ -85,7 +93,7 @@ fn sum_of(sector: &[u8]) -> u64 {
 }
 
 /// Compares what was read at a place with what a stamp says. The first sector that is wrong, and how.
-pub fn check(content: Content, buffer: &[u8], at: u64) -> Result<(), String> {
+pub fn check(content: Content, versions: Option<&Versions>, buffer: &[u8], at: u64) -> Result<(), String> {
     for (number, sector) in buffer.chunks_exact(SECTOR).enumerate() {
         let at = at + (number * SECTOR) as u64;
         let word = |from: usize| {
@@ -96,6 +104,9 @@ pub fn check(content: Content, buffer: &[u8], at: u64) -> Result<(), String> {
         }
         if word(16) != sum_of(sector) {
             return Err(format!("offset {at}: what was read is not as it was written: its CRC differs"));
+        }
+        if let Some(versions) = versions {
+            versions.check(at, word(8))?;
         }
     }
     Ok(())

@@ -8,20 +8,20 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
-use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration as WallDuration;
 
-use stele_ground::Duration;
+use stele_ground::{Bytes, Duration};
 use stele_media::Buffer;
-use stele_media::system::EventFd;
 
 use super::engine::{Answer, Engine};
+use super::fill;
+use super::stream::{self, Dialect, Stream, Wire, decoded, take, with_port, wrong};
+use super::target::{Filling, Opening, Ready, Way};
 use crate::error::LabError;
 use crate::workload::Access;
 
+/// That IANA gave it.
+const PORT: u16 = 10809;
 const GREETING: u64 = 0x4e42_444d_4147_4943;
 const OPTION: u64 = 0x4948_4156_454f_5054;
 const OPTION_REPLY: u64 = 0x0003_e889_0455_65a9;
@@ -36,10 +36,6 @@ const READ_ONLY: u16 = 1 << 1;
 const SEVERAL_CONNECTIONS: u16 = 1 << 8;
 /// Replies to an option are no longer than this.
 const OPTION_REPLY_MAX: u32 = 64 << 10;
-/// A server that says nothing for so long while the connection is made is given up.
-const PATIENCE: WallDuration = WallDuration::from_secs(10);
-
-const ENDED: &str = "the server ended the connection";
 
 /// Where a server listens, and which export is meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -80,28 +76,12 @@ impl std::str::FromStr for Address {
         }
         let rest = text.strip_prefix("nbd://").ok_or_else(bad)?;
         let (host, export) = rest.split_once('/').unwrap_or((rest, ""));
-        if host.is_empty() || export.contains('?') {
+        if export.contains('?') {
             return Err(bad());
         }
-        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-        let host = if has_port { host.to_owned() } else { format!("{host}:10809") };
+        let host = with_port(host, PORT).ok_or_else(bad)?;
         Ok(Address { place: Place::Tcp(host), export: decoded(export).ok_or_else(bad)? })
     }
-}
-
-/// Without the percent signs of a URL.
-fn decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::new();
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let digit = |byte: u8| char::from(byte).to_digit(16);
-        bytes.push((digit(rest.next()?)? * 16 + digit(rest.next()?)?) as u8);
-    }
-    String::from_utf8(bytes).ok()
 }
 
 impl fmt::Display for Address {
@@ -113,82 +93,44 @@ impl fmt::Display for Address {
     }
 }
 
-enum Stream {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-}
-
-impl Stream {
-    fn connect(place: &Place) -> io::Result<Stream> {
-        match place {
-            Place::Tcp(host) => {
-                let stream = TcpStream::connect(host)?;
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                Ok(Stream::Tcp(stream))
-            }
-            Place::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_read_timeout(Some(PATIENCE))?;
-                Ok(Stream::Unix(stream))
-            }
-        }
+/// Asks what it is, and makes it ready.
+pub(super) fn open(address: &Address, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
+    let export = ask(address)?;
+    if opening.writes && export.read_only {
+        return Err(LabError::Refused(format!("{address}: may only be read")));
     }
-
-    fn set_nonblocking(&self) -> io::Result<()> {
-        match self {
-            Stream::Tcp(stream) => stream.set_nonblocking(true),
-            Stream::Unix(stream) => stream.set_nonblocking(true),
-        }
+    let block = export.block.max(512);
+    let size = opening.of_device(address, export.size, block)?;
+    let versions = opening.versions(size)?;
+    if opening.content.verify {
+        let length = fill::LENGTH.min(export.access_max);
+        let mut engine = Nbd::new(address, 4, length as usize).map_err(LabError::Failed)?;
+        let content = (opening.content, versions.as_ref());
+        fill::fill(&mut engine, &address.to_string(), size, length, opening.patience, content, progress)?;
     }
-
-    fn descriptor(&self) -> RawFd {
-        match self {
-            Stream::Tcp(stream) => stream.as_raw_fd(),
-            Stream::Unix(stream) => stream.as_raw_fd(),
-        }
-    }
-}
-
-impl Read for Stream {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
-        }
-    }
-}
-
-impl Write for Stream {
-    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
-        match self {
-            Stream::Tcp(stream) => stream.write(buffer),
-            Stream::Unix(stream) => stream.write(buffer),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn take<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
-    let mut bytes = [0; N];
-    stream.read_exact(&mut bytes)?;
-    Ok(bytes)
-}
-
-fn wrong(what: impl Into<String>) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, what.into())
+    Ok(Ready {
+        way: Way::Nbd { address: address.clone(), several: export.several_connections || !opening.writes },
+        size,
+        block: Bytes(block),
+        file: None,
+        versions,
+        patience: opening.patience,
+        description: format!("network block device {address}"),
+    })
 }
 
 /// Asks what the export is.
 pub fn ask(address: &Address) -> Result<Export, LabError> {
-    connect(address).map(|(_, export)| export).map_err(|error| LabError::Missing(format!("{address}: {error}")))
+    connect(address)
+        .map(|(_, export)| export)
+        .map_err(|error| LabError::Missing(format!("{address}: {}", stream::said(&error))))
 }
 
 fn connect(address: &Address) -> io::Result<(Stream, Export)> {
-    let mut stream = Stream::connect(&address.place)?;
+    let mut stream = match &address.place {
+        Place::Tcp(host) => Stream::tcp(host)?,
+        Place::Unix(path) => Stream::unix(path)?,
+    };
     let export = negotiate(&mut stream, &address.export)?;
     Ok((stream, export))
 }
@@ -264,86 +206,26 @@ enum Reading {
 const HEAD: Reading = Reading::Head { bytes: [0; 16], have: 0 };
 
 pub struct Nbd {
-    stream: Stream,
+    wire: Wire,
     slots: Vec<Slot>,
     flying: u32,
-    out: Vec<u8>,
-    sent: usize,
     reading: Reading,
-    poll: EventFd,
     /// The connection is of no more use; everything under way was answered with this.
     broken: Option<String>,
 }
 
 impl Nbd {
     pub fn new(address: &Address, slots: u32, length_max: usize) -> Result<Nbd, String> {
-        let cannot = |error: io::Error| format!("{address}: {error}");
+        let cannot = |error: io::Error| format!("{address}: {}", stream::said(&error));
         let (stream, _) = connect(address).map_err(cannot)?;
-        stream.set_nonblocking().map_err(cannot)?;
         let slot = |_| Slot { buffer: Buffer::zeroed(length_max), length: 0, write: false, busy: false };
         Ok(Nbd {
-            stream,
+            wire: Wire::new(stream).map_err(cannot)?,
             slots: (0..slots).map(slot).collect(),
             flying: 0,
-            out: Vec::new(),
-            sent: 0,
             reading: HEAD,
-            poll: EventFd::new().map_err(cannot)?,
             broken: None,
         })
-    }
-
-    fn send(&mut self) -> io::Result<()> {
-        while self.sent < self.out.len() {
-            match self.stream.write(&self.out[self.sent..]) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(length) => self.sent += length,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        self.out.clear();
-        self.sent = 0;
-        Ok(())
-    }
-
-    /// Reads what has come, until nothing more is there.
-    fn receive(&mut self, answers: &mut Vec<Answer>) -> io::Result<()> {
-        while self.flying > 0 {
-            let into: &mut [u8] = match &mut self.reading {
-                Reading::Head { bytes, have } => &mut bytes[*have..],
-                Reading::Body { slot, have } => {
-                    let slot = &mut self.slots[*slot];
-                    &mut slot.buffer[*have..slot.length]
-                }
-            };
-            let length = match self.stream.read(into) {
-                Ok(0) => return Err(wrong(ENDED)),
-                Ok(length) => length,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(error),
-            };
-            match &mut self.reading {
-                Reading::Head { bytes, have } => {
-                    *have += length;
-                    if *have == bytes.len() {
-                        let bytes = *bytes;
-                        self.head(bytes, answers)?;
-                    }
-                }
-                Reading::Body { slot, have } => {
-                    *have += length;
-                    let slot = *slot;
-                    if *have == self.slots[slot].length {
-                        self.reading = HEAD;
-                        self.answer(slot, Ok(()), answers);
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 
     fn head(&mut self, bytes: [u8; 16], answers: &mut Vec<Answer>) -> io::Result<()> {
@@ -373,30 +255,46 @@ impl Nbd {
         self.flying -= 1;
         answers.push((slot as u32, result));
     }
+}
 
-    fn exchange(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) -> io::Result<()> {
-        let begun = std::time::Instant::now();
-        let least = least.min(self.flying) as usize;
-        let before = answers.len();
-        loop {
-            self.send()?;
-            self.receive(answers)?;
-            if answers.len() - before >= least {
-                return Ok(());
-            }
-            let left = match limit {
-                Some(limit) => match limit.0.saturating_sub(begun.elapsed().as_nanos() as u64) {
-                    0 => return Ok(()),
-                    left => Some(Duration(left)),
-                },
-                None => None,
+impl Dialect for Nbd {
+    fn wire(&mut self) -> &mut Wire {
+        &mut self.wire
+    }
+
+    fn flying(&self) -> u32 {
+        self.flying
+    }
+
+    fn receive(&mut self, answers: &mut Vec<Answer>) -> io::Result<()> {
+        while self.flying > 0 {
+            let into: &mut [u8] = match &mut self.reading {
+                Reading::Head { bytes, have } => &mut bytes[*have..],
+                Reading::Body { slot, have } => {
+                    let slot = &mut self.slots[*slot];
+                    &mut slot.buffer[*have..slot.length]
+                }
             };
-            let mut watches = vec![(0, self.stream.descriptor(), false)];
-            if self.sent < self.out.len() {
-                watches.push((1, self.stream.descriptor(), true));
+            let Some(length) = self.wire.read(into)? else { return Ok(()) };
+            match &mut self.reading {
+                Reading::Head { bytes, have } => {
+                    *have += length;
+                    if *have == bytes.len() {
+                        let bytes = *bytes;
+                        self.head(bytes, answers)?;
+                    }
+                }
+                Reading::Body { slot, have } => {
+                    *have += length;
+                    let slot = *slot;
+                    if *have == self.slots[slot].length {
+                        self.reading = HEAD;
+                        self.answer(slot, Ok(()), answers);
+                    }
+                }
             }
-            self.poll.wait_beside(left, &mut watches, &mut Vec::new());
         }
+        Ok(())
     }
 }
 
@@ -410,26 +308,24 @@ impl Engine for Nbd {
         assert!(!slot.busy, "slot {number} is under way already");
         (slot.busy, slot.length, slot.write) = (true, access.length as usize, access.write);
         self.flying += 1;
-        self.out.extend(REQUEST.to_be_bytes());
-        self.out.extend(0u16.to_be_bytes());
-        self.out.extend(u16::from(access.write).to_be_bytes());
-        self.out.extend(u64::from(number).to_be_bytes());
-        self.out.extend(access.at.to_be_bytes());
-        self.out.extend((access.length as u32).to_be_bytes());
+        let mut head = Vec::with_capacity(28);
+        head.extend(REQUEST.to_be_bytes());
+        head.extend(0u16.to_be_bytes());
+        head.extend(u16::from(access.write).to_be_bytes());
+        head.extend(u64::from(number).to_be_bytes());
+        head.extend(access.at.to_be_bytes());
+        head.extend((access.length as u32).to_be_bytes());
+        self.wire.queue(&head);
         if access.write {
-            self.out.extend_from_slice(&slot.buffer[..slot.length]);
+            self.wire.queue(&slot.buffer[..slot.length]);
         }
     }
 
     fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
         if self.broken.is_none()
-            && let Err(error) = self.exchange(least, limit, answers)
+            && let Err(error) = stream::exchange(self, least, limit, answers)
         {
-            use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-            self.broken = Some(match error.kind() {
-                BrokenPipe | ConnectionReset | UnexpectedEof => ENDED.to_owned(),
-                _ => error.to_string(),
-            });
+            self.broken = Some(stream::said(&error));
         }
         if let Some(why) = self.broken.clone() {
             for slot in 0..self.slots.len() {
@@ -451,7 +347,8 @@ impl Drop for Nbd {
         let mut bye = REQUEST.to_be_bytes().to_vec();
         bye.extend([0, 0, 0, 2]);
         bye.extend([0; 20]);
-        let _ = self.stream.write(&bye);
+        self.wire.queue(&bye);
+        let _ = self.wire.send();
     }
 }
 

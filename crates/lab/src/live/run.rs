@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Instant as WallInstant;
 
-use stele_ground::{Dice, Duration};
+use stele_ground::{Bytes, Dice, Duration};
 
 use super::content::Content;
-use super::engine::Null;
+use super::directory::Files;
+use super::engine::{Engine, Null};
 use super::inline::Inline;
 use super::nbd::Nbd;
 use super::target::{Ready, Way};
@@ -67,7 +68,19 @@ pub struct Setup {
     pub workers: u32,
     pub timing: Timing,
     pub content: Content,
+    /// What accesses do.
+    pub of: Of,
     pub seed: u64,
+}
+
+/// What accesses do.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Of {
+    /// Read and write.
+    #[default]
+    Data,
+    /// Reads look at the name of a file; writes make one and remove it in turn.
+    Names,
 }
 
 /// All workers together over one round.
@@ -141,11 +154,27 @@ impl Found {
     }
 }
 
-/// Runs to its end. `watch` sees each round, the warm-up's too (its numbers are negative, and count up to 0, the first that
-/// counts), and ends the run by answering false.
-pub fn run(ready: &Ready, setup: &Setup, watch: &mut dyn FnMut(i64, &Round) -> bool) -> Result<Found, LabError> {
+/// Sees each round, the warm-up's too (its numbers are negative, and count up to 0, the first that counts), and ends the run
+/// by answering false.
+pub type Watch<'a> = &'a mut dyn FnMut(i64, &Round) -> bool;
+
+/// As `run_until`, where nobody else ends it.
+pub fn run(ready: &Ready, setup: &Setup, watch: Watch<'_>) -> Result<Found, LabError> {
+    run_until(ready, setup, &AtomicBool::new(false), watch)
+}
+
+/// How often it is seen whether a run shall end, where no round does.
+const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
+/// What is under way when a run ends is waited for no longer: threads that still wait are left behind.
+const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// Runs to its end, or until `end` is set: also while the target answers nothing. One that answers nothing to a worker for
+/// longer than its patience has failed.
+pub fn run_until(ready: &Ready, setup: &Setup, end: &AtomicBool, watch: Watch<'_>) -> Result<Found, LabError> {
     let workers = workers_for(ready, setup)?;
-    let own = ready.size.0 / u64::from(workers) / ready.block.0.max(4096) * ready.block.0.max(4096);
+    // Parts of workers begin where a file does.
+    let grain = ready.file.map_or(ready.block.0.max(4096), |file| file.0);
+    let own = ready.size.0 / u64::from(workers) / grain * grain;
     if setup.content.verify && own < setup.spec.length_max() {
         return Err(LabError::Usage(format!(
             "where reads are checked each worker has its own part of the target, and {} are too little for {workers}; \
@@ -162,8 +191,10 @@ pub fn run(ready: &Ready, setup: &Setup, watch: &mut dyn FnMut(i64, &Round) -> b
     for number in 0..workers {
         let slots = slots_of(setup.load, workers, number);
         let task = Task {
-            generator: Generator::new(setup.spec.clone(), setup.alignment, dice.fork()),
+            number,
+            generator: Generator::new(setup.spec.clone(), setup.alignment, dice.fork()).within(ready.file),
             content: setup.content,
+            versions: ready.versions.clone(),
             dice: dice.fork(),
             base: if setup.content.verify { own * u64::from(number) } else { 0 },
             bytes: if setup.content.verify { own } else { ready.size.0 },
@@ -175,9 +206,9 @@ pub fn run(ready: &Ready, setup: &Setup, watch: &mut dyn FnMut(i64, &Round) -> b
             origin,
         };
         let (ready, stop, sender) = (ready.clone(), Arc::clone(&stop), sender.clone());
-        let length_max = setup.spec.length_max() as usize;
+        let place = Seat { slots, length_max: setup.spec.length_max() as usize, names: setup.of == Of::Names, number };
         // A ring belongs to the thread that made it.
-        let work = move || work(&ready, slots, length_max, task, &stop, &sender);
+        let work = move || work(&ready, place, task, &stop, &sender);
         match std::thread::Builder::new().name(format!("lab-{number}")).spawn(work) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
@@ -188,17 +219,19 @@ pub fn run(ready: &Ready, setup: &Setup, watch: &mut dyn FnMut(i64, &Round) -> b
     }
     drop(sender);
     let gathered = match failed {
-        None => gather(workers, setup, &reports, watch),
+        None => gather(ready, workers, setup, &reports, end, watch),
         Some(_) => Gathered::default(),
     };
     stop.store(true, Ordering::Relaxed);
-    for report in reports.iter() {
+    let farewell = WallInstant::now() + FAREWELL;
+    while let Ok(report) = reports.recv_timeout(farewell.saturating_duration_since(WallInstant::now())) {
         if let Report::Ended(Err(error)) = report {
             failed.get_or_insert(error);
         }
     }
     for thread in threads {
-        if thread.join().is_err() {
+        // One that waits for a target that hangs has all it uses to itself, and ends with the process.
+        if (thread.is_finished() || WallInstant::now() < farewell) && thread.join().is_err() {
             failed.get_or_insert("a worker panicked".into());
         }
     }
@@ -233,15 +266,23 @@ fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
             block.0
         )));
     }
-    let workers = match (setup.load, ready.way) {
+    if let Some(file) = ready.file
+        && setup.spec.length_max() > file.0
+    {
+        let longest = Bytes(setup.spec.length_max());
+        return Err(LabError::Usage(format!("accesses of {longest} are longer than a file, which has {file}")));
+    }
+    if setup.of == Of::Names && !matches!(ready.way, Way::Null | Way::Directory(_)) {
+        return Err(LabError::Usage("workload.of = names: only a directory has names; give dir:PATH".into()));
+    }
+    let workers = match (setup.load, &ready.way) {
         (Load::Outstanding(0), _) => return Err(LabError::Usage("at least one access has to be outstanding".into())),
         (Load::Rate { each_second, .. }, _) if !(each_second.is_finite() && each_second > 0.0) => {
             return Err(LabError::Usage("a rate is greater than 0".into()));
         }
         // One at a time for each worker.
-        (Load::Outstanding(count), Way::Inline) => count,
-        // Several connections would not see each other's writes.
-        (_, Way::Nbd { several: false }) => 1,
+        (Load::Outstanding(count), way) if way.is_one_each() => count,
+        (_, way) if way.is_alone() => 1,
         (Load::Outstanding(count), _) => setup.workers.min(count),
         (Load::Rate { .. }, _) => setup.workers,
     };
@@ -268,22 +309,37 @@ fn gap_of(load: Load, workers: u32) -> Duration {
     }
 }
 
-fn work(ready: &Ready, slots: u32, length_max: usize, task: Task, stop: &AtomicBool, reports: &Sender<Report>) {
-    match (ready.way, &ready.file) {
-        (Way::Ring, Some(file)) => match Uring::new(Arc::clone(file), slots, length_max) {
-            Ok(engine) => Worker::new(engine, task).run(stop, reports),
-            Err(error) => drop(reports.send(Report::Ended(Err(error)))),
-        },
-        (Way::Inline, Some(file)) => Worker::new(Inline::new(Arc::clone(file), length_max), task).run(stop, reports),
-        (Way::Nbd { .. }, _) => {
-            let Some(address) = &ready.server else { return };
-            match Nbd::new(address, slots, length_max) {
-                Ok(engine) => Worker::new(engine, task).run(stop, reports),
-                Err(error) => drop(reports.send(Report::Ended(Err(error)))),
-            }
+/// What a worker is given.
+#[derive(Clone, Copy)]
+struct Seat {
+    slots: u32,
+    length_max: usize,
+    names: bool,
+    number: u32,
+}
+
+fn work(ready: &Ready, seat: Seat, task: Task, stop: &AtomicBool, reports: &Sender<Report>) {
+    let Seat { slots, length_max, names, number } = seat;
+    let ended = match &ready.way {
+        Way::Ring(file) => with(Uring::new(Arc::clone(file), slots, length_max), task, stop, reports),
+        Way::Inline(file) => with(Ok(Inline::new(Arc::clone(file), length_max)), task, stop, reports),
+        Way::Directory(directory) => {
+            with(Ok(Files::new(Arc::clone(directory), length_max, names, number)), task, stop, reports)
         }
-        _ => Worker::new(Null::new(slots, length_max), task).run(stop, reports),
-    }
+        Way::Nbd { address, .. } => with(Nbd::new(address, slots, length_max), task, stop, reports),
+        Way::Null => with(Ok(Null::new(slots, length_max)), task, stop, reports),
+    };
+    // Nobody listens any more only where the run was given up.
+    let _ = reports.send(Report::Ended(ended));
+}
+
+fn with<E: Engine>(
+    engine: Result<E, String>,
+    task: Task,
+    stop: &AtomicBool,
+    reports: &Sender<Report>,
+) -> Result<(), String> {
+    Worker::new(engine?, task).run(stop, reports)
 }
 
 #[derive(Default)]
@@ -295,10 +351,12 @@ struct Gathered {
 }
 
 fn gather(
+    ready: &Ready,
     workers: u32,
     setup: &Setup,
     reports: &mpsc::Receiver<Report>,
-    watch: &mut dyn FnMut(i64, &Round) -> bool,
+    end: &AtomicBool,
+    watch: Watch<'_>,
 ) -> Gathered {
     let timing = setup.timing;
     let warm_up = timing.warm_up.0.div_ceil(timing.round.0.max(1)) as i64;
@@ -309,19 +367,41 @@ fn gather(
     let mut last: Vec<u64> = Vec::new();
     let mut parts: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
     let mut usage = Usage::now();
+    let mut heard = vec![WallInstant::now(); workers as usize];
     loop {
-        let part = match reports.recv() {
+        let part = match reports.recv_timeout(LOOK) {
+            _ if end.load(Ordering::Relaxed) => {
+                gathered.stopped = true;
+                return gathered;
+            }
+            Err(RecvTimeoutError::Timeout) => match silence(&heard, ready, setup) {
+                None => continue,
+                said => {
+                    gathered.failed = said;
+                    return gathered;
+                }
+            },
             Ok(Report::Part(part)) => part,
             Ok(Report::Ended(result)) => {
                 gathered.failed = Some(result.err().unwrap_or_else(|| "a worker ended by itself".into()));
                 return gathered;
             }
-            Err(_) => {
+            Err(RecvTimeoutError::Disconnected) => {
                 gathered.failed = Some("all workers are gone".into());
                 return gathered;
             }
         };
         let round = part.round;
+        let answered = part.read.count() + part.write.count() > 0;
+        if let Some(heard) = heard.get_mut(part.worker as usize)
+            && (answered || !part.awaits)
+        {
+            *heard = WallInstant::now();
+        }
+        gathered.failed = silence(&heard, ready, setup);
+        if gathered.failed.is_some() {
+            return gathered;
+        }
         last.push(round);
         parts.entry(round).or_default().push(part);
         // Whole: as many parts as workers, those of stalled workers counted where they came at last.
@@ -347,6 +427,19 @@ fn gather(
             }
         }
     }
+}
+
+/// Why a target is given up that lets a worker wait for longer than its patience.
+fn silence(heard: &[WallInstant], ready: &Ready, setup: &Setup) -> Option<String> {
+    let silent = heard.iter().map(WallInstant::elapsed).max().unwrap_or_default();
+    // A worker that is answered says so once a round.
+    let most = Duration(ready.patience.0 + setup.timing.round.0);
+    (silent.as_nanos() > u128::from(most.0)).then(|| {
+        format!(
+            "the target has answered nothing to a worker for {}; a slower one is waited for with --patience",
+            ready.patience
+        )
+    })
 }
 
 fn merged(parts: Vec<Part>, before: Usage, after: Usage) -> Round {

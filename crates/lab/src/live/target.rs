@@ -1,19 +1,19 @@
-//! What is measured: opening it without harming anything, and making it ready.
+//! What is measured: which kinds of target there are, and what one that is ready knows of itself.
 //!
-//! What writes goes only to a file that the laboratory made itself, or to what the caller says may be destroyed. A device
-//! that holds a mounted file system is refused in any case: the kernel does not let it be opened alone.
+//! What writes goes only to what the laboratory made itself, or to what the caller says may be destroyed.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileTypeExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use stele_ground::{Bytes, MIB};
-use stele_media::{Buffer, system};
+use stele_ground::{Bytes, Duration};
 
 use super::content::Content;
-use super::nbd;
+use super::directory::{self, Directory};
+use super::versions::Versions;
+use super::{local, nbd};
 use crate::error::LabError;
 
 /// As it is given on a command line.
@@ -21,8 +21,10 @@ use crate::error::LabError;
 pub enum Target {
     /// Answers at once: what remains is the cost of the generator itself.
     Null,
-    /// A file, or a block device.
+    /// A file, a block device, or a directory that exists.
     Path(PathBuf),
+    /// Files in a directory.
+    Directory(PathBuf),
     /// A network block device.
     Nbd(nbd::Address),
 }
@@ -32,72 +34,125 @@ pub enum Target {
 pub struct Opening {
     /// Bytes to use; needed for a file that does not exist yet. None: all there is.
     pub size: Option<Bytes>,
+    /// Files of a target that is made of them.
+    pub files: u32,
     pub writes: bool,
     /// What is there may be written over.
     pub destroy: bool,
     /// Through the page cache.
     pub buffered: bool,
     pub content: Content,
+    /// Offsets and lengths of all accesses are multiples of it.
+    pub step: u64,
+    /// A target that answers nothing for so long has failed.
+    pub patience: Duration,
 }
 
+/// What a target is waited for where nothing else is said.
+pub const PATIENCE: Duration = Duration(30_000_000_000);
+/// Files of a target that is made of them, as in the published measurements.
+pub const FILES: u32 = 100;
+
+impl Default for Opening {
+    fn default() -> Opening {
+        Opening {
+            size: None,
+            files: FILES,
+            writes: false,
+            destroy: false,
+            buffered: false,
+            content: Content::default(),
+            step: 4096,
+            patience: PATIENCE,
+        }
+    }
+}
+
+impl Opening {
+    /// What checks of a target of that size need.
+    pub(super) fn versions(&self, size: Bytes) -> Result<Option<Arc<Versions>>, LabError> {
+        match self.content.verify {
+            true => Versions::new(size, self.step).map(|versions| Some(Arc::new(versions))),
+            false => Ok(None),
+        }
+    }
+}
+
+impl Opening {
+    /// What is used of a device elsewhere that has so many bytes, in blocks of `block`.
+    pub(super) fn of_device(&self, address: &dyn std::fmt::Display, all: u64, block: u64) -> Result<Bytes, LabError> {
+        if self.writes && !self.destroy {
+            return Err(LabError::Refused(format!("{address}: is written over only with --destroy")));
+        }
+        if self.content.verify && !self.writes {
+            return Err(LabError::Usage(format!(
+                "{address}: what it holds cannot be checked by a workload that only reads; add writes"
+            )));
+        }
+        match self.size {
+            Some(wanted) if wanted.0 > all => {
+                Err(LabError::Usage(format!("{address}: has {}, not {wanted}", Bytes(all))))
+            }
+            wanted => {
+                let size = wanted.map_or(all, |wanted| wanted.0);
+                Ok(Bytes(size - size % block))
+            }
+        }
+    }
+}
+
+/// Is told bytes done and in all while a target is filled, and ends it by answering false.
+pub type Filling<'a> = &'a mut dyn FnMut(u64, u64) -> bool;
+
 /// How accesses reach it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub enum Way {
     Null,
     /// Plain system calls, one at a time for each worker: what is in memory answers them at once, and io_uring would hand each
     /// to a kernel thread.
-    Inline,
+    Inline(Arc<File>),
     /// io_uring with registered files and buffers.
-    Ring,
+    Ring(Arc<File>),
+    /// Plain system calls on many files.
+    Directory(Arc<Directory>),
     /// Connections to a server, one for each worker or only one.
     Nbd {
+        address: nbd::Address,
         several: bool,
     },
+}
+
+impl Way {
+    /// Each worker has one access under way.
+    pub fn is_one_each(&self) -> bool {
+        matches!(self, Way::Inline(_) | Way::Directory(_))
+    }
+
+    /// Several connections would not see each other's writes.
+    pub fn is_alone(&self) -> bool {
+        matches!(self, Way::Nbd { several: false, .. })
+    }
 }
 
 /// A target that is ready to be measured.
 #[derive(Clone, Debug)]
 pub struct Ready {
-    pub file: Option<Arc<File>>,
-    pub server: Option<nbd::Address>,
+    pub way: Way,
     pub size: Bytes,
     /// Offsets and lengths must be multiples of it.
     pub block: Bytes,
-    pub way: Way,
+    /// No access goes beyond a multiple of it: the target is made of files of that size.
+    pub file: Option<Bytes>,
+    pub versions: Option<Arc<Versions>>,
+    pub patience: Duration,
     /// What a report says of it.
     pub description: String,
 }
 
-/// The mark on files that the laboratory made, see [`Mark`].
-const MARK: &str = "user.stele.lab";
-
-/// How far the laboratory filled a file of its own, and with which seed where all of it can be checked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Mark {
-    filled: u64,
-    checked: Option<u64>,
-}
-
-impl Mark {
-    fn of(file: &File) -> Option<Mark> {
-        let text = system::attribute(file, MARK)?;
-        let (filled, checked) = text.split_once(' ').unwrap_or((&text, ""));
-        Some(Mark { filled: filled.parse().ok()?, checked: checked.parse().ok() })
-    }
-
-    /// Where marks cannot be kept the file is used this once, and needs --destroy the next time.
-    fn set(self, file: &File) {
-        let checked = self.checked.map_or(String::new(), |seed| format!(" {seed}"));
-        let _ = system::set_attribute(file, MARK, &format!("{}{checked}", self.filled));
-    }
-
-    /// What reads are to be compared with must have been written so.
-    fn serves(self, size: u64, content: Content) -> bool {
-        self.filled >= size && (!content.verify || self.checked == Some(content.seed))
-    }
-}
 /// Size of the null target where none is given.
 const NULL_SIZE: Bytes = Bytes(1 << 30);
+
+const KINDS: &str = "null, a file, a block device, a directory (dir:PATH), or an nbd:// URL";
 
 impl std::str::FromStr for Target {
     type Err = LabError;
@@ -108,12 +163,16 @@ impl std::str::FromStr for Target {
         if text.starts_with("nbd:") || text.starts_with("nbd+") {
             return text.parse().map(Target::Nbd);
         }
-        let path = text.strip_prefix("file:").unwrap_or(text);
+        let (path, is_directory) = match text.strip_prefix("dir:") {
+            Some(path) => (path, true),
+            None => (text.strip_prefix("file:").unwrap_or(text), false),
+        };
         match text.split_once("://") {
-            Some((scheme, _)) => Err(LabError::Usage(format!(
-                "target '{text}': there is no way to reach '{scheme}://'; give null, a file, a block device, or an nbd:// URL"
-            ))),
+            Some((scheme, _)) => {
+                Err(LabError::Usage(format!("target '{text}': there is no way to reach '{scheme}://'; give {KINDS}")))
+            }
             None if path.is_empty() => Err(LabError::Usage("the target has no name".into())),
+            None if is_directory => Ok(Target::Directory(PathBuf::from(path))),
             None => Ok(Target::Path(PathBuf::from(path))),
         }
     }
@@ -125,266 +184,48 @@ impl std::fmt::Display for Target {
             Target::Null => f.write_str("null"),
             Target::Nbd(address) => write!(f, "{address}"),
             Target::Path(path) => write!(f, "{}", path.display()),
+            Target::Directory(path) => write!(f, "dir:{}", path.display()),
         }
     }
 }
 
 impl Target {
-    /// Opens it, makes the file where there is none, and fills what was never written. `progress` is told bytes done and in
-    /// all, and ends it by answering false.
-    pub fn open(&self, opening: Opening, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Ready, LabError> {
+    /// Where it lies on this machine.
+    pub fn path(&self) -> Option<&std::path::Path> {
+        match self {
+            Target::Path(path) | Target::Directory(path) => Some(path),
+            Target::Null | Target::Nbd(_) => None,
+        }
+    }
+
+    /// Opens it, makes the file where there is none, and fills what was never written.
+    pub fn open(&self, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
         match self {
             Target::Null => Ok(Ready {
-                file: None,
-                server: None,
+                way: Way::Null,
                 size: opening.size.unwrap_or(NULL_SIZE),
                 block: Bytes(512),
-                way: Way::Null,
+                file: None,
+                versions: None,
+                patience: opening.patience,
                 description: "null: every access is answered at once".into(),
             }),
-            Target::Nbd(address) => open_server(address, opening),
+            Target::Nbd(address) => nbd::open(address, opening, progress),
+            Target::Directory(path) => directory::open(path, opening, progress),
             Target::Path(path) => {
                 let kind = std::fs::metadata(path).map(|found| found.file_type());
                 match kind {
-                    Ok(kind) if kind.is_block_device() => open_device(path, opening, progress),
-                    Ok(kind) if kind.is_file() => open_file(path, opening, progress),
+                    Ok(kind) if kind.is_block_device() => local::open_device(path, opening, progress),
+                    Ok(kind) if kind.is_file() => local::open_file(path, opening, progress),
+                    Ok(kind) if kind.is_dir() => directory::open(path, opening, progress),
                     Ok(_) => Err(LabError::Usage(format!(
-                        "{}: is neither a file nor a block device; name a file in it, which will be made",
+                        "{}: is neither a file nor a directory nor a block device",
                         path.display()
                     ))),
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => make_file(path, opening, progress),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => local::make_file(path, opening, progress),
                     Err(error) => Err(LabError::of(&error, "cannot be looked at", path)),
                 }
             }
         }
     }
-}
-
-fn options(writes: bool, flags: i32) -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options.read(true).write(writes).custom_flags(flags);
-    options
-}
-
-fn open_device(path: &Path, opening: Opening, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Ready, LabError> {
-    let direct = if opening.buffered { 0 } else { libc::O_DIRECT };
-    // O_EXCL on a device: not while it is mounted, or part of another one.
-    let exclusive = if opening.writes { libc::O_EXCL } else { 0 };
-    let file = options(opening.writes, direct | exclusive).open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::ResourceBusy => {
-            LabError::Refused(format!("{}: is mounted, or in use by another device; unmount it first", path.display()))
-        }
-        _ => LabError::of(&error, "cannot be opened", path),
-    })?;
-    let cannot = |error: io::Error| LabError::of(&error, "cannot be read", path);
-    let all = system::device_size(&file).map_err(cannot)?;
-    let block = system::sector_size(&file).map_err(cannot)?;
-    if opening.writes && !opening.destroy {
-        let found = content_of(&file, all).map_err(cannot)?;
-        let found = found.unwrap_or_else(|| "nothing that was recognised".into());
-        return Err(LabError::Refused(format!(
-            "{}: a device is written over only with --destroy; it holds {found}",
-            path.display()
-        )));
-    }
-    let size = usable(path, opening.size, all)?;
-    if opening.content.verify {
-        if !opening.writes {
-            return Err(LabError::Usage(format!(
-                "{}: what a device holds cannot be checked by a workload that only reads; add writes",
-                path.display()
-            )));
-        }
-        write_out(&file, path, Bytes(size.0 - size.0 % 4096), opening.content, progress)?;
-    }
-    let description = format!("block device {}, {}", path.display(), passing(opening.buffered));
-    Ok(local(file, size, block, Way::Ring, description))
-}
-
-fn open_server(address: &nbd::Address, opening: Opening) -> Result<Ready, LabError> {
-    let export = nbd::ask(address)?;
-    if opening.content.verify {
-        return Err(LabError::Usage(format!("{address}: reads are checked on files and block devices only")));
-    }
-    if opening.writes && export.read_only {
-        return Err(LabError::Refused(format!("{address}: may only be read")));
-    }
-    if opening.writes && !opening.destroy {
-        return Err(LabError::Refused(format!("{address}: an export is written over only with --destroy")));
-    }
-    let block = export.block.max(512);
-    let size = match opening.size {
-        Some(wanted) if wanted.0 > export.size => {
-            return Err(LabError::Usage(format!("{address}: has {}, not {wanted}", Bytes(export.size))));
-        }
-        Some(wanted) => wanted.0,
-        None => export.size,
-    };
-    Ok(Ready {
-        file: None,
-        server: Some(address.clone()),
-        size: Bytes(size - size % block),
-        block: Bytes(block),
-        way: Way::Nbd { several: export.several_connections || !opening.writes },
-        description: format!("network block device {address}"),
-    })
-}
-
-fn passing(buffered: bool) -> &'static str {
-    if buffered { "through the page cache" } else { "past the page cache" }
-}
-
-fn usable(path: &Path, wanted: Option<Bytes>, all: u64) -> Result<Bytes, LabError> {
-    match wanted {
-        Some(wanted) if wanted.0 > all => {
-            let all = Bytes(all);
-            Err(LabError::Usage(format!(
-                "{}: has {all}, not {wanted}; leave --size out, or make it less",
-                path.display()
-            )))
-        }
-        Some(wanted) => Ok(wanted),
-        None => Ok(Bytes(all)),
-    }
-}
-
-/// What the head and the tail of a device say that it holds.
-fn content_of(file: &File, size: u64) -> io::Result<Option<String>> {
-    const HEAD: usize = 128 << 10;
-    let mut head = Buffer::zeroed(HEAD.min(size as usize / 4096 * 4096));
-    let length = head.len();
-    if file.read_at(&mut head[..length], 0)? < length {
-        return Ok(None);
-    }
-    Ok(recognised(&head).map(str::to_owned))
-}
-
-fn recognised(head: &[u8]) -> Option<&'static str> {
-    const KNOWN: &[(usize, &[u8], &str)] = &[
-        (512, b"EFI PART", "a partition table (GPT)"),
-        (0x438, &[0x53, 0xEF], "a file system (ext2, ext3 or ext4)"),
-        (0, b"XFSB", "a file system (XFS)"),
-        (0x10040, b"_BHRfS_M", "a file system (btrfs)"),
-        (536, b"LVM2", "a volume of LVM"),
-        (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
-        (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a Linux array"),
-        (510, &[0x55, 0xAA], "a partition table (MBR), or a boot sector"),
-    ];
-    let known = KNOWN.iter().find(|(at, magic, _)| head.get(*at..*at + magic.len()) == Some(*magic));
-    match known {
-        Some((_, _, name)) => Some(name),
-        None if head.iter().any(|byte| *byte != 0) => Some("data of an unknown kind"),
-        None => None,
-    }
-}
-
-fn open_file(path: &Path, opening: Opening, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Ready, LabError> {
-    let probe = options(false, 0).open(path).map_err(|error| LabError::of(&error, "cannot be opened", path))?;
-    let length = probe.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?.len();
-    let mark = Mark::of(&probe);
-    drop(probe);
-    if opening.writes && mark.is_none() && length > 0 && !opening.destroy {
-        return Err(LabError::Refused(format!(
-            "{}: was not made by the laboratory; name a file that does not exist, or let it be written over with --destroy",
-            path.display()
-        )));
-    }
-    let ours = mark.is_some() || (opening.writes && (opening.destroy || length == 0));
-    let wanted = opening.size.map_or(length, |size| size.0);
-    let unchecked = opening.content.verify && mark.is_none();
-    if ours && (wanted > length || unchecked || mark.is_some_and(|mark| !mark.serves(wanted, opening.content))) {
-        return fill(path, Bytes(wanted), opening, progress);
-    }
-    if length == 0 {
-        return Err(LabError::Usage(format!("{}: is empty; say how large it shall be with --size", path.display())));
-    }
-    let size = usable(path, opening.size, length)?;
-    ready(path, size, opening)
-}
-
-fn make_file(path: &Path, opening: Opening, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Ready, LabError> {
-    let Some(size) = opening.size else {
-        return Err(LabError::Missing(format!(
-            "{}: does not exist; say how large it shall be with --size",
-            path.display()
-        )));
-    };
-    fill(path, size, opening, progress)
-}
-
-/// Writes the whole file once: what was never written is not read from any medium, and is measured as if it were.
-fn fill(
-    path: &Path,
-    size: Bytes,
-    opening: Opening,
-    progress: &mut dyn FnMut(u64, u64) -> bool,
-) -> Result<Ready, LabError> {
-    let size = Bytes(size.0 - size.0 % 4096);
-    if size.0 == 0 {
-        return Err(LabError::Usage("--size: at least 4 KiB".into()));
-    }
-    let cannot = |error: io::Error| LabError::of(&error, "cannot be made", path);
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(cannot)?;
-    Mark { filled: 0, checked: None }.set(&file);
-    let written = write_out(&file, path, size, opening.content, progress);
-    if let Err(LabError::Full(_)) = &written {
-        // Its blocks are given back: nobody wants half a target on a full file system.
-        let _ = file.set_len(0);
-    }
-    written?;
-    Mark { filled: size.0, checked: opening.content.verify.then_some(opening.content.seed) }.set(&file);
-    drop(file);
-    ready(path, size, opening)
-}
-
-fn write_out(
-    file: &File,
-    path: &Path,
-    size: Bytes,
-    content: Content,
-    progress: &mut dyn FnMut(u64, u64) -> bool,
-) -> Result<(), LabError> {
-    let cannot = |error: io::Error| LabError::of(&error, &format!("cannot be filled with {size}"), path);
-    let mut buffer = Buffer::zeroed(MIB as usize);
-    let mut source = content.source(stele_ground::Dice::new(content.seed));
-    source.prepare(&mut buffer);
-    let mut at = 0;
-    while at < size.0 {
-        let length = MIB.min(size.0 - at) as usize;
-        source.stamp(&mut buffer[..length], at);
-        file.write_all_at(&buffer[..length], at).map_err(cannot)?;
-        at += length as u64;
-        if !progress(at, size.0) {
-            return Err(LabError::Failed(format!("{}: stopped while it was filled", path.display())));
-        }
-    }
-    file.sync_all().map_err(cannot)
-}
-
-fn ready(path: &Path, size: Bytes, opening: Opening) -> Result<Ready, LabError> {
-    let cannot = |error: io::Error| LabError::of(&error, "cannot be opened", path);
-    let plain = options(opening.writes, 0).open(path).map_err(cannot)?;
-    if let Some(mark) = Mark::of(&plain).filter(|_| opening.writes && !opening.content.verify) {
-        // What is written from now on has no CRCs.
-        Mark { checked: None, ..mark }.set(&plain);
-    }
-    let in_memory = system::in_memory(&plain);
-    if in_memory || opening.buffered {
-        let how = if in_memory { "in memory" } else { passing(true) };
-        return Ok(local(plain, size, 512, Way::Inline, format!("file {} {how}", path.display())));
-    }
-    let file = options(opening.writes, libc::O_DIRECT).open(path).map_err(|error| {
-        LabError::Failed(format!(
-            "{}: the file system does not let the page cache be passed by ({error}); measure with --buffered",
-            path.display()
-        ))
-    })?;
-    let block = system::direct_alignment(&file).map_or(512, |(_, offset)| offset.max(512));
-    Ok(local(file, size, block, Way::Ring, format!("file {} {}", path.display(), passing(false))))
-}
-
-/// A file or device that is open; what does not fill a block at its end is left alone.
-fn local(file: File, size: Bytes, block: u64, way: Way, description: String) -> Ready {
-    let size = Bytes(size.0 - size.0 % block);
-    Ready { file: Some(Arc::new(file)), server: None, size, block: Bytes(block), way, description }
 }

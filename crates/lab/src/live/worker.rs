@@ -1,5 +1,6 @@
 //! One worker: draws accesses, keeps its share of them under way, and counts.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Instant as WallInstant;
@@ -8,12 +9,14 @@ use stele_ground::{Dice, Duration, Instant};
 
 use super::content::{self, Content, Source};
 use super::engine::{Answer, Engine};
+use super::versions::Versions;
 use crate::histogram::Histogram;
 use crate::workload::{Access, Generator};
 
 /// What one worker counted between two readings of the clock.
 #[derive(Clone, Default, Debug)]
 pub struct Part {
+    pub worker: u32,
     pub round: u64,
     pub span: Duration,
     pub read: Histogram,
@@ -24,6 +27,8 @@ pub struct Part {
     pub lag: Duration,
     /// Accesses of an open loop that had to wait for a place.
     pub held_back: u64,
+    /// Something is under way.
+    pub awaits: bool,
 }
 
 pub enum Report {
@@ -34,8 +39,11 @@ pub enum Report {
 
 /// What a worker is to do.
 pub struct Task {
+    pub number: u32,
     pub generator: Generator,
     pub content: Content,
+    /// Where reads are checked.
+    pub versions: Option<Arc<Versions>>,
     pub dice: Dice,
     /// Where its part of the target begins, and how long it is. Workers share all of it, unless reads are checked: then what is
     /// read must not be written meanwhile, and each has a part of its own.
@@ -72,7 +80,7 @@ pub struct Worker<E> {
 
 impl<E: Engine> Worker<E> {
     pub fn new(mut engine: E, task: Task) -> Worker<E> {
-        let mut source = task.content.source(task.dice.clone());
+        let mut source = task.content.source(task.dice.clone(), task.versions.clone());
         let slots = engine.slots();
         for slot in 0..slots {
             source.prepare(engine.buffer(slot));
@@ -97,7 +105,7 @@ impl<E: Engine> Worker<E> {
     }
 
     /// Until `stop`; then waits for what is under way, which counts no more.
-    pub fn run(mut self, stop: &AtomicBool, reports: &Sender<Report>) {
+    pub fn run(mut self, stop: &AtomicBool, reports: &Sender<Report>) -> Result<(), String> {
         let mut answers: Vec<Answer> = Vec::new();
         let mut now = self.now();
         (self.due, self.round_begin) = (now, now);
@@ -127,8 +135,7 @@ impl<E: Engine> Worker<E> {
                 self.settle(slot, result, now);
             }
         }
-        // Nobody listens any more only where the run was given up.
-        let _ = reports.send(Report::Ended(self.failed.take().map_or(Ok(()), Err)));
+        self.failed.take().map_or(Ok(()), Err)
     }
 
     /// As many under way as there shall be.
@@ -181,13 +188,16 @@ impl<E: Engine> Worker<E> {
         if access.write {
             self.part.write.record(span);
             self.part.written_bytes += access.length;
+            if let Some(versions) = &self.task.versions {
+                versions.answered(access.at, access.length);
+            }
             return;
         }
         self.part.read.record(span);
         self.part.read_bytes += access.length;
         if self.task.content.verify {
             let buffer = &self.engine.buffer(slot)[..access.length as usize];
-            if let Err(error) = content::check(self.task.content, buffer, access.at) {
+            if let Err(error) = content::check(self.task.content, self.task.versions.as_deref(), buffer, access.at) {
                 self.failed.get_or_insert(error);
             }
         }
@@ -237,6 +247,8 @@ impl<E: Engine> Worker<E> {
 
     fn hand_over(&mut self, now: Instant, reports: &Sender<Report>) {
         let mut part = std::mem::take(&mut self.part);
+        part.worker = self.task.number;
+        part.awaits = self.free.len() < self.flying.len();
         part.span = now.since(self.round_begin);
         part.round = self.round_end.0 / self.task.round.0 - 1;
         self.round_begin = now;

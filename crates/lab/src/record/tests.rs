@@ -40,8 +40,7 @@ fn head() -> Head {
 /// Cells of a short run on the null target.
 fn cells() -> Vec<CellRecord> {
     let job = Job::parse("[load]\noutstanding = [1, 2]").unwrap();
-    let opening =
-        Opening { size: Some(Bytes(MIB)), writes: false, destroy: false, buffered: false, content: Default::default() };
+    let opening = Opening { size: Some(Bytes(MIB)), ..Opening::default() };
     let ready = Target::Null.open(opening, &mut |_, _| true).unwrap();
     let timing = Timing {
         warm_up: Duration(0),
@@ -51,7 +50,8 @@ fn cells() -> Vec<CellRecord> {
     };
     let short = |cell: &Cell| Cell { setup: Setup { timing, ..cell.setup.clone() }, ..cell.clone() };
     let cells = job.cells().unwrap();
-    let run = |(number, cell)| sweep::cell(&ready, number, &short(cell), &mut |_| true).unwrap().unwrap();
+    let run =
+        |(number, cell)| sweep::cell(&ready, number, &short(cell), &false.into(), &mut |_| true).unwrap().unwrap();
     cells.iter().enumerate().map(run).collect()
 }
 

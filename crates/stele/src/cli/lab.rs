@@ -14,6 +14,7 @@ Examples:
   stele lab run --on /data/target --read 100,67,0 --access 512,4KiB,64KiB --outstanding 1,8,64 --out sweep.lab
   stele lab run --on /dev/sdx --destroy --workload random_write_4k --rate 2000 --arrivals drawn
   stele lab run --on 'nbd+unix:///vm1?socket=/run/vm1.sock' --random 0 --access 256KiB --outstanding 8
+  stele lab run --on dir:/srv/share --files 100 --size 4GiB --random 0,100 --access 512,8KiB --outstanding 1,32 --buffered
   stele lab run nightly.toml --on /data/target --out nightly.lab --resume
   stele lab run --on null --outstanding 1             what the generator itself costs
 
@@ -134,12 +135,21 @@ pub struct LoadArgs {
 pub struct What {
     /// A job as a TOML file; options replace what it says
     pub job: Option<PathBuf>,
-    /// The target: null, a file, a block device, or an nbd:// URL
+    /// The target: null, a file, a block device, a directory (dir:PATH), or an nbd:// URL
     #[arg(long, value_name = "TARGET")]
     pub on: Option<String>,
     /// Bytes of it to use; needed for a file that does not exist yet
     #[arg(long)]
     pub size: Option<String>,
+    /// Files that it is divided into, where the target is a directory [default: 100]
+    #[arg(long)]
+    pub files: Option<u32>,
+    /// Look at names of files, and make and remove them, instead of reading and writing
+    #[arg(long)]
+    pub names: bool,
+    /// Leave the files of a directory where they are, for the next run
+    #[arg(long)]
+    pub keep: bool,
     /// A workload by name (`stele lab workloads`)
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     pub workload: Vec<String>,
@@ -176,6 +186,9 @@ pub struct What {
     /// Length of a round [default: 1s]
     #[arg(long)]
     pub round: Option<String>,
+    /// A target that answers nothing for so long has failed [default: 30s]
+    #[arg(long)]
+    pub patience: Option<String>,
     /// Compare what is read with what was written
     #[arg(long)]
     pub verify: bool,

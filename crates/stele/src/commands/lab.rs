@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use stele_lab::error::LabError;
-use stele_lab::job::{Cell, Given, Job, SearchPart};
-use stele_lab::live::target::{Opening, Ready, Target};
+use stele_lab::job::{Cell, Given, Job, OfPart, SearchPart};
+use stele_lab::live::target::{Ready, Target, Way};
 use stele_lab::paper::{self, chosen, remark};
 use stele_lab::record::{self, CellRecord, Head, Recorder};
 use stele_lab::workload::AccessSpec;
@@ -139,6 +139,9 @@ fn job_of(what: &What) -> Outcome<Job> {
     set(&mut job.time.most, what.time.clone().or(what.most.clone()));
     set(&mut job.time.warm_up, what.warm_up.clone());
     set(&mut job.time.round, what.round.clone());
+    set(&mut job.time.patience, what.patience.clone());
+    set(&mut job.files, what.files);
+    set(&mut job.workload.of, what.names.then_some(OfPart::Names));
     set(&mut job.content.compress, what.compress);
     set(&mut job.content.dedupe, what.dedupe);
     set(&mut job.content.seed, what.seed);
@@ -193,19 +196,30 @@ async fn measure(json: bool, what: What, job: Job) -> Outcome<()> {
 }
 
 fn sweep(json: bool, what: &What, job: &Job, target: &Target, cells: &[Cell], stop: &AtomicBool) -> Outcome<()> {
-    let opening = Opening {
-        size: job.size()?,
-        writes: cells.iter().any(|cell| cell.setup.spec.writes()),
-        destroy: what.destroy,
-        buffered: job.buffered,
-        content: job.content()?,
-    };
+    let opening = job.opening(cells, what.destroy)?;
     let progress = Progress::new(json, cells);
     let ready = target.open(opening, &mut |done, all| {
         progress.filling(done, all);
         !stop.load(Ordering::Relaxed)
     })?;
-    let head = head_of(job, target, &ready);
+    let measured = measure_ready(json, what, job, target, cells, stop, (&progress, &ready));
+    // Files of a directory are of use to nobody else.
+    match &ready.way {
+        Way::Directory(directory) if !what.keep => measured.and(directory.remove().map_err(Failure::from)),
+        _ => measured,
+    }
+}
+
+fn measure_ready(
+    json: bool,
+    what: &What,
+    job: &Job,
+    target: &Target,
+    cells: &[Cell],
+    stop: &AtomicBool,
+    (progress, ready): (&Progress<'_>, &Ready),
+) -> Outcome<()> {
+    let head = head_of(job, target, ready);
     let (mut recorder, before) = match (&what.out, what.resume) {
         (None, _) => (None, Vec::new()),
         (Some(path), true) if path.exists() => {
@@ -222,7 +236,7 @@ fn sweep(json: bool, what: &What, job: &Job, target: &Target, cells: &[Cell], st
     progress.begin(&head, done.len());
     let mut ended = true;
     for (number, cell) in cells.iter().enumerate().skip(done.len()) {
-        let found = sweep::cell(&ready, number, cell, &mut |step| {
+        let found = sweep::cell(ready, number, cell, stop, &mut |step| {
             progress.round(&step);
             !stop.load(Ordering::Relaxed)
         })?;
@@ -260,10 +274,6 @@ fn stopped(out: Option<&Path>) -> Failure {
 }
 
 fn head_of(job: &Job, target: &Target, ready: &Ready) -> Head {
-    let path = match target {
-        Target::Path(path) => Some(path.as_path()),
-        Target::Null | Target::Nbd(_) => None,
-    };
     Head {
         version: record::VERSION,
         program: format!("stele {}", env!("CARGO_PKG_VERSION")),
@@ -271,7 +281,7 @@ fn head_of(job: &Job, target: &Target, ready: &Ready) -> Head {
         target: target.to_string(),
         reached: ready.description.clone(),
         target_bytes: ready.size.0,
-        environment: environment::capture(path),
+        environment: environment::capture(target.path()),
         job: job.clone(),
     }
 }

@@ -1,10 +1,10 @@
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::live::content::Content;
-use crate::live::run::{Load, Setup, Timing, run};
+use crate::live::run::{Load, Of, Setup, Timing, run, run_until};
 use crate::live::target::{Opening, Target};
 use crate::workload::{AccessSpec, Alignment};
 
@@ -19,10 +19,11 @@ enum Manner {
     AnswersStrangers,
     HangsUp,
     Fails,
+    Hangs,
 }
 
 /// A server of zeros at a socket that goes when it is dropped; it answers the newest of what it has read first.
-struct Server(std::path::PathBuf);
+struct Server(std::path::PathBuf, Manner);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -42,7 +43,7 @@ impl Server {
                 std::thread::spawn(move || drop(serve(stream, manner)));
             }
         });
-        Server(path)
+        Server(path, manner)
     }
 
     fn address(&self) -> Address {
@@ -92,8 +93,12 @@ fn serve(mut stream: UnixStream, manner: Manner) -> io::Result<()> {
             stream.read_exact(&mut vec![0; length as usize])?;
         }
         answered += 1;
+        if manner == Manner::Hangs && answered > 20 {
+            // Until the other side gives it up.
+            return stream.read_exact(&mut vec![0; 1 << 30]);
+        }
         let error = u32::from(manner == Manner::Fails && answered > 20) * 5;
-        let handle = if manner == Manner::AnswersStrangers && answered > 20 { 999 } else { word(12) };
+        let handle = if manner == Manner::AnswersStrangers && answered > 20 { 99_999 } else { word(12) };
         let mut answer = SIMPLE_REPLY.to_be_bytes().to_vec();
         answer.extend(error.to_be_bytes());
         answer.extend(0u32.to_be_bytes());
@@ -111,7 +116,9 @@ fn serve(mut stream: UnixStream, manner: Manner) -> io::Result<()> {
 
 fn drive(server: &Server, load: Load) -> Result<(u64, u64), LabError> {
     let content = Content::default();
-    let opening = Opening { size: None, writes: true, destroy: true, buffered: false, content };
+    // Short, since one server is waited for in vain; long enough for a busy machine.
+    let patience = if server.1 == Manner::Hangs { Duration::from_millis(300) } else { Duration::from_secs(60) };
+    let opening = Opening { writes: true, destroy: true, content, patience, ..Opening::default() };
     let ready = Target::Nbd(server.address()).open(opening, &mut |_, _| true)?;
     assert_eq!(ready.size.0, SIZE);
     let span = Duration::from_secs(20);
@@ -123,6 +130,7 @@ fn drive(server: &Server, load: Load) -> Result<(u64, u64), LabError> {
         workers: 2,
         timing: Timing { warm_up: Duration(0), round: Duration::from_millis(10), least: span, most: span },
         content,
+        of: Of::Data,
         seed: 1,
     };
     let (mut reads, mut writes) = (0, 0);
@@ -151,19 +159,54 @@ fn a_server_that_misbehaves_ends_the_run_with_what_it_did() {
         (Manner::AnswersStrangers, "not under way"),
         (Manner::HangsUp, "ended the connection"),
         (Manner::Fails, "os error 5"),
+        (Manner::Hangs, "has answered nothing"),
     ] {
         let server = Server::start(manner);
-        let error = drive(&server, Load::Outstanding(8)).unwrap_err().to_string();
-        assert!(error.contains(words), "{manner:?}: {error}");
+        for load in [Load::Outstanding(8), Load::Rate { each_second: 5000.0, random: false }] {
+            let error = drive(&server, load).unwrap_err().to_string();
+            assert!(error.contains(words), "{manner:?}, {load}: {error}");
+        }
     }
     let nobody: Address = "nbd+unix:///x?socket=/nonexistent/socket".parse().unwrap();
     assert!(matches!(ask(&nobody), Err(LabError::Missing(_))));
 }
 
 #[test]
+fn a_run_on_a_server_that_hangs_ends_when_it_is_told_and_keeps_its_rounds() {
+    let server = Server::start(Manner::Hangs);
+    let ready = Target::Nbd(server.address()).open(Opening::default(), &mut |_, _| true).unwrap();
+    let span = Duration::from_secs(1000);
+    let setup = Setup {
+        spec: AccessSpec { name: "t".into(), random: Some(100), read: Some(100), sizes: vec![(4096, 100)] },
+        alignment: Alignment::Request,
+        load: Load::Outstanding(2),
+        batch: 1,
+        workers: 1,
+        timing: Timing { warm_up: Duration(0), round: Duration::from_millis(1), least: span, most: span },
+        content: Content::default(),
+        of: Of::Data,
+        seed: 1,
+    };
+    let end = std::sync::atomic::AtomicBool::new(false);
+    let mut rounds = 0;
+    let found = std::thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            run_until(&ready, &setup, &end, &mut |_, _| {
+                rounds += 1;
+                true
+            })
+        });
+        std::thread::park_timeout(std::time::Duration::from_millis(100));
+        end.store(true, Ordering::Relaxed);
+        run.join().unwrap().unwrap()
+    });
+    assert!(found.stopped && found.rounds.len() == rounds, "{found:?}");
+}
+
+#[test]
 fn an_export_is_written_over_only_when_told() {
     let server = Server::start(Manner::Good);
-    let opening = Opening { size: None, writes: true, destroy: false, buffered: false, content: Content::default() };
+    let opening = Opening { writes: true, ..Opening::default() };
     let target = Target::Nbd(server.address());
     assert!(matches!(target.open(opening, &mut |_, _| true), Err(LabError::Refused(_))));
     assert!(target.open(Opening { writes: false, ..opening }, &mut |_, _| true).is_ok());

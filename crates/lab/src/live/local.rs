@@ -1,0 +1,257 @@
+//! Files and block devices of this machine: opened without harming anything, and made ready.
+//!
+//! What writes goes only to a file that the laboratory made itself, or to what the caller says may be destroyed. A device
+//! that holds a mounted file system is refused in any case: the kernel does not let it be opened alone.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+use stele_ground::{Bytes, MIB};
+use stele_media::{Buffer, system};
+
+use super::content::Content;
+use super::target::{Filling, Opening, Ready, Way};
+use super::versions::Versions;
+use crate::error::LabError;
+
+/// The mark on files that the laboratory made, see [`Mark`].
+const MARK: &str = "user.stele.lab";
+
+/// How far the laboratory filled a file of its own, and with which seed where all of it can be checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Mark {
+    filled: u64,
+    checked: Option<u64>,
+}
+
+impl Mark {
+    fn of(file: &File) -> Option<Mark> {
+        let text = system::attribute(file, MARK)?;
+        let (filled, checked) = text.split_once(' ').unwrap_or((&text, ""));
+        Some(Mark { filled: filled.parse().ok()?, checked: checked.parse().ok() })
+    }
+
+    /// Where marks cannot be kept the file is used this once, and needs --destroy the next time.
+    fn set(self, file: &File) {
+        let checked = self.checked.map_or(String::new(), |seed| format!(" {seed}"));
+        let _ = system::set_attribute(file, MARK, &format!("{}{checked}", self.filled));
+    }
+
+    /// What reads are to be compared with must have been written so.
+    fn serves(self, size: u64, content: Content) -> bool {
+        self.filled >= size && (!content.verify || self.checked == Some(content.seed))
+    }
+}
+
+fn options(writes: bool, flags: i32) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(writes).custom_flags(flags);
+    options
+}
+
+pub(super) fn open_device(path: &Path, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
+    let direct = if opening.buffered { 0 } else { libc::O_DIRECT };
+    // O_EXCL on a device: not while it is mounted, or part of another one.
+    let exclusive = if opening.writes { libc::O_EXCL } else { 0 };
+    let file = options(opening.writes, direct | exclusive).open(path).map_err(|error| match error.kind() {
+        io::ErrorKind::ResourceBusy => {
+            LabError::Refused(format!("{}: is mounted, or in use by another device; unmount it first", path.display()))
+        }
+        _ => LabError::of(&error, "cannot be opened", path),
+    })?;
+    let cannot = |error: io::Error| LabError::of(&error, "cannot be read", path);
+    let all = system::device_size(&file).map_err(cannot)?;
+    let block = system::sector_size(&file).map_err(cannot)?;
+    if opening.writes && !opening.destroy {
+        let found = content_of(&file, all).map_err(cannot)?;
+        let found = found.unwrap_or_else(|| "nothing that was recognised".into());
+        return Err(LabError::Refused(format!(
+            "{}: a device is written over only with --destroy; it holds {found}",
+            path.display()
+        )));
+    }
+    let size = usable(path, opening.size, all)?;
+    if opening.content.verify && !opening.writes {
+        return Err(LabError::Usage(format!(
+            "{}: what a device holds cannot be checked by a workload that only reads; add writes",
+            path.display()
+        )));
+    }
+    let versions = opening.versions(size)?;
+    if opening.content.verify {
+        write_out(&file, path, Bytes(size.0 - size.0 % 4096), opening.content, versions.as_ref(), progress)?;
+    }
+    let description = format!("block device {}, {}", path.display(), passing(opening.buffered));
+    Ok(local(Way::Ring(Arc::new(file)), size, block, versions, opening, description))
+}
+
+fn passing(buffered: bool) -> &'static str {
+    if buffered { "through the page cache" } else { "past the page cache" }
+}
+
+fn usable(path: &Path, wanted: Option<Bytes>, all: u64) -> Result<Bytes, LabError> {
+    match wanted {
+        Some(wanted) if wanted.0 > all => {
+            let all = Bytes(all);
+            Err(LabError::Usage(format!(
+                "{}: has {all}, not {wanted}; leave --size out, or make it less",
+                path.display()
+            )))
+        }
+        Some(wanted) => Ok(wanted),
+        None => Ok(Bytes(all)),
+    }
+}
+
+/// What the head and the tail of a device say that it holds.
+fn content_of(file: &File, size: u64) -> io::Result<Option<String>> {
+    const HEAD: usize = 128 << 10;
+    let mut head = Buffer::zeroed(HEAD.min(size as usize / 4096 * 4096));
+    let length = head.len();
+    if file.read_at(&mut head[..length], 0)? < length {
+        return Ok(None);
+    }
+    Ok(recognised(&head).map(str::to_owned))
+}
+
+fn recognised(head: &[u8]) -> Option<&'static str> {
+    const KNOWN: &[(usize, &[u8], &str)] = &[
+        (512, b"EFI PART", "a partition table (GPT)"),
+        (0x438, &[0x53, 0xEF], "a file system (ext2, ext3 or ext4)"),
+        (0, b"XFSB", "a file system (XFS)"),
+        (0x10040, b"_BHRfS_M", "a file system (btrfs)"),
+        (536, b"LVM2", "a volume of LVM"),
+        (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
+        (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a Linux array"),
+        (510, &[0x55, 0xAA], "a partition table (MBR), or a boot sector"),
+    ];
+    let known = KNOWN.iter().find(|(at, magic, _)| head.get(*at..*at + magic.len()) == Some(*magic));
+    match known {
+        Some((_, _, name)) => Some(name),
+        None if head.iter().any(|byte| *byte != 0) => Some("data of an unknown kind"),
+        None => None,
+    }
+}
+
+pub(super) fn open_file(path: &Path, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
+    let probe = options(false, 0).open(path).map_err(|error| LabError::of(&error, "cannot be opened", path))?;
+    let length = probe.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?.len();
+    let mark = Mark::of(&probe);
+    drop(probe);
+    if opening.writes && mark.is_none() && length > 0 && !opening.destroy {
+        return Err(LabError::Refused(format!(
+            "{}: was not made by the laboratory; name a file that does not exist, or let it be written over with --destroy",
+            path.display()
+        )));
+    }
+    let ours = mark.is_some() || (opening.writes && (opening.destroy || length == 0));
+    let wanted = opening.size.map_or(length, |size| size.0);
+    let unchecked = opening.content.verify && mark.is_none();
+    if ours && (wanted > length || unchecked || mark.is_some_and(|mark| !mark.serves(wanted, opening.content))) {
+        return fill(path, Bytes(wanted), opening, progress);
+    }
+    if length == 0 {
+        return Err(LabError::Usage(format!("{}: is empty; say how large it shall be with --size", path.display())));
+    }
+    let size = usable(path, opening.size, length)?;
+    ready(path, size, opening.versions(size)?, opening)
+}
+
+pub(super) fn make_file(path: &Path, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
+    let Some(size) = opening.size else {
+        return Err(LabError::Missing(format!(
+            "{}: does not exist; say how large it shall be with --size",
+            path.display()
+        )));
+    };
+    fill(path, size, opening, progress)
+}
+
+/// Writes the whole file once: what was never written is not read from any medium, and is measured as if it were.
+fn fill(path: &Path, size: Bytes, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
+    let size = Bytes(size.0 - size.0 % 4096);
+    if size.0 == 0 {
+        return Err(LabError::Usage("--size: at least 4 KiB".into()));
+    }
+    let versions = opening.versions(size)?;
+    let cannot = |error: io::Error| LabError::of(&error, "cannot be made", path);
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(cannot)?;
+    Mark { filled: 0, checked: None }.set(&file);
+    let written = write_out(&file, path, size, opening.content, versions.as_ref(), progress);
+    if let Err(LabError::Full(_)) = &written {
+        // Its blocks are given back: nobody wants half a target on a full file system.
+        let _ = file.set_len(0);
+    }
+    written?;
+    Mark { filled: size.0, checked: opening.content.verify.then_some(opening.content.seed) }.set(&file);
+    drop(file);
+    ready(path, size, versions, opening)
+}
+
+fn write_out(
+    file: &File,
+    path: &Path,
+    size: Bytes,
+    content: Content,
+    versions: Option<&Arc<Versions>>,
+    progress: Filling<'_>,
+) -> Result<(), LabError> {
+    let cannot = |error: io::Error| LabError::of(&error, &format!("cannot be filled with {size}"), path);
+    let mut buffer = Buffer::zeroed(MIB as usize);
+    let mut source = content.source(stele_ground::Dice::new(content.seed), versions.cloned());
+    source.prepare(&mut buffer);
+    let mut at = 0;
+    while at < size.0 {
+        let length = MIB.min(size.0 - at) as usize;
+        source.stamp(&mut buffer[..length], at);
+        file.write_all_at(&buffer[..length], at).map_err(cannot)?;
+        if let Some(versions) = versions {
+            versions.answered(at, length as u64);
+        }
+        at += length as u64;
+        if !progress(at, size.0) {
+            return Err(LabError::Failed(format!("{}: stopped while it was filled", path.display())));
+        }
+    }
+    file.sync_all().map_err(cannot)
+}
+
+fn ready(path: &Path, size: Bytes, versions: Option<Arc<Versions>>, opening: Opening) -> Result<Ready, LabError> {
+    let cannot = |error: io::Error| LabError::of(&error, "cannot be opened", path);
+    let plain = options(opening.writes, 0).open(path).map_err(cannot)?;
+    if let Some(mark) = Mark::of(&plain).filter(|_| opening.writes && !opening.content.verify) {
+        // What is written from now on has no CRCs.
+        Mark { checked: None, ..mark }.set(&plain);
+    }
+    let in_memory = system::in_memory(&plain);
+    if in_memory || opening.buffered {
+        let how = if in_memory { "in memory" } else { passing(true) };
+        let description = format!("file {} {how}", path.display());
+        return Ok(local(Way::Inline(Arc::new(plain)), size, 512, versions, opening, description));
+    }
+    let file = options(opening.writes, libc::O_DIRECT).open(path).map_err(|error| {
+        LabError::Failed(format!(
+            "{}: the file system does not let the page cache be passed by ({error}); measure with --buffered",
+            path.display()
+        ))
+    })?;
+    let block = system::direct_alignment(&file).map_or(512, |(_, offset)| offset.max(512));
+    let description = format!("file {} {}", path.display(), passing(false));
+    Ok(local(Way::Ring(Arc::new(file)), size, block, versions, opening, description))
+}
+
+/// A file or device that is open; what does not fill a block at its end is left alone.
+fn local(
+    way: Way,
+    size: Bytes,
+    block: u64,
+    versions: Option<Arc<Versions>>,
+    opening: Opening,
+    description: String,
+) -> Ready {
+    let size = Bytes(size.0 - size.0 % block);
+    Ready { way, size, block: Bytes(block), file: None, versions, patience: opening.patience, description }
+}

@@ -1,0 +1,224 @@
+//! A connection to a server: blocking while it is made, then never, with what is still to be sent kept here.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration as WallDuration;
+
+use stele_ground::Duration;
+use stele_media::system::EventFd;
+
+/// A server that says nothing for so long while the connection is made is given up.
+pub const PATIENCE: WallDuration = WallDuration::from_secs(10);
+
+pub const ENDED: &str = "the server ended the connection";
+
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// To `HOST:PORT`, whichever of its addresses answers first.
+    pub fn tcp(host: &str) -> io::Result<Stream> {
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in host.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, PATIENCE) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    stream.set_read_timeout(Some(PATIENCE))?;
+                    stream.set_write_timeout(Some(PATIENCE))?;
+                    return Ok(Stream::Tcp(stream));
+                }
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    pub fn unix(path: &Path) -> io::Result<Stream> {
+        let stream = UnixStream::connect(path)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        Ok(Stream::Unix(stream))
+    }
+
+    fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.set_nonblocking(true),
+            Stream::Unix(stream) => stream.set_nonblocking(true),
+        }
+    }
+
+    fn descriptor(&self) -> RawFd {
+        match self {
+            Stream::Tcp(stream) => stream.as_raw_fd(),
+            Stream::Unix(stream) => stream.as_raw_fd(),
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write(buffer),
+            Stream::Unix(stream) => stream.write(buffer),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+pub fn take<const N: usize>(stream: &mut impl Read) -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+pub fn wrong(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.into())
+}
+
+/// What a broken connection is called.
+pub fn said(error: &io::Error) -> String {
+    use io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    match error.kind() {
+        BrokenPipe | ConnectionReset | UnexpectedEof => ENDED.to_owned(),
+        // What a blocking read says when its time is over.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!("no answer for {} s", PATIENCE.as_secs()),
+        _ => error.to_string(),
+    }
+}
+
+/// A connection that does not block.
+pub struct Wire {
+    stream: Stream,
+    out: Vec<u8>,
+    sent: usize,
+    poll: EventFd,
+}
+
+impl Wire {
+    pub fn new(stream: Stream) -> io::Result<Wire> {
+        stream.set_nonblocking()?;
+        Ok(Wire { stream, out: Vec::new(), sent: 0, poll: EventFd::new()? })
+    }
+
+    /// Goes with the next `send`.
+    pub fn queue(&mut self, bytes: &[u8]) {
+        self.out.extend_from_slice(bytes);
+    }
+
+    /// As far as the other side takes it.
+    pub fn send(&mut self) -> io::Result<()> {
+        while self.sent < self.out.len() {
+            match self.stream.write(&self.out[self.sent..]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(length) => self.sent += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// None: nothing has come. An end is an error.
+    pub fn read(&mut self, into: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match self.stream.read(into) {
+                Ok(0) => return Err(wrong(ENDED)),
+                Ok(length) => return Ok(Some(length)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Until something came, or more can be sent where there is more; it may return early.
+    pub fn wait(&mut self, limit: Option<Duration>) {
+        let mut watches = vec![(0, self.stream.descriptor(), false)];
+        if self.sent < self.out.len() {
+            watches.push((1, self.stream.descriptor(), true));
+        }
+        self.poll.wait_beside(limit, &mut watches, &mut Vec::new());
+    }
+}
+
+/// A dialect over a wire: what an engine of one connection has to say for itself.
+pub trait Dialect {
+    fn wire(&mut self) -> &mut Wire;
+
+    /// Reads what has come, until nothing more is there, and hands over its answers.
+    fn receive(&mut self, answers: &mut Vec<super::engine::Answer>) -> io::Result<()>;
+
+    fn flying(&self) -> u32;
+}
+
+/// Sends and receives until `least` were answered or the time is over.
+pub fn exchange(
+    dialect: &mut impl Dialect,
+    least: u32,
+    limit: Option<Duration>,
+    answers: &mut Vec<super::engine::Answer>,
+) -> io::Result<()> {
+    let begun = std::time::Instant::now();
+    let least = least.min(dialect.flying()) as usize;
+    let before = answers.len();
+    loop {
+        dialect.wire().send()?;
+        dialect.receive(answers)?;
+        if answers.len() - before >= least {
+            // What an answer gave leave to send.
+            return dialect.wire().send();
+        }
+        let left = match limit {
+            Some(limit) => match limit.0.saturating_sub(begun.elapsed().as_nanos() as u64) {
+                0 => return Ok(()),
+                left => Some(Duration(left)),
+            },
+            None => None,
+        };
+        dialect.wire().send()?;
+        dialect.wire().wait(left);
+    }
+}
+
+/// Without the percent signs of a URL.
+pub fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        bytes.push((digit(rest.next()?)? * 16 + digit(rest.next()?)?) as u8);
+    }
+    String::from_utf8(bytes).ok()
+}
+
+/// `HOST[:PORT]` with a port. None: no host.
+pub fn with_port(host: &str, port: u16) -> Option<String> {
+    let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    match host.is_empty() || host.starts_with(':') {
+        true => None,
+        false => Some(if has_port { host.to_owned() } else { format!("{host}:{port}") }),
+    }
+}
