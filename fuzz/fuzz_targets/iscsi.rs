@@ -7,7 +7,7 @@ use stele_block::iscsi::framing::Framing;
 use stele_block::iscsi::login::{LOGIN_DATA_MAX, Refusal};
 use stele_block::iscsi::parameters::Parameters;
 use stele_block::iscsi::{Agreed, Connection, Credentials, Discovery, Door, Doors, Login, Next, Shared};
-use stele_block::scsi::{Answer, Ask, Profile, Reservations};
+use stele_block::scsi::{Answer, Ask, Profile, Reached, Reservations, UnitId};
 use stele_ground::{Bytes, Instant};
 use stele_media::{Drive, MemoryDrive, Priority, Request};
 
@@ -97,6 +97,17 @@ fn transfer(bytes: &[u8]) {
                         drive.reap(Instant(0), &mut finished);
                         let Some(done) = finished.pop() else { return };
                         Answer::Drive(done.op, done.result)
+                    }
+                    Ask::Find(search) => {
+                        let reached = || Reached {
+                            unit: UnitId(0),
+                            blocks: 256,
+                            block_bytes: 512,
+                            readable: true,
+                            writable: true,
+                            hold: Default::default(),
+                        };
+                        Answer::Found(search.names.iter().map(|(kind, _)| (*kind == 3).then(reached)).collect())
                     }
                     Ask::Keep(_, kept) => {
                         if let Some(kept) = kept {

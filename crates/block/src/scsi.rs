@@ -26,9 +26,9 @@ mod verbs;
 
 pub use cdb::{Prepared, decode};
 pub use command::{Blocks, Command};
-pub use exec::{Answer, Ask, Exec, Step};
+pub use exec::{Answer, Ask, Exec, Reached, Search, Step};
 pub use field::{be16, be24, be32, be64, octet};
-pub use inquiry::absent;
+pub use inquiry::{absent, is_named, naa};
 pub use persistent::Reservations;
 pub use reply::{Reply, Status};
 pub use sense::Sense;

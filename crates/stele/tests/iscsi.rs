@@ -216,6 +216,27 @@ impl Initiator {
         answer[3]
     }
 
+    /// The NAA designator of the unit, of its page 83.
+    fn unit_name(&mut self) -> [u8; 8] {
+        let mut header = [0u8; 48];
+        (header[0], header[1], header[23]) = (1, 0xc0, 255);
+        header[16..20].copy_from_slice(&(self.number + 1).to_be_bytes());
+        header[24..28].copy_from_slice(&self.number.to_be_bytes());
+        header[32..38].copy_from_slice(&[0x12, 1, 0x83, 0, 255, 0]);
+        self.number += 1;
+        send(&mut self.stream, &header, &[]);
+        let (answer, page) = receive(&mut self.stream);
+        assert_eq!((answer[0], answer[3]), (0x25, 0), "{answer:?}");
+        let mut rest = &page[4..];
+        loop {
+            let (designator, after) = rest[4..].split_at(usize::from(rest[3]));
+            if rest[1] == 3 {
+                return designator.try_into().unwrap();
+            }
+            rest = after;
+        }
+    }
+
     /// Sense key and code of the last answer.
     fn sense(&self) -> (u8, u16) {
         (self.said[4] & 0x0f, u16::from_be_bytes([self.said[14], self.said[15]]))
@@ -467,5 +488,49 @@ fn fio_verifies_what_it_wrote_over_iscsi_through_kills_and_the_loss_of_a_drive()
     fio.stdout.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(fio.wait().unwrap().success(), "{said}");
     assert!(place.stele(&["pool", "scrub", "--wait"]).status.success());
+    server.stop();
+}
+
+/// Blocks from one unit to another, by the names of the units.
+fn copy(from: &mut Initiator, names: [&[u8]; 2], blocks: u16) -> u8 {
+    let mut list = vec![1, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 28, 0, 0, 0, 0];
+    for name in names {
+        list.extend([0xe4, 0, 0, 0, 1, 3, 0, 8]);
+        list.extend(name);
+        list.resize(list.len().next_multiple_of(16), 0);
+        list.resize(list.len() + 16, 0);
+    }
+    list.extend([2, 0, 0, 24, 0, 0, 0, 1, 0, 0]);
+    list.extend(blocks.to_be_bytes());
+    list.extend([0; 16]);
+    let mut cdb = [0; 16];
+    (cdb[0], cdb[13]) = (0x83, list.len() as u8);
+    from.command(&cdb, &list)
+}
+
+#[test]
+fn a_host_that_is_logged_in_to_two_units_has_one_copied_to_the_other() {
+    if !installed(&["qemu-io", "--version"]) {
+        return;
+    }
+    let place = Place::new("iscsi-copy");
+    bare_pool(&place);
+    let server = serve(&place);
+    let urls = ["from", "to"].map(|volume| {
+        place.json(&["volume", "create", volume, "--code", "mirror-2", "--size", "16MiB", "--block", "512"]);
+        export(&place, volume, &[])
+    });
+    let names = urls.each_ref().map(|url| Initiator::log_in(url, "iqn.2026-01.test:copier").unit_name());
+    good("qemu-io", &["-f", "raw", "-c", "write -P 5 0 8M", "-c", "write -P 6 8M 8M", &urls[0]]);
+    let mut host = Initiator::log_in(&urls[0], "iqn.2026-01.test:copier");
+    let blocks = 24 << 10;
+    assert_eq!(copy(&mut host, [&names[0], &names[1]], blocks), 2, "it is not logged in there");
+    assert_eq!(host.sense(), (0x0a, 0x0d02));
+    let there = Initiator::log_in(&urls[1], "iqn.2026-01.test:copier");
+    assert_eq!(copy(&mut host, [&names[0], &names[1]], blocks), 0, "{:?}", host.said);
+    drop((host, there));
+    let held = ["-c", "read -P 5 0 8M", "-c", "read -P 6 8M 4M", "-c", "read -P 0 12M 4M"];
+    let said = good("qemu-io", &[&["-r", "-f", "raw"], &held[..], &[&urls[1]]].concat());
+    assert!(!said.contains("verification failed"), "{said}");
     server.stop();
 }

@@ -8,16 +8,16 @@ use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::os::fd::RawFd;
 use std::os::linux::net::TcpStreamExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use stele_ground::{Duration, Instant};
-use stele_media::{Completion, Guest, MediaError, Waker, Wish};
+use stele_media::{Completion, Guest, MediaError, MediaFault, Op, Waker, Wish};
 
 use super::connection::Connection;
-use super::node::{Joined, Keeper, lock};
+use super::node::{Joined, Keeper, Neighbour, Node, lock};
 use super::shared::Shared;
-use crate::scsi::{Answer, Ask};
-use crate::{Disk, Stream};
+use crate::scsi::{Answer, Ask, Port, Reached, UnitId};
+use crate::{Disk, Peer, Stream};
 
 const QUANTUM: u64 = 1 << 20;
 const OUT_MAX: usize = 8 << 20;
@@ -40,7 +40,15 @@ impl Wire for TcpStream {
     }
 }
 
-type Records = Arc<Mutex<Vec<(u32, Result<(), MediaError>)>>>;
+type Answers = Arc<Mutex<Vec<(u32, Answer)>>>;
+
+/// A unit of another target, for a copy.
+struct Abroad {
+    unit: UnitId,
+    disk: Disk,
+    /// The copy has it as long as it needs the unit.
+    held: Weak<()>,
+}
 
 pub struct Session<S: Wire> {
     stream: S,
@@ -48,8 +56,12 @@ pub struct Session<S: Wire> {
     shared: Arc<Mutex<Shared>>,
     disk: Disk,
     keeper: Arc<dyn Keeper>,
-    /// Reservations that have been kept.
-    records: Records,
+    node: Arc<Node>,
+    peer: Peer,
+    /// What did not come from the volume: reservations that have been kept, units that were found.
+    answers: Answers,
+    abroad: Vec<Abroad>,
+    units: u32,
     waker: Waker,
     finished: Vec<Completion>,
     /// The stream cannot be read or written any more.
@@ -66,7 +78,7 @@ pub struct Session<S: Wire> {
 impl<S: Wire> Session<S> {
     /// `rest`: bytes that came behind the login.
     pub fn new(joined: Joined, stream: S, rest: &[u8]) -> Session<S> {
-        let Joined { mut connection, shared, disk, keeper, .. } = joined;
+        let Joined { mut connection, shared, disk, keeper, node, peer, .. } = joined;
         let mut rest = rest;
         while !rest.is_empty() && !connection.is_closing() {
             let fed = connection.framing.feed(rest);
@@ -79,7 +91,11 @@ impl<S: Wire> Session<S> {
             shared,
             disk,
             keeper,
-            records: Records::default(),
+            node,
+            peer,
+            answers: Answers::default(),
+            abroad: Vec::new(),
+            units: 0,
             waker: Waker::idle(),
             finished: Vec::new(),
             dead: false,
@@ -93,16 +109,46 @@ impl<S: Wire> Session<S> {
     fn submit(&mut self) {
         for (tag, ask) in self.connection.take_asks() {
             match ask {
-                Ask::Drive(_, op) => self.disk.submit(u64::from(tag), op),
+                Ask::Drive(UnitId(0), op) => self.disk.submit(u64::from(tag), op),
+                Ask::Drive(unit, op) => self.submit_abroad(tag, unit, op),
                 Ask::Whole(_, op) => self.disk.submit_whole(u64::from(tag), op),
                 Ask::Keep(_, bytes) => {
-                    let (records, waker) = (Arc::clone(&self.records), self.waker.clone());
+                    let (answers, waker) = (Arc::clone(&self.answers), self.waker.clone());
                     let done = move |result| {
-                        records.lock().unwrap_or_else(PoisonError::into_inner).push((tag, result));
+                        answers.lock().unwrap_or_else(PoisonError::into_inner).push((tag, Answer::Kept(result)));
                         waker.wake();
                     };
                     self.keeper.keep(&self.disk.target().export.volume, bytes, Box::new(done));
                 }
+                Ask::Find(search) => {
+                    let found = search.names.iter().map(|name| self.find(&search.port, name)).collect();
+                    self.answer_soon(tag, Answer::Found(found));
+                }
+            }
+        }
+    }
+
+    fn answer_soon(&self, tag: u32, answer: Answer) {
+        self.answers.lock().unwrap_or_else(PoisonError::into_inner).push((tag, answer));
+        self.waker.wake();
+    }
+
+    /// Opens a unit of another target for a copy.
+    fn find(&mut self, port: &Port, name: &(u8, Vec<u8>)) -> Option<Reached> {
+        let Neighbour { mut disk, mut reached } = self.node.neighbour(self.disk.target(), &self.peer, port, name)?;
+        disk.settle(self.waker.clone());
+        self.units += 1;
+        reached.unit = UnitId(self.units);
+        self.abroad.push(Abroad { unit: reached.unit, disk, held: Arc::downgrade(&reached.hold) });
+        Some(reached)
+    }
+
+    fn submit_abroad(&mut self, tag: u32, unit: UnitId, op: Op) {
+        match self.abroad.iter_mut().find(|abroad| abroad.unit == unit && !abroad.disk.target().is_withdrawn()) {
+            Some(abroad) => abroad.disk.submit(u64::from(tag), op),
+            None => {
+                let gone = MediaError::new(MediaFault::Gone, "the export was withdrawn");
+                self.answer_soon(tag, Answer::Drive(op, Err(gone)));
             }
         }
     }
@@ -119,15 +165,18 @@ impl<S: Wire> Session<S> {
         }
         self.connection.hear(&mut shared);
         self.disk.reap(now, &mut self.finished);
+        self.abroad.iter_mut().for_each(|abroad| abroad.disk.reap(now, &mut self.finished));
         for Completion { tag, op, result } in self.finished.drain(..) {
             self.connection.answer(&mut shared, tag as u32, Answer::Drive(op, result));
         }
-        let records = std::mem::take(&mut *self.records.lock().unwrap_or_else(PoisonError::into_inner));
-        for (tag, result) in records {
-            self.connection.answer(&mut shared, tag, Answer::Kept(result));
+        let answers = std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner));
+        for (tag, answer) in answers {
+            self.connection.answer(&mut shared, tag, answer);
         }
         drop(shared);
         self.submit();
+        // What its copy has left, and nothing is under way at.
+        self.abroad.retain(|abroad| abroad.held.strong_count() > 0 || abroad.disk.under_way() > 0);
     }
 
     /// Reads what has come. True: there may be more, and the turn is over.
@@ -253,7 +302,8 @@ impl<S: Wire> Guest for Session<S> {
         if self.dead && !self.connection.is_closing() {
             self.connection.close(&mut lock(&self.shared));
         }
-        let mut at = self.disk.next_event().into_iter().chain(stalled).min();
+        let disks = [&self.disk].into_iter().chain(self.abroad.iter().map(|abroad| &abroad.disk));
+        let mut at = disks.filter_map(Disk::next_event).chain(stalled).min();
         if self.connection.crowded {
             // Nobody says when other connections have given back what they held.
             at = Some(at.map_or(now + LOOK_AGAIN, |at| at.min(now + LOOK_AGAIN)));

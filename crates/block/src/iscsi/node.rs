@@ -9,7 +9,7 @@ use super::connection::Connection;
 use super::login::{Agreed, Door, Doors, Refusal};
 use super::shared::Shared;
 use crate::disk::Denied;
-use crate::scsi::{Profile, Reservations};
+use crate::scsi::{Port, Profile, Reached, Reservations};
 use crate::{Directory, Disk, Peer, Protocol, Target};
 
 pub type Kept = Box<dyn FnOnce(Result<(), MediaError>) + Send>;
@@ -44,6 +44,14 @@ pub struct Joined {
     pub disk: Disk,
     pub keeper: Arc<dyn Keeper>,
     pub tsih: u16,
+    pub node: Arc<Node>,
+    pub peer: Peer,
+}
+
+/// A unit of another target that a copy reaches.
+pub struct Neighbour {
+    pub disk: Disk,
+    pub reached: Reached,
 }
 
 /// Targets as one peer sees them.
@@ -82,7 +90,7 @@ impl Node {
     }
 
     /// A place in a session for a login that has succeeded. `local`: address and port by which the initiator reaches us.
-    pub fn join(&self, agreed: Agreed, peer: &Peer, local: String) -> Result<Joined, Refusal> {
+    pub fn join(self: &Arc<Self>, agreed: Agreed, peer: &Peer, local: String) -> Result<Joined, Refusal> {
         let name = agreed.target.clone().ok_or(Refusal::MISSING)?;
         let target = self.directory.find(Protocol::Iscsi, &name).ok_or(Refusal::NOT_FOUND)?;
         let mut peer = peer.clone();
@@ -95,7 +103,37 @@ impl Node {
         let place = lock(&shared).join(&agreed)?;
         let tsih = place.tsih;
         let connection = Connection::new(place, &agreed, local);
-        Ok(Joined { connection, shared, disk, keeper: Arc::clone(&self.keeper), tsih })
+        let (keeper, node) = (Arc::clone(&self.keeper), Arc::clone(self));
+        Ok(Joined { connection, shared, disk, keeper, tsih, node, peer })
+    }
+
+    /// The unit of another target by a designator, for a copy of an initiator that is logged in there as well, and could do so
+    /// with what it has proved here: equal CHAP credentials, if there are any. Nobody reaches by a copy what he may not reach.
+    pub fn neighbour(&self, here: &Target, peer: &Peer, port: &Port, name: &(u8, Vec<u8>)) -> Option<Neighbour> {
+        let candidates: Vec<(Arc<Target>, Arc<Mutex<Shared>>)> = {
+            let served = self.served.lock().unwrap_or_else(PoisonError::into_inner);
+            served.values().map(|served| (Arc::clone(&served.target), Arc::clone(&served.shared))).collect()
+        };
+        let proved = |target: &Target| {
+            let chap = &target.export.iscsi.chap;
+            chap.is_none() || *chap == here.export.iscsi.chap
+        };
+        let mut found: Option<Neighbour> = None;
+        for (target, shared) in candidates {
+            let admitted = target.export.access.admit(peer).is_ok() && proved(&target) && !target.is_withdrawn();
+            let Some(reached) = admitted.then(|| lock(&shared).reached(port, name)).flatten() else { continue };
+            // A volume may have several exports: one that can be written is preferred.
+            if (found.is_none() || reached.writable)
+                && let Ok(disk) = Disk::open(&target, peer)
+            {
+                let writable = reached.writable;
+                found = Some(Neighbour { disk, reached });
+                if writable {
+                    break;
+                }
+            }
+        }
+        found
     }
 
     /// The room that all volumes share has fallen below its threshold: every initiator hears so with its next command.

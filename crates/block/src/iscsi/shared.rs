@@ -4,13 +4,14 @@
 //! Limits: [`SESSIONS_MAX`] sessions, [`WINDOW`] commands under way in each.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use stele_media::Waker;
 
 use super::login::{Agreed, Refusal};
 use super::parameters::Parameters;
 use super::pdu::{Frame, is_before};
-use crate::scsi::{NexusId, Port, Profile, Reservations, Reset, Sense, Unit, UnitId};
+use crate::scsi::{NexusId, Port, Profile, Reached, Reservations, Reset, Sense, Unit, UnitId, is_named};
 
 pub const SESSIONS_MAX: usize = 256;
 /// Commands of a session that are under way.
@@ -306,6 +307,19 @@ impl Shared {
         for freed in self.unit.leave(key) {
             self.post((freed >> 32) as u32, Event::Run(freed as u32));
         }
+    }
+
+    /// Its unit for a copy that another carries out, if that is its name and the initiator is logged in here too.
+    pub fn reached(&self, port: &Port, (kind, designator): &(u8, Vec<u8>)) -> Option<Reached> {
+        let initiator = port.initiator.split(",i,").next().unwrap_or_default();
+        let logged_in = self.sessions.values().any(|session| session.initiator == initiator);
+        if !logged_in || !is_named(&self.unit.profile, *kind, designator) {
+            return None;
+        }
+        let Profile { blocks, block_bytes, .. } = self.unit.profile;
+        let (readable, writable) = self.unit.lets_copy(port);
+        // The transport numbers it.
+        Some(Reached { unit: UnitId(0), blocks, block_bytes, readable, writable, hold: Arc::default() })
     }
 
     fn number(&mut self) -> u32 {

@@ -11,10 +11,11 @@ use super::login::Refusal;
 use super::pdu::{Frame, Header, NO_TAG, opcode};
 use super::text::Pairs;
 use super::*;
-use crate::scsi::{Answer, Ask, Profile, Reservations, be32};
+use crate::scsi::{Answer, Ask, Profile, Reached, Reservations, UnitId, be32, is_named};
 
 mod commands;
 mod logins;
+mod neighbours;
 mod sessions;
 
 const TARGET: &str = "iqn.2026-01.local.stele:test";
@@ -52,6 +53,12 @@ struct Bench {
     /// Operations that the drive has not been given: connection, task.
     held: Vec<(u32, u32, Ask)>,
     kept: Option<Vec<u8>>,
+    /// A unit of another target, as large, that copies reach.
+    neighbour: Option<(Reached, MemoryDrive)>,
+}
+
+fn neighbour_profile() -> Profile {
+    Profile { id: *b"fedcba9876543210", ..profile() }
 }
 
 impl Bench {
@@ -66,6 +73,7 @@ impl Bench {
             connections: BTreeMap::new(),
             held: Vec::new(),
             kept: None,
+            neighbour: None,
         }
     }
 
@@ -123,10 +131,22 @@ impl Bench {
     fn carry_out(&mut self, index: usize) {
         let (serial, tag, ask) = self.held.remove(index);
         let answer = match ask {
-            Ask::Drive(_, op) | Ask::Whole(_, op) => {
-                self.drive.submit(Request { tag: 0, op, priority: Priority::Host, deadline: None });
+            Ask::Find(search) => {
+                let find = |(kind, name): &(u8, Vec<u8>)| {
+                    let other = &self.neighbour.as_ref()?.0;
+                    is_named(&neighbour_profile(), *kind, name).then(|| other.clone())
+                };
+                Answer::Found(search.names.iter().map(find).collect())
+            }
+            Ask::Drive(unit, op) | Ask::Whole(unit, op) => {
+                let drive = match (unit, &mut self.neighbour) {
+                    (UnitId(0), _) => &mut self.drive,
+                    (_, Some((reached, drive))) if reached.unit == unit => drive,
+                    _ => panic!("there is no unit {unit:?}"),
+                };
+                drive.submit(Request { tag: 0, op, priority: Priority::Host, deadline: None });
                 let mut finished = Vec::new();
-                self.drive.reap(Instant(0), &mut finished);
+                drive.reap(Instant(0), &mut finished);
                 let Completion { op, result, .. } = finished.pop().unwrap();
                 Answer::Drive(op, result)
             }

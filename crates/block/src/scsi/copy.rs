@@ -1,13 +1,16 @@
-//! EXTENDED COPY (LID1): the unit copies between blocks of the target's units, so that the data need not travel to the
-//! initiator and back. A copy is finished when it is answered.
+//! EXTENDED COPY (LID1): the unit copies between blocks of units of this server, so that the data need not travel to the
+//! initiator and back. A copy is finished when it is answered. Units besides the one that is asked are the transport's to
+//! find: it knows what the initiator may reach.
+
+use std::sync::Arc;
 
 use stele_media::{Buffer, Op};
 
-use super::exec::{Ask, Exec, Stage, Step};
+use super::exec::{Ask, Exec, Reached, Search, Stage, Step};
 use super::field::{Page, be16, be24, be32, be64, octet, part};
 use super::inquiry::is_named;
 use super::report::DESCRIPTORS_MAX;
-use super::{NexusId, Sense, Unit, report};
+use super::{NexusId, Profile, Sense, Unit, UnitId, report};
 
 pub const TARGETS_MAX: usize = 8;
 pub const SEGMENTS_MAX: usize = 64;
@@ -25,9 +28,19 @@ const BLOCK_TO_BLOCK: u8 = 0x02;
 /// Bytes from one place to another, what is left of a segment.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
-    from: u64,
-    to: u64,
+    from: (UnitId, u64),
+    to: (UnitId, u64),
     left: u64,
+}
+
+/// A unit as the parameter list names it.
+struct Described<'a> {
+    kind: u8,
+    designator: &'a [u8],
+    /// Not a port or a target, of which nothing is copied.
+    is_unit: bool,
+    /// 0: as the unit has them.
+    block_bytes: u32,
 }
 
 /// A copy under way; segments last first.
@@ -36,6 +49,8 @@ pub struct Copying {
     nexus: NexusId,
     segments: Vec<Segment>,
     now: Segment,
+    /// The other units stay reachable as long as these are there.
+    _holds: Vec<Arc<()>>,
     done: u16,
     bytes: u64,
 }
@@ -57,37 +72,61 @@ impl Unit {
         if length == 0 {
             return Step::good();
         }
-        match self.segments(&exec.whole()) {
-            Ok(segments) => match self.protected() {
-                Some(sense) if !segments.is_empty() => Step::done(sense),
-                _ => {
-                    let list = exec.whole();
-                    // LIST ID USAGE 3: the copy has no name.
-                    let named = octet(&list, 1) & 0x18 != 0x18;
-                    let now = Segment { from: 0, to: 0, left: 0 };
-                    let list = named.then(|| octet(&list, 0));
-                    let copying = Copying { list, nexus: exec.nexus, segments, now, done: 0, bytes: 0 };
-                    self.copy_next(exec, Box::new(copying))
-                }
-            },
+        let list = exec.whole();
+        let described = match described(&list) {
+            Ok((described, _)) => described,
+            Err(sense) => return Step::done(sense),
+        };
+        let others = described.iter().filter(|described| !self.is_described(described));
+        let names: Vec<_> = others.map(|other| (other.kind, other.designator.to_vec())).collect();
+        match self.nexuses.get(&exec.nexus) {
+            Some(port) if !names.is_empty() => {
+                exec.stage = Stage::Finding;
+                Step::Ask(Ask::Find(Search { port: port.clone(), names }))
+            }
+            _ => self.copy_begins(exec, Vec::new()),
+        }
+    }
+
+    /// The other units have been looked for.
+    pub(super) fn copy_begins(&mut self, exec: &mut Exec, others: Vec<Option<Reached>>) -> Step {
+        let list = exec.whole();
+        match self.segments(&list, others) {
+            Ok((segments, holds)) => {
+                // LIST ID USAGE 3: the copy has no name.
+                let named = octet(&list, 1) & 0x18 != 0x18;
+                let now = Segment { from: (self.id, 0), to: (self.id, 0), left: 0 };
+                let list = named.then(|| octet(&list, 0));
+                let copying = Copying { list, nexus: exec.nexus, segments, now, _holds: holds, done: 0, bytes: 0 };
+                self.copy_next(exec, Box::new(copying))
+            }
             Err(sense) => Step::done(sense),
         }
     }
 
-    fn segments(&self, list: &[u8]) -> Result<Vec<Segment>, Sense> {
-        if list.len() < HEADER {
-            return Err(Sense::LIST_LENGTH);
+    fn is_described(&self, described: &Described) -> bool {
+        // LU ID TYPE and NUL are obsolete since SPC-4, and ignored.
+        described.is_unit && is_named(&self.profile, described.kind, described.designator)
+    }
+
+    fn itself(&self) -> Reached {
+        let Profile { blocks, block_bytes, .. } = self.profile;
+        Reached { unit: self.id, blocks, block_bytes, readable: true, writable: true, hold: Arc::default() }
+    }
+
+    fn segments(&self, list: &[u8], others: Vec<Option<Reached>>) -> Result<(Vec<Segment>, Vec<Arc<()>>), Sense> {
+        let (described, bytes) = described(list)?;
+        let mut others = others.into_iter();
+        let mut reached = Vec::new();
+        for described in &described {
+            let unit = match self.is_described(described) {
+                true => Some(self.itself()),
+                false => others.next().flatten().filter(|_| described.is_unit),
+            };
+            reached.push(
+                unit.filter(|unit| matches!(described.block_bytes, 0) || described.block_bytes == unit.block_bytes),
+            );
         }
-        let (targets, segments) = (usize::from(be16(list, 2)), be32(list, 8) as usize);
-        if be32(list, 12) != 0 {
-            return Err(Sense::INLINE_DATA_TOO_LONG);
-        }
-        let described = targets.saturating_add(segments);
-        if described > DESCRIPTORS_MAX as usize || list.len() < HEADER.saturating_add(described) {
-            return Err(Sense::LIST_LENGTH);
-        }
-        let targets = self.targets(part(list, HEADER, targets))?;
-        let bytes = part(list, HEADER + targets.len() * TARGET_LENGTH, segments);
         let mut copies = Vec::new();
         for (index, segment) in bytes.chunks(SEGMENT_LENGTH).enumerate() {
             if index >= SEGMENTS_MAX {
@@ -99,44 +138,31 @@ impl Unit {
             if segment.len() < SEGMENT_LENGTH || usize::from(be16(segment, 2)) != SEGMENT_LENGTH - 4 {
                 return Err(Sense::LIST_LENGTH);
             }
-            let reachable = |at| targets.get(usize::from(be16(segment, at))).copied().unwrap_or(false);
-            if !reachable(4) || !reachable(6) {
+            let unit = |at| reached.get(usize::from(be16(segment, at))).and_then(Option::as_ref);
+            let (Some(source), Some(sink)) = (unit(4), unit(6)) else { return Err(Sense::COPY_UNREACHABLE) };
+            if !source.readable {
                 return Err(Sense::COPY_UNREACHABLE);
+            }
+            if sink.unit == self.id
+                && let Some(sense) = self.protected()
+            {
+                return Err(sense);
+            }
+            if !sink.writable {
+                return Err(Sense::WRITE_PROTECTED);
             }
             let count = u64::from(be16(segment, 10));
             let (from, to) = (be64(segment, 12), be64(segment, 20));
-            let fits = |at: u64| at.checked_add(count).is_some_and(|end| end <= self.profile.blocks);
-            if !fits(from) || !fits(to) {
+            let fits = |at: u64, unit: &Reached| at.checked_add(count).is_some_and(|end| end <= unit.blocks);
+            if !fits(from, source) || !fits(to, sink) || source.block_bytes != sink.block_bytes {
                 return Err(Sense::COPY_FAILED);
             }
-            let block = self.profile.block();
-            copies.push(Segment { from: from * block, to: to * block, left: count * block });
+            let block = u64::from(source.block_bytes);
+            let (from, to) = ((source.unit, from * block), (sink.unit, to * block));
+            copies.push(Segment { from, to, left: count * block });
         }
         copies.reverse();
-        Ok(copies)
-    }
-
-    /// For each described target whether it is this unit.
-    fn targets(&self, bytes: &[u8]) -> Result<Vec<bool>, Sense> {
-        let mut found = Vec::new();
-        for (index, target) in bytes.chunks(TARGET_LENGTH).enumerate() {
-            if index >= TARGETS_MAX {
-                return Err(Sense::TOO_MANY_TARGETS);
-            }
-            if octet(target, 0) != IDENTIFICATION {
-                return Err(Sense::UNSUPPORTED_TARGET);
-            }
-            if target.len() < TARGET_LENGTH {
-                return Err(Sense::LIST_LENGTH);
-            }
-            // LU ID TYPE and NUL are obsolete since SPC-4, and ignored.
-            let designator = part(target, 8, usize::from(octet(target, 7)));
-            let of_unit = octet(target, 5) & 0x30 == 0;
-            let same_block = matches!(be24(target, 29), 0) || be24(target, 29) == self.profile.block_bytes;
-            let named = is_named(&self.profile, octet(target, 5) & 0x0f, designator);
-            found.push(of_unit && same_block && named);
-        }
-        Ok(found)
+        Ok((copies, reached.into_iter().flatten().map(|unit| unit.hold).collect()))
     }
 
     fn copy_next(&mut self, exec: &mut Exec, mut copying: Box<Copying>) -> Step {
@@ -177,24 +203,24 @@ impl Unit {
     }
 
     fn copy_read(&self, exec: &mut Exec, copying: Box<Copying>) -> Step {
-        let Segment { from, left, .. } = copying.now;
+        let Segment { from: (unit, at), left, .. } = copying.now;
         let buffer = Buffer::stale(left.min(STRIDE) as usize);
         exec.stage = Stage::Copying(copying);
-        Step::Ask(Ask::Drive(self.id, Op::Read { at: from, buffer }))
+        Step::Ask(Ask::Drive(unit, Op::Read { at, buffer }))
     }
 
     pub(super) fn copy_came_back(&mut self, exec: &mut Exec, mut copying: Box<Copying>, op: Op) -> Step {
         match op {
             Op::Read { buffer, .. } => {
-                let at = copying.now.to;
+                let (unit, at) = copying.now.to;
                 exec.stage = Stage::Copying(copying);
-                Step::Ask(Ask::Drive(self.id, Op::Write { at, data: vec![buffer.freeze()], fua: false }))
+                Step::Ask(Ask::Drive(unit, Op::Write { at, data: vec![buffer.freeze()], fua: false }))
             }
             op => {
                 let done = op.range().map_or(0, |(_, length)| length);
                 let now = &mut copying.now;
-                now.from += done;
-                now.to += done;
+                now.from.1 += done;
+                now.to.1 += done;
                 now.left = now.left.saturating_sub(done.max(1));
                 copying.bytes += done;
                 if copying.now.left > 0 {
@@ -205,4 +231,38 @@ impl Unit {
             }
         }
     }
+}
+
+/// The units that a parameter list describes, and its segments.
+fn described(list: &[u8]) -> Result<(Vec<Described<'_>>, &[u8]), Sense> {
+    if list.len() < HEADER {
+        return Err(Sense::LIST_LENGTH);
+    }
+    let (targets, segments) = (usize::from(be16(list, 2)), be32(list, 8) as usize);
+    if be32(list, 12) != 0 {
+        return Err(Sense::INLINE_DATA_TOO_LONG);
+    }
+    let both = targets.saturating_add(segments);
+    if both > DESCRIPTORS_MAX as usize || list.len() < HEADER.saturating_add(both) {
+        return Err(Sense::LIST_LENGTH);
+    }
+    let mut found = Vec::new();
+    for (index, target) in part(list, HEADER, targets).chunks(TARGET_LENGTH).enumerate() {
+        if index >= TARGETS_MAX {
+            return Err(Sense::TOO_MANY_TARGETS);
+        }
+        if octet(target, 0) != IDENTIFICATION {
+            return Err(Sense::UNSUPPORTED_TARGET);
+        }
+        if target.len() < TARGET_LENGTH {
+            return Err(Sense::LIST_LENGTH);
+        }
+        found.push(Described {
+            kind: octet(target, 5) & 0x0f,
+            designator: part(target, 8, usize::from(octet(target, 7))),
+            is_unit: octet(target, 5) & 0x30 == 0,
+            block_bytes: be24(target, 29),
+        });
+    }
+    Ok((found, part(list, HEADER + targets, segments)))
 }

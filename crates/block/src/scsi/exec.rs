@@ -1,11 +1,13 @@
 //! A command on its way: what it has been given, and what it does when an operation of the drive comes back. One
 //! operation of a command is in flight at a time.
 
+use std::sync::Arc;
+
 use stele_media::{Extent, MediaError, MediaFault, Op, Shared};
 
 use super::cdb::Prepared;
 use super::copy::Copying;
-use super::{NexusId, Reply, Sense, Unit, UnitId};
+use super::{NexusId, Port, Reply, Sense, Unit, UnitId};
 
 /// What a command needs before it can go on.
 #[derive(Debug)]
@@ -16,12 +18,37 @@ pub enum Ask {
     Whole(UnitId, Op),
     /// Reservations that must be durable before the command is answered; none: nothing is to outlive a power loss.
     Keep(UnitId, Option<Vec<u8>>),
+    /// Other units, which a copy names.
+    Find(Search),
+}
+
+/// Units that an initiator port wants a copy to reach.
+#[derive(Debug)]
+pub struct Search {
+    pub port: Port,
+    /// Designators of units, each with its type.
+    pub names: Vec<(u8, Vec<u8>)>,
+}
+
+/// A unit that a copy reaches.
+#[derive(Clone, Debug)]
+pub struct Reached {
+    /// For operations, as long as `hold` is held.
+    pub unit: UnitId,
+    pub blocks: u64,
+    pub block_bytes: u32,
+    /// What its reservations and its protection let this initiator do.
+    pub readable: bool,
+    pub writable: bool,
+    pub hold: Arc<()>,
 }
 
 #[derive(Debug)]
 pub enum Answer {
     Drive(Op, Result<(), MediaError>),
     Kept(Result<(), MediaError>),
+    /// In the order of the names. None: there is no such unit for this initiator.
+    Found(Vec<Option<Reached>>),
 }
 
 pub enum Step {
@@ -92,6 +119,8 @@ pub(super) enum Stage {
         found: Vec<Extent>,
     },
     Copying(Box<Copying>),
+    /// The units of a copy are looked for.
+    Finding,
     /// Reservations are being kept.
     Keeping,
 }
@@ -122,6 +151,7 @@ impl Unit {
         match answer {
             Answer::Kept(Ok(())) => Step::good(),
             Answer::Kept(Err(error)) => Step::done(sense_of(&error, true)),
+            Answer::Found(reached) => self.copy_begins(exec, reached),
             Answer::Drive(op, Err(error)) => {
                 let writing = !matches!(op, Op::Read { .. } | Op::View { .. } | Op::Extents { .. });
                 if let Stage::Copying(copying) = stage {

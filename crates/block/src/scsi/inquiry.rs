@@ -84,7 +84,8 @@ pub fn serial(profile: &Profile) -> String {
 }
 
 /// The 64-bit locally assigned identifier: 60 bits of the volume's id behind the format's 3.
-fn naa(profile: &Profile) -> [u8; 8] {
+/// The name of the unit that no other has.
+pub fn naa(profile: &Profile) -> [u8; 8] {
     let id = u128::from_be_bytes(profile.id);
     // Folded, so that ids that share a timestamp in front still differ.
     let folded = (id as u64) ^ ((id >> 64) as u64).rotate_left(23);

@@ -208,6 +208,13 @@ impl Unit {
         self.modes.software_protected.then_some(Sense::SOFTWARE_PROTECTED)
     }
 
+    /// Whether a copy that another unit carries out for this initiator port may read here, and write.
+    pub fn lets_copy(&self, port: &Port) -> (bool, bool) {
+        let reserved = self.reserved_by.is_some_and(|holder| self.nexuses.get(&holder) != Some(port));
+        let denies = |writes| reserved || self.ejected || self.reservations.denies(Some(port), writes);
+        (!denies(false), !denies(true) && self.protected().is_none())
+    }
+
     fn conflicts(&self, nexus: NexusId, command: &Command) -> bool {
         let access = command.access();
         if access == Access::Free {

@@ -1,4 +1,7 @@
+use std::sync::Arc;
+
 use super::*;
+use crate::scsi::naa;
 
 #[test]
 fn what_is_written_is_read_back_whichever_way_the_data_comes() {
@@ -209,4 +212,81 @@ fn an_atomic_write_is_asked_for_as_one_or_refused() {
     bench.shared.unit.profile.whole_max = 0;
     let (status, said) = bench.command(host, &mut number, &atomic(8, 8), Some(&data[..4096]), 4096);
     assert_eq!((status, sense(&said)), (2, (5, 0x2000)), "a drive that keeps no write whole");
+}
+
+/// The parameter list of a copy between units by their names: segments as (from, to, at, at, blocks).
+fn copy_list(names: &[[u8; 8]], segments: &[(u16, u16, u64, u64, u16)]) -> Vec<u8> {
+    let mut list =
+        [1, 0, 0, names.len() as u8 * 32, 0, 0, 0, 0, 0, 0, 0, segments.len() as u8 * 28, 0, 0, 0, 0].to_vec();
+    for name in names {
+        let mut described = [0; 32];
+        described[..8].copy_from_slice(&[0xe4, 0, 0, 0, 1, 3, 0, 8]);
+        described[8..16].copy_from_slice(name);
+        list.extend(described);
+    }
+    for (from, to, from_at, to_at, blocks) in segments {
+        list.extend([2, 0, 0, 24]);
+        list.extend([from.to_be_bytes(), to.to_be_bytes(), [0; 2], blocks.to_be_bytes()].concat());
+        list.extend([from_at.to_be_bytes(), to_at.to_be_bytes()].concat());
+    }
+    list
+}
+
+fn neighbour(blocks: u64) -> Reached {
+    Reached { unit: UnitId(3), blocks, block_bytes: 512, readable: true, writable: true, hold: Arc::default() }
+}
+
+#[test]
+fn a_copy_reaches_the_units_that_its_initiator_may_reach_and_no_other() {
+    let mut bench = Bench::new();
+    let one = bench.ready("iqn.a:one");
+    let mut number = 0;
+    bench.neighbour = Some((neighbour(BLOCKS), MemoryDrive::with_block(Bytes(BLOCKS * BLOCK), Bytes(BLOCK))));
+    let (here, there) = (naa(&profile()), naa(&neighbour_profile()));
+    let data: Vec<u8> = (0..4 * 512).map(|at| (at / 7) as u8).collect();
+    bench.command(one, &mut number, &write10(8, 4), Some(&data), 4 * 512);
+    let mut copy = |bench: &mut Bench, names: &[[u8; 8]], segments: &[(u16, u16, u64, u64, u16)]| {
+        let list = copy_list(names, segments);
+        let mut cdb = [0; 16];
+        cdb[0] = 0x83;
+        cdb[10..14].copy_from_slice(&(list.len() as u32).to_be_bytes());
+        let (status, said) = bench.command(one, &mut number, &cdb, Some(&list), list.len() as u32);
+        if status == 0 { None } else { Some(sense(&said)) }
+    };
+    // There, within there, and back to another place.
+    let segments = [(0, 1, 8, 100, 4), (1, 1, 100, 200, 4), (1, 0, 201, 50, 2)];
+    assert_eq!(copy(&mut bench, &[here, there], &segments), None);
+    let read = |bench: &mut Bench, at, count: u16| {
+        let mut header = command(0, 0x77, &read10(at, count), None, u32::from(count) * 512);
+        // Immediate: it has no number of its own.
+        header.put(0, &[0x41]);
+        bench.send(one, header, &[]);
+        bench.settle();
+        bench.heard(one).iter().flat_map(|frame| frame.data.to_vec()).collect::<Vec<u8>>()
+    };
+    assert!(read(&mut bench, 50, 2) == data[512..3 * 512], "two of the blocks came back");
+    let hold = bench.neighbour.as_ref().map(|(reached, _)| Arc::downgrade(&reached.hold)).unwrap();
+    assert_eq!(hold.strong_count(), 1, "nobody holds the unit after its copy");
+
+    let unreachable = Some((0x0a, 0x0d02));
+    assert_eq!(copy(&mut bench, &[here, *b"elsewher"], &[(0, 1, 0, 0, 1)]), unreachable);
+    assert_eq!(copy(&mut bench, &[here, there], &[(0, 2, 0, 0, 1)]), unreachable, "it names two units");
+    let failed = Some((0x0a, 0x0000));
+    assert_eq!(copy(&mut bench, &[here, there], &[(0, 1, 0, BLOCKS, 1)]), failed, "beyond the end of the other");
+    let refit = |bench: &mut Bench, change: &dyn Fn(&mut Reached)| {
+        let (reached, _) = bench.neighbour.as_mut().unwrap();
+        *reached = neighbour(BLOCKS);
+        change(reached);
+    };
+    refit(&mut bench, &|reached| reached.blocks = 100);
+    assert_eq!(copy(&mut bench, &[here, there], &[(0, 1, 8, 99, 2)]), failed, "the other is smaller");
+    refit(&mut bench, &|reached| reached.block_bytes = 4096);
+    assert_eq!(copy(&mut bench, &[here, there], &[(0, 1, 8, 8, 1)]), failed, "blocks of another size");
+    refit(&mut bench, &|reached| reached.readable = false);
+    assert_eq!(copy(&mut bench, &[here, there], &[(1, 0, 8, 8, 1)]), unreachable, "reserved by somebody else");
+    refit(&mut bench, &|reached| reached.writable = false);
+    assert_eq!(copy(&mut bench, &[here, there], &[(0, 1, 8, 8, 1)]), Some((0x07, 0x2701)), "protected");
+    assert_eq!(copy(&mut bench, &[here, there], &[(1, 0, 100, 8, 4)]), None, "and can be read");
+    bench.neighbour = None;
+    assert_eq!(copy(&mut bench, &[here, there], &[(0, 1, 8, 8, 1)]), unreachable);
 }
