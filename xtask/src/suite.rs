@@ -12,14 +12,34 @@ const SEEDS: &str = "300";
 /// Times that a process at work on file drives is killed.
 const KILLS: &str = "200";
 
-type Work = fn(&Path) -> Outcome;
+/// Where steps work.
+struct Site<'a> {
+    root: &'a Path,
+    /// The unit tests have just built every program. Built alone they would be built again, with other features of what
+    /// they are made of.
+    built: bool,
+}
 
-const WORLD: [&str; 7] = ["run", "--quiet", "--locked", "--release", "--package", "stele-sim", "--"];
+impl Site<'_> {
+    /// The simulated world.
+    fn world(&self) -> Command {
+        match self.built {
+            true => Command::new(self.root.join("target/release/stele-sim")),
+            false => {
+                let mut command = cargo();
+                command.args(["run", "--quiet", "--locked", "--release", "--package", "stele-sim", "--"]);
+                command
+            }
+        }
+    }
+}
+
+type Work = fn(&Site) -> Outcome;
 
 const STEPS: &[(&str, Work)] = &[
     ("fmt", |_| step::command(cargo().args(["fmt", "--all", "--check"]))),
-    ("tidy", |root| {
-        let faults = tidy::check(root);
+    ("tidy", |site| {
+        let faults = tidy::check(site.root);
         Outcome::of(faults.is_empty(), faults)
     }),
     ("clippy", |_| {
@@ -28,17 +48,20 @@ const STEPS: &[(&str, Work)] = &[
     }),
     // Real clients (S3 libraries and tools) are driven from these tests too, and say so where a client is absent.
     ("unit", |_| step::tests(cargo().args(["test", "--locked", "--release", "--workspace", "--no-fail-fast"]))),
-    ("seeds", |_| seeds(cargo().args(WORLD))),
+    ("seeds", |site| seeds(&mut site.world())),
     // Every crash point of every short workload, and of each so many outcomes; `./x soak --enumerate` tries all.
-    ("crashes", |_| step::command(cargo().args(WORLD).args(["--enumerate", "--outcomes", "8"]))),
-    ("kills", |root| kills(root, cargo().args(WORLD))),
-    ("fuzz", fuzz::briefly),
-    ("documents", |root| {
-        let built = step::command(cargo().args(["build", "--quiet", "--locked", "--release", "--package", "stele"]));
-        if built.failed > 0 {
-            return built;
+    ("crashes", |site| step::command(site.world().args(["--enumerate", "--outcomes", "8"]))),
+    ("kills", |site| kills(site.root, &mut site.world())),
+    ("fuzz", |site| fuzz::briefly(site.root)),
+    ("documents", |site| {
+        if !site.built {
+            let build = ["build", "--quiet", "--locked", "--release", "--package", "stele"];
+            let built = step::command(cargo().args(build));
+            if built.failed > 0 {
+                return built;
+            }
         }
-        let faults = tidy::commands(root);
+        let faults = tidy::commands(site.root);
         Outcome::of(faults.is_empty(), faults)
     }),
 ];
@@ -51,8 +74,10 @@ pub fn run(root: &Path, chosen: &[String]) -> ExitCode {
     }
     let start = Instant::now();
     let (mut passed, mut failed) = (0, 0);
+    let mut site = Site { root, built: false };
     for (name, work) in STEPS.iter().filter(|(name, _)| chosen.is_empty() || chosen.iter().any(|c| c == name)) {
-        let outcome = step::take(name, || work(root));
+        let outcome = step::take(name, || work(&site));
+        site.built |= *name == "unit" && outcome.failed == 0;
         passed += outcome.passed;
         failed += outcome.failed;
     }

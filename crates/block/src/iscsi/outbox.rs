@@ -10,7 +10,7 @@ use super::framing::digest_of;
 use super::pdu::{Header, padding};
 
 /// Pieces handed to one call.
-const PIECES_MAX: usize = 64;
+const PIECES_MAX: usize = 256;
 const HEADS: usize = 16 << 10;
 
 #[derive(Default)]
