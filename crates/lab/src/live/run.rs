@@ -12,7 +12,9 @@ use super::content::Content;
 use super::directory::Files;
 use super::engine::{Engine, Null};
 use super::inline::Inline;
+use super::iscsi::Iscsi;
 use super::nbd::Nbd;
+use super::nfs::Nfs;
 use super::target::{Ready, Way};
 use super::uring::Uring;
 use super::worker::{Part, Report, Task, Worker};
@@ -327,6 +329,8 @@ fn work(ready: &Ready, seat: Seat, task: Task, stop: &AtomicBool, reports: &Send
             with(Ok(Files::new(Arc::clone(directory), length_max, names, number)), task, stop, reports)
         }
         Way::Nbd { address, .. } => with(Nbd::new(address, slots, length_max), task, stop, reports),
+        Way::Iscsi(address) => with(Iscsi::new(address, slots, length_max), task, stop, reports),
+        Way::Nfs(remote) => with(Nfs::new(remote, slots, length_max), task, stop, reports),
         Way::Null => with(Ok(Null::new(slots, length_max)), task, stop, reports),
     };
     // Nobody listens any more only where the run was given up.

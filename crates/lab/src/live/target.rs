@@ -13,7 +13,7 @@ use stele_ground::{Bytes, Duration};
 use super::content::Content;
 use super::directory::{self, Directory};
 use super::versions::Versions;
-use super::{local, nbd};
+use super::{iscsi, local, nbd, nfs};
 use crate::error::LabError;
 
 /// As it is given on a command line.
@@ -27,6 +27,10 @@ pub enum Target {
     Directory(PathBuf),
     /// A network block device.
     Nbd(nbd::Address),
+    /// A logical unit of an iSCSI target.
+    Iscsi(iscsi::Address),
+    /// A file of an NFS server.
+    Nfs(nfs::Address),
 }
 
 /// How it is opened.
@@ -120,6 +124,10 @@ pub enum Way {
         address: nbd::Address,
         several: bool,
     },
+    /// A session for each worker.
+    Iscsi(iscsi::Address),
+    /// A connection for each worker.
+    Nfs(nfs::Remote),
 }
 
 impl Way {
@@ -149,10 +157,21 @@ pub struct Ready {
     pub description: String,
 }
 
+impl Ready {
+    /// Removes what is of use to nobody else: files of a directory, and a remote one that this run made.
+    pub fn remove(&self) -> Result<(), LabError> {
+        match &self.way {
+            Way::Directory(directory) => directory.remove(),
+            Way::Nfs(remote) => remote.remove(),
+            Way::Null | Way::Inline(_) | Way::Ring(_) | Way::Nbd { .. } | Way::Iscsi(_) => Ok(()),
+        }
+    }
+}
+
 /// Size of the null target where none is given.
 const NULL_SIZE: Bytes = Bytes(1 << 30);
 
-const KINDS: &str = "null, a file, a block device, a directory (dir:PATH), or an nbd:// URL";
+const KINDS: &str = "null, a file, a block device, a directory (dir:PATH), or a URL of nbd://, iscsi:// or nfs://";
 
 impl std::str::FromStr for Target {
     type Err = LabError;
@@ -162,6 +181,12 @@ impl std::str::FromStr for Target {
         }
         if text.starts_with("nbd:") || text.starts_with("nbd+") {
             return text.parse().map(Target::Nbd);
+        }
+        if text.starts_with("iscsi:") {
+            return text.parse().map(Target::Iscsi);
+        }
+        if text.starts_with("nfs:") {
+            return text.parse().map(Target::Nfs);
         }
         let (path, is_directory) = match text.strip_prefix("dir:") {
             Some(path) => (path, true),
@@ -183,6 +208,8 @@ impl std::fmt::Display for Target {
         match self {
             Target::Null => f.write_str("null"),
             Target::Nbd(address) => write!(f, "{address}"),
+            Target::Iscsi(address) => write!(f, "{address}"),
+            Target::Nfs(address) => write!(f, "{address}"),
             Target::Path(path) => write!(f, "{}", path.display()),
             Target::Directory(path) => write!(f, "dir:{}", path.display()),
         }
@@ -194,7 +221,7 @@ impl Target {
     pub fn path(&self) -> Option<&std::path::Path> {
         match self {
             Target::Path(path) | Target::Directory(path) => Some(path),
-            Target::Null | Target::Nbd(_) => None,
+            Target::Null | Target::Nbd(_) | Target::Iscsi(_) | Target::Nfs(_) => None,
         }
     }
 
@@ -211,6 +238,8 @@ impl Target {
                 description: "null: every access is answered at once".into(),
             }),
             Target::Nbd(address) => nbd::open(address, opening, progress),
+            Target::Iscsi(address) => iscsi::open(address, opening, progress),
+            Target::Nfs(address) => nfs::open(address, opening, progress),
             Target::Directory(path) => directory::open(path, opening, progress),
             Target::Path(path) => {
                 let kind = std::fs::metadata(path).map(|found| found.file_type());

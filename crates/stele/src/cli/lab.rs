@@ -15,6 +15,8 @@ Examples:
   stele lab run --on /dev/sdx --destroy --workload random_write_4k --rate 2000 --arrivals drawn
   stele lab run --on 'nbd+unix:///vm1?socket=/run/vm1.sock' --random 0 --access 256KiB --outstanding 8
   stele lab run --on dir:/srv/share --files 100 --size 4GiB --random 0,100 --access 512,8KiB --outstanding 1,32 --buffered
+  stele lab run --on 'iscsi://user%secret@host/iqn.2026-01.example:vm1/0' --outstanding 32 --access 4KiB
+  stele lab run --on nfs://host/export/target --size 4GiB --read 0 --random 0 --access 64KiB
   stele lab run nightly.toml --on /data/target --out nightly.lab --resume
   stele lab run --on null --outstanding 1             what the generator itself costs
 
@@ -135,7 +137,7 @@ pub struct LoadArgs {
 pub struct What {
     /// A job as a TOML file; options replace what it says
     pub job: Option<PathBuf>,
-    /// The target: null, a file, a block device, a directory (dir:PATH), or an nbd:// URL
+    /// The target: null, a file, a block device, a directory (dir:PATH), or a URL of nbd://, iscsi:// or nfs://
     #[arg(long, value_name = "TARGET")]
     pub on: Option<String>,
     /// Bytes of it to use; needed for a file that does not exist yet
@@ -147,7 +149,7 @@ pub struct What {
     /// Look at names of files, and make and remove them, instead of reading and writing
     #[arg(long)]
     pub names: bool,
-    /// Leave the files of a directory where they are, for the next run
+    /// Leave the files of a directory where they are, for the next run, and the file that was made on an NFS server
     #[arg(long)]
     pub keep: bool,
     /// A workload by name (`stele lab workloads`)

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use stele_lab::error::LabError;
 use stele_lab::job::{Cell, Given, Job, OfPart, SearchPart};
-use stele_lab::live::target::{Ready, Target, Way};
+use stele_lab::live::target::{Ready, Target};
 use stele_lab::paper::{self, chosen, remark};
 use stele_lab::record::{self, CellRecord, Head, Recorder};
 use stele_lab::workload::AccessSpec;
@@ -203,11 +203,8 @@ fn sweep(json: bool, what: &What, job: &Job, target: &Target, cells: &[Cell], st
         !stop.load(Ordering::Relaxed)
     })?;
     let measured = measure_ready(json, what, job, target, cells, stop, (&progress, &ready));
-    // Files of a directory are of use to nobody else.
-    match &ready.way {
-        Way::Directory(directory) if !what.keep => measured.and(directory.remove().map_err(Failure::from)),
-        _ => measured,
-    }
+    let removed = if what.keep { Ok(()) } else { ready.remove() };
+    measured.and(removed.map_err(Failure::from))
 }
 
 fn measure_ready(
@@ -282,7 +279,8 @@ fn head_of(job: &Job, target: &Target, ready: &Ready) -> Head {
         reached: ready.description.clone(),
         target_bytes: ready.size.0,
         environment: environment::capture(target.path()),
-        job: job.clone(),
+        // As it is shown, without a secret that its address may hold.
+        job: Job { on: Some(target.to_string()), ..job.clone() },
     }
 }
 

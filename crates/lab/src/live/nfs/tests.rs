@@ -1,0 +1,53 @@
+use super::*;
+
+#[test]
+fn addresses_are_read() {
+    let address =
+        |host: &str, port, mount_port, path: &str| Address { host: host.into(), port, mount_port, path: path.into() };
+    for (text, expected) in [
+        ("nfs://host/export/a%20b", address("host", None, None, "/export/a b")),
+        ("nfs://127.0.0.1:2049/x?mountport=5", address("127.0.0.1", Some(2049), Some(5), "/x")),
+    ] {
+        assert_eq!(text.parse::<Address>().unwrap(), expected);
+    }
+    for text in ["nfs://", "nfs://host", "nfs://host/", "nfs:///x", "nfs://host/x/", "nfs://host/x?y=1"] {
+        assert!(text.parse::<Address>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn records_are_cut_however_they_come_and_what_is_too_long_is_refused() {
+    let whole = [&[0, 0, 0, 2][..], b"ab", &[0x80, 0, 0, 3], b"cde", &[0x80, 0, 0, 0], &[0x80, 0, 0, 1], b"f"].concat();
+    for step in 1..=whole.len() {
+        let mut records = Records::default();
+        let mut found = Vec::new();
+        for part in whole.chunks(step) {
+            records.feed(part);
+            while let Some(record) = records.next(16).unwrap() {
+                found.push(String::from_utf8(record).unwrap());
+            }
+        }
+        assert_eq!(found, ["abcde", "", "f"], "in pieces of {step}");
+    }
+    let mut records = Records::default();
+    records.feed(&[0x80, 0, 1, 0]);
+    assert!(records.next(255).is_err());
+}
+
+#[test]
+fn a_reply_that_ends_too_early_is_an_error_wherever_it_ends() {
+    let mut reply = Call::default().u32(7).u32(1).u32(0).u32(0).opaque(b"").u32(0).u32(0).u32(1).0;
+    reply.extend([0; 84]);
+    reply = [reply, Call::default().opaque(b"handle").0].concat();
+    let read = |bytes: &[u8]| -> io::Result<(u32, Vec<u8>)> {
+        let mut reply = Reply(bytes);
+        let xid = reply.begin()?;
+        reply.u32()?;
+        reply.attributes()?;
+        Ok((xid, reply.opaque()?.to_vec()))
+    };
+    assert_eq!(read(&reply).unwrap(), (7, b"handle".to_vec()));
+    for end in 0..reply.len() - 2 {
+        assert!(read(&reply[..end]).is_err(), "cut at {end}");
+    }
+}
