@@ -263,6 +263,7 @@ impl Job {
             buffered: self.buffered,
             content: self.content()?,
             step: cells.iter().fold(0, |step, cell| greatest_common(step, of_cell(cell))),
+            longest: cells.iter().map(|cell| cell.setup.spec.length_max()).max().unwrap_or(4096),
             patience: duration("time.patience", &self.time.patience, PATIENCE)?,
         })
     }

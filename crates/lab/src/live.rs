@@ -17,6 +17,7 @@ mod local;
 pub mod nbd;
 pub mod nfs;
 pub mod run;
+pub mod s3;
 mod stream;
 pub mod target;
 mod uring;

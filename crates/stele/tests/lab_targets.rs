@@ -133,7 +133,7 @@ fn units_of_tgt_are_measured_and_checked() {
     }
     checked(&place, &digested, &["--destroy"]);
     place.refused(1, &["user or the secret"], &["lab", "run", "--on", &url("host%another%20one%20here@")]);
-    place.refused(1, &["CHAP", "status"], &["lab", "run", "--on", &url("")]);
+    place.refused(1, &["user or the secret"], &["lab", "run", "--on", &url("")]);
 }
 
 /// The port mapper that the NFS server cannot do without: the machine's, or one that ends with the test. None: it may not be
@@ -202,4 +202,49 @@ fn a_file_of_an_nfs_server_is_made_measured_checked_and_removed() {
     let mapped = format!("nfs://127.0.0.1{}/records", place.path("export"));
     cell(&place, &["--on", &mapped, "--read", "100"]);
     drop(server);
+}
+
+#[test]
+fn objects_of_a_bucket_are_put_got_listed_and_deleted() {
+    let place = Place::new("lab-s3");
+    let server = place.up();
+    let keys =
+        format!("[default]\naws_access_key_id={}\naws_secret_access_key={}\n", server.access_key, server.secret_key);
+    let file = place.path("credentials");
+    std::fs::write(&file, keys).unwrap();
+    place.json(&["bucket", "create", "bench"]);
+    let on = format!("s3+http://{}/bench", server.address);
+    let run = |more: &[&str]| {
+        let mut command =
+            place.command(&[&["lab", "run", "--on", &on, "--files", "12", "--json"], more, &SHORT].concat());
+        command
+            .env_remove("AWS_ACCESS_KEY_ID")
+            .env_remove("AWS_PROFILE")
+            .env("AWS_SHARED_CREDENTIALS_FILE", &file)
+            .output()
+            .unwrap()
+    };
+    for more in [
+        &["--read", "0,100", "--access", "4KiB,1MiB", "--outstanding", "4"][..],
+        &["--read", "50", "--names", "--outstanding", "2"],
+    ] {
+        let output = run(more);
+        assert!(output.status.success(), "{more:?}: {output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let cells = text
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .filter(|line| line["round"].is_null());
+        for cell in cells {
+            assert!(cell["runs"][0]["response"]["count"].as_u64() > Some(3), "{cell}");
+        }
+        // Nothing is left, and somebody else's objects would be refused.
+        let left = place.json(&["bucket", "show", "bench"]);
+        assert!(!left.to_string().contains("stele-lab"), "{left}");
+    }
+    std::fs::write(&file, "[default]\naws_access_key_id=nobody\naws_secret_access_key=x\n").unwrap();
+    let output = run(&["--read", "100"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(4) && said.contains("403"), "{said}");
+    server.stop();
 }

@@ -15,6 +15,7 @@ use super::inline::Inline;
 use super::iscsi::Iscsi;
 use super::nbd::Nbd;
 use super::nfs::Nfs;
+use super::s3::S3;
 use super::target::{Ready, Way};
 use super::uring::Uring;
 use super::worker::{Part, Report, Task, Worker};
@@ -174,6 +175,9 @@ const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
 /// longer than its patience has failed.
 pub fn run_until(ready: &Ready, setup: &Setup, end: &AtomicBool, watch: Watch<'_>) -> Result<Found, LabError> {
     let workers = workers_for(ready, setup)?;
+    if let (Way::S3(bucket), Of::Data) = (&ready.way, setup.of) {
+        bucket.prepare(&setup.spec, end)?;
+    }
     // Parts of workers begin where a file does.
     let grain = ready.file.map_or(ready.block.0.max(4096), |file| file.0);
     let own = ready.size.0 / u64::from(workers) / grain * grain;
@@ -274,8 +278,10 @@ fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
         let longest = Bytes(setup.spec.length_max());
         return Err(LabError::Usage(format!("accesses of {longest} are longer than a file, which has {file}")));
     }
-    if setup.of == Of::Names && !matches!(ready.way, Way::Null | Way::Directory(_)) {
-        return Err(LabError::Usage("workload.of = names: only a directory has names; give dir:PATH".into()));
+    if setup.of == Of::Names && !matches!(ready.way, Way::Null | Way::Directory(_) | Way::S3(_)) {
+        return Err(LabError::Usage(
+            "workload.of = names: only a directory and a bucket have names; give dir:PATH, or s3+http://".into(),
+        ));
     }
     let workers = match (setup.load, &ready.way) {
         (Load::Outstanding(0), _) => return Err(LabError::Usage("at least one access has to be outstanding".into())),
@@ -331,6 +337,7 @@ fn work(ready: &Ready, seat: Seat, task: Task, stop: &AtomicBool, reports: &Send
         Way::Nbd { address, .. } => with(Nbd::new(address, slots, length_max), task, stop, reports),
         Way::Iscsi(address) => with(Iscsi::new(address, slots, length_max), task, stop, reports),
         Way::Nfs(remote) => with(Nfs::new(remote, slots, length_max), task, stop, reports),
+        Way::S3(bucket) => with(Ok(S3::new(bucket, length_max, names, number)), task, stop, reports),
         Way::Null => with(Ok(Null::new(slots, length_max)), task, stop, reports),
     };
     // Nobody listens any more only where the run was given up.

@@ -13,7 +13,7 @@ use stele_ground::{Bytes, Duration};
 use super::content::Content;
 use super::directory::{self, Directory};
 use super::versions::Versions;
-use super::{iscsi, local, nbd, nfs};
+use super::{iscsi, local, nbd, nfs, s3};
 use crate::error::LabError;
 
 /// As it is given on a command line.
@@ -31,6 +31,8 @@ pub enum Target {
     Iscsi(iscsi::Address),
     /// A file of an NFS server.
     Nfs(nfs::Address),
+    /// Objects in a bucket.
+    S3(s3::Address),
 }
 
 /// How it is opened.
@@ -48,6 +50,8 @@ pub struct Opening {
     pub content: Content,
     /// Offsets and lengths of all accesses are multiples of it.
     pub step: u64,
+    /// Bytes of the longest access.
+    pub longest: u64,
     /// A target that answers nothing for so long has failed.
     pub patience: Duration,
 }
@@ -67,6 +71,7 @@ impl Default for Opening {
             buffered: false,
             content: Content::default(),
             step: 4096,
+            longest: 4096,
             patience: PATIENCE,
         }
     }
@@ -128,12 +133,14 @@ pub enum Way {
     Iscsi(iscsi::Address),
     /// A connection for each worker.
     Nfs(nfs::Remote),
+    /// Requests, one at a time for each worker.
+    S3(Arc<s3::Bucket>),
 }
 
 impl Way {
     /// Each worker has one access under way.
     pub fn is_one_each(&self) -> bool {
-        matches!(self, Way::Inline(_) | Way::Directory(_))
+        matches!(self, Way::Inline(_) | Way::Directory(_) | Way::S3(_))
     }
 
     /// Several connections would not see each other's writes.
@@ -163,6 +170,7 @@ impl Ready {
         match &self.way {
             Way::Directory(directory) => directory.remove(),
             Way::Nfs(remote) => remote.remove(),
+            Way::S3(bucket) => bucket.remove(),
             Way::Null | Way::Inline(_) | Way::Ring(_) | Way::Nbd { .. } | Way::Iscsi(_) => Ok(()),
         }
     }
@@ -171,7 +179,8 @@ impl Ready {
 /// Size of the null target where none is given.
 const NULL_SIZE: Bytes = Bytes(1 << 30);
 
-const KINDS: &str = "null, a file, a block device, a directory (dir:PATH), or a URL of nbd://, iscsi:// or nfs://";
+const KINDS: &str =
+    "null, a file, a block device, a directory (dir:PATH), or a URL of nbd://, iscsi://, nfs:// or s3+http://";
 
 impl std::str::FromStr for Target {
     type Err = LabError;
@@ -184,6 +193,9 @@ impl std::str::FromStr for Target {
         }
         if text.starts_with("iscsi:") {
             return text.parse().map(Target::Iscsi);
+        }
+        if text.starts_with("s3") && text.contains("://") {
+            return text.parse().map(Target::S3);
         }
         if text.starts_with("nfs:") {
             return text.parse().map(Target::Nfs);
@@ -210,6 +222,7 @@ impl std::fmt::Display for Target {
             Target::Nbd(address) => write!(f, "{address}"),
             Target::Iscsi(address) => write!(f, "{address}"),
             Target::Nfs(address) => write!(f, "{address}"),
+            Target::S3(address) => write!(f, "{address}"),
             Target::Path(path) => write!(f, "{}", path.display()),
             Target::Directory(path) => write!(f, "dir:{}", path.display()),
         }
@@ -221,7 +234,7 @@ impl Target {
     pub fn path(&self) -> Option<&std::path::Path> {
         match self {
             Target::Path(path) | Target::Directory(path) => Some(path),
-            Target::Null | Target::Nbd(_) | Target::Iscsi(_) | Target::Nfs(_) => None,
+            Target::Null | Target::Nbd(_) | Target::Iscsi(_) | Target::Nfs(_) | Target::S3(_) => None,
         }
     }
 
@@ -240,6 +253,7 @@ impl Target {
             Target::Nbd(address) => nbd::open(address, opening, progress),
             Target::Iscsi(address) => iscsi::open(address, opening, progress),
             Target::Nfs(address) => nfs::open(address, opening, progress),
+            Target::S3(address) => s3::open(address, opening),
             Target::Directory(path) => directory::open(path, opening, progress),
             Target::Path(path) => {
                 let kind = std::fs::metadata(path).map(|found| found.file_type());

@@ -17,6 +17,7 @@ Examples:
   stele lab run --on dir:/srv/share --files 100 --size 4GiB --random 0,100 --access 512,8KiB --outstanding 1,32 --buffered
   stele lab run --on 'iscsi://user%secret@host/iqn.2026-01.example:vm1/0' --outstanding 32 --access 4KiB
   stele lab run --on nfs://host/export/target --size 4GiB --read 0 --random 0 --access 64KiB
+  stele lab run --on s3+http://host:9000/bench --read 0,50,100 --access 4KiB,1MiB --outstanding 32
   stele lab run nightly.toml --on /data/target --out nightly.lab --resume
   stele lab run --on null --outstanding 1             what the generator itself costs
 
@@ -137,19 +138,19 @@ pub struct LoadArgs {
 pub struct What {
     /// A job as a TOML file; options replace what it says
     pub job: Option<PathBuf>,
-    /// The target: null, a file, a block device, a directory (dir:PATH), or a URL of nbd://, iscsi:// or nfs://
+    /// The target: null, a file, a block device, a directory (dir:PATH), or a URL of nbd://, iscsi://, nfs:// or s3+http://
     #[arg(long, value_name = "TARGET")]
     pub on: Option<String>,
     /// Bytes of it to use; needed for a file that does not exist yet
     #[arg(long)]
     pub size: Option<String>,
-    /// Files that it is divided into, where the target is a directory [default: 100]
+    /// Files that it is divided into, where the target is a directory; objects of each length in a bucket [default: 100]
     #[arg(long)]
     pub files: Option<u32>,
-    /// Look at names of files, and make and remove them, instead of reading and writing
+    /// Look at names of files (LIST of objects), and make and remove them, instead of reading and writing
     #[arg(long)]
     pub names: bool,
-    /// Leave the files of a directory where they are, for the next run, and the file that was made on an NFS server
+    /// Leave the files of a directory where they are, for the next run, and what was made on a server
     #[arg(long)]
     pub keep: bool,
     /// A workload by name (`stele lab workloads`)

@@ -1,0 +1,301 @@
+//! Objects in a bucket, over plain HTTP: reads are GETs and writes are PUTs of whole objects, as long as the access; a thread and
+//! a connection for each one outstanding. With `names` reads are LISTs, and writes put an empty object and delete it in turn.
+//!
+//! All keys begin with `stele-lab/`, where the first object is a mark; what has that beginning and no mark is somebody else's.
+//! The objects go when the run ends, unless they are to be kept.
+
+mod http;
+mod sign;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stele_ground::{Bytes, Dice, Duration};
+use stele_media::Buffer;
+
+use super::content::Content;
+use super::engine::{Answer, Engine};
+use super::stream::{decoded, said, with_port};
+use super::target::{Opening, Ready, Way};
+use crate::error::LabError;
+use crate::workload::{Access, AccessSpec};
+use http::Connection;
+use sign::{Keys, Request};
+
+const PREFIX: &str = "stele-lab/";
+const MARK: &str = "stele-lab/mark";
+/// Objects of one length.
+const OBJECTS_MAX: u32 = 1_000_000;
+/// Connections that put and delete objects before and after a run.
+const HELPERS: u32 = 8;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Address {
+    /// `HOST:PORT`.
+    place: String,
+    bucket: String,
+}
+
+impl std::str::FromStr for Address {
+    type Err = LabError;
+    /// `s3+http://HOST[:PORT]/BUCKET`.
+    fn from_str(text: &str) -> Result<Address, LabError> {
+        if text.starts_with("s3://") {
+            return Err(LabError::Usage(format!(
+                "target '{text}': S3 is spoken without TLS only; say s3+http://HOST[:PORT]/BUCKET"
+            )));
+        }
+        let bad = || LabError::Usage(format!("target '{text}': say s3+http://HOST[:PORT]/BUCKET"));
+        let (host, bucket) = text.strip_prefix("s3+http://").and_then(|rest| rest.split_once('/')).ok_or_else(bad)?;
+        let bucket = decoded(bucket.trim_end_matches('/')).ok_or_else(bad)?;
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
+        if bucket.is_empty() || !bucket.chars().all(plain) {
+            return Err(bad());
+        }
+        Ok(Address { place: with_port(host, 80).ok_or_else(bad)?, bucket })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s3+http://{}/{}", self.place, self.bucket)
+    }
+}
+
+#[derive(Debug)]
+pub struct Bucket {
+    address: Address,
+    keys: Keys,
+    objects: u32,
+    patience: std::time::Duration,
+    /// Lengths of objects, and whether all of them were put.
+    lengths: Mutex<BTreeSet<(u64, bool)>>,
+    content: Content,
+}
+
+pub(super) fn open(address: &Address, opening: Opening) -> Result<Ready, LabError> {
+    if opening.content.verify {
+        return Err(LabError::Usage(format!("{address}: what objects hold is not checked; leave --verify out")));
+    }
+    if opening.files == 0 || opening.files > OBJECTS_MAX {
+        return Err(LabError::Usage(format!("--files: from 1 to {OBJECTS_MAX} objects")));
+    }
+    let bucket = Bucket {
+        address: address.clone(),
+        keys: Keys::find()?,
+        objects: opening.files,
+        patience: std::time::Duration::from_nanos(opening.patience.0),
+        lengths: Mutex::default(),
+        content: opening.content,
+    };
+    let mut client = Client::new(&bucket);
+    let listed = client.list(&bucket).map_err(|error| LabError::Missing(format!("{address}: {error}")))?;
+    if listed.contains("<Key>") && !listed.contains(&format!("<Key>{MARK}</Key>")) && !opening.destroy {
+        return Err(LabError::Refused(format!(
+            "{address}: holds objects below {PREFIX} that the laboratory did not put; name another bucket, or give --destroy"
+        )));
+    }
+    let failed = |error| LabError::Failed(format!("{address}: {error}"));
+    client.ask(&bucket, "PUT", &bucket.path(MARK), "", &[], &mut []).map_err(failed)?;
+    Ok(Ready {
+        size: Bytes(u64::from(opening.files) * opening.longest),
+        block: Bytes(1),
+        file: None,
+        versions: None,
+        patience: opening.patience,
+        description: format!("S3 bucket {address}, {} objects of each length, without TLS", opening.files),
+        way: Way::S3(Arc::new(bucket)),
+    })
+}
+
+impl Bucket {
+    fn path(&self, key: &str) -> String {
+        format!("/{}/{key}", self.address.bucket)
+    }
+
+    fn object(&self, length: u64, number: u32) -> String {
+        self.path(&format!("{PREFIX}{length}/{number:07}"))
+    }
+
+    /// Puts what the accesses of a run read, where that was not done before.
+    pub fn prepare(&self, spec: &AccessSpec, end: &AtomicBool) -> Result<(), LabError> {
+        let reads = spec.read != Some(0);
+        for (length, _) in &spec.sizes {
+            let mut lengths = self.lengths.lock().unwrap_or_else(PoisonError::into_inner);
+            // Entered before anything is put, so that it is removed whatever happens.
+            lengths.insert((*length, false));
+            if !reads || lengths.contains(&(*length, true)) {
+                continue;
+            }
+            drop(lengths);
+            self.each(end, |client, dice, number| {
+                let mut data = vec![0; *length as usize];
+                let mut source = self.content.source(dice.clone(), None);
+                source.prepare(&mut data);
+                source.stamp(&mut data, u64::from(number) * length);
+                client.ask(self, "PUT", &self.object(*length, number), "", &data, &mut []).map(drop)
+            })?;
+            self.lengths.lock().unwrap_or_else(PoisonError::into_inner).insert((*length, true));
+        }
+        Ok(())
+    }
+
+    /// Does something with each object, several at a time.
+    fn each(
+        &self,
+        end: &AtomicBool,
+        act: impl Fn(&mut Client, &mut Dice, u32) -> Result<(), String> + Sync,
+    ) -> Result<(), LabError> {
+        let next = AtomicU32::new(0);
+        let work = |helper: u32| {
+            let (mut client, mut dice) = (Client::new(self), Dice::new(self.content.seed ^ u64::from(helper) << 32));
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                match number < self.objects && !end.load(Ordering::Relaxed) {
+                    true => act(&mut client, &mut dice, number)?,
+                    false => return Ok(()),
+                }
+            }
+        };
+        let done: Result<(), String> = std::thread::scope(|scope| {
+            let helpers: Vec<_> =
+                (0..HELPERS.min(self.objects)).map(|helper| scope.spawn(move || work(helper))).collect();
+            helpers.into_iter().try_for_each(|helper| helper.join().unwrap_or_else(|_| Err("a helper panicked".into())))
+        });
+        done.map_err(|error| LabError::Failed(format!("{}: {error}", self.address)))
+    }
+
+    /// Deletes what was put.
+    pub fn remove(&self) -> Result<(), LabError> {
+        let lengths = self.lengths.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let lengths: BTreeSet<u64> = lengths.into_iter().map(|(length, _)| length).collect();
+        let delete = |client: &mut Client, path: &str| client.ask(self, "DELETE", path, "", &[], &mut []).map(drop);
+        for length in lengths {
+            self.each(&AtomicBool::new(false), |client, _, number| delete(client, &self.object(length, number)))?;
+        }
+        let done = delete(&mut Client::new(self), &self.path(MARK));
+        done.map_err(|error| LabError::Failed(format!("{}: {error}", self.address)))
+    }
+}
+
+struct Client(Connection);
+
+impl Client {
+    fn new(bucket: &Bucket) -> Client {
+        Client(Connection::new(&bucket.address.place, bucket.patience))
+    }
+
+    fn ask(
+        &mut self,
+        bucket: &Bucket,
+        method: &str,
+        path: &str,
+        query: &str,
+        body: &[u8],
+        into: &mut [u8],
+    ) -> Result<http::Answer, String> {
+        let signed = Request { method, host: &bucket.address.place, path, query, body }.headers(&bucket.keys);
+        let mark = if query.is_empty() { "" } else { "?" };
+        let head = format!("{method} {path}{mark}{query} HTTP/1.1\r\n{signed}content-length: {}\r\n\r\n", body.len());
+        let answer = self.0.ask(&head, body, into).map_err(|error| match error.kind() {
+            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+                format!("no answer for {}", Duration(bucket.patience.as_nanos() as u64))
+            }
+            _ => said(&error),
+        })?;
+        match answer.status {
+            200..300 => Ok(answer),
+            status => {
+                let part = |name: &str| {
+                    let (_, rest) = answer.text.split_once(&format!("<{name}>"))?;
+                    rest.split_once("</").map(|(text, _)| text.to_owned())
+                };
+                let why = part("Code").map(|code| format!(" {code}: {}", part("Message").unwrap_or_default()));
+                Err(format!("the server answers {status}{}", why.unwrap_or_default()))
+            }
+        }
+    }
+
+    /// The first page of what the laboratory has there.
+    fn list(&mut self, bucket: &Bucket) -> Result<String, String> {
+        let query = "list-type=2&max-keys=1000&prefix=stele-lab%2F";
+        self.ask(bucket, "GET", &format!("/{}", bucket.address.bucket), query, &[], &mut []).map(|answer| answer.text)
+    }
+}
+
+pub struct S3 {
+    bucket: Arc<Bucket>,
+    client: Client,
+    buffer: Buffer,
+    answer: Option<Answer>,
+    /// The key that is put and deleted in turn, and whether it is there.
+    name: Option<(String, bool)>,
+}
+
+impl S3 {
+    pub fn new(bucket: &Arc<Bucket>, length_max: usize, names: bool, worker: u32) -> S3 {
+        let name = names.then(|| (bucket.path(&format!("{PREFIX}name-{worker:06}")), false));
+        let (client, bucket) = (Client::new(bucket), Arc::clone(bucket));
+        S3 { bucket, client, buffer: Buffer::zeroed(length_max), answer: None, name }
+    }
+
+    fn carry_out(&mut self, access: &Access) -> Result<(), String> {
+        let (bucket, client) = (&*self.bucket, &mut self.client);
+        match &mut self.name {
+            Some(_) if !access.write => return client.list(bucket).map(drop),
+            Some((path, there)) => {
+                let method = if *there { "DELETE" } else { "PUT" };
+                *there = !*there;
+                return client.ask(bucket, method, path, "", &[], &mut []).map(drop);
+            }
+            None => {}
+        }
+        let number = (access.at / access.length) % u64::from(bucket.objects);
+        let path = bucket.object(access.length, number as u32);
+        let buffer = &mut self.buffer[..access.length as usize];
+        if access.write {
+            return client.ask(bucket, "PUT", &path, "", buffer, &mut []).map(drop);
+        }
+        let answer = client.ask(bucket, "GET", &path, "", &[], buffer)?;
+        match answer.length == access.length {
+            true => Ok(()),
+            false => Err(format!("only {} of {} bytes were sent", answer.length, access.length)),
+        }
+    }
+}
+
+impl Engine for S3 {
+    fn slots(&self) -> u32 {
+        1
+    }
+
+    fn start(&mut self, slot: u32, access: &Access) {
+        let done = self.carry_out(access);
+        self.answer = Some((slot, done));
+    }
+
+    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
+        match self.answer.take() {
+            Some(answer) => answers.push(answer),
+            None if least > 0 => std::thread::sleep(std::time::Duration::from_nanos(limit.map_or(0, |limit| limit.0))),
+            None => {}
+        }
+    }
+
+    fn buffer(&mut self, _: u32) -> &mut [u8] {
+        &mut self.buffer
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        if let Some((path, true)) = &self.name {
+            let _ = self.client.ask(&self.bucket, "DELETE", path, "", &[], &mut []);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
