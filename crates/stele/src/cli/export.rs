@@ -7,6 +7,7 @@ use stele_block::Protocol;
 use stele_block::export::{Fingerprint, Network};
 
 #[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("protocol").required(true).args(["nbd", "iscsi"]))]
 #[command(after_help = "\
 Examples:
   stele volume export vm1 --nbd
@@ -17,7 +18,7 @@ pub struct Add {
     /// The volume or snapshot
     pub volume: String,
     /// Serve it as a network block device
-    #[arg(long, required_unless_present = "iscsi", conflicts_with = "iscsi")]
+    #[arg(long)]
     pub nbd: bool,
     /// Serve it as an iSCSI target
     #[arg(long)]
