@@ -74,6 +74,11 @@ impl Histogram {
         self.buckets.iter().copied().enumerate().filter(|(_, count)| *count > 0)
     }
 
+    /// The largest spans of the buckets that hold something, with their counts.
+    pub fn spans(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        self.counts().map(|(bucket, count)| (Duration(upper_of(bucket)).min(self.longest), count))
+    }
+
     /// The histogram that `counts`, `sum` and `longest` describe; none where they cannot belong together.
     pub fn from_counts(counts: &[(usize, u64)], sum: u128, longest: Duration) -> Option<Histogram> {
         let mut histogram = Histogram { sum, longest, ..Histogram::default() };

@@ -1,208 +1,85 @@
-//! Jobs from fio's job files: the keys that say what is done, how hard and for how long. A key that means something else here, or
-//! nothing, is an error that names it, or with `lenient` a warning.
-//!
-//! fio's `iodepth` is per job and its `numjobs` copies each have their own: together that many accesses are outstanding here.
-//! `percentage_random` and `rwmixread` are drawn for each access in both. fio shows each block once before it comes again
-//! unless `norandommap` is given; here every access is drawn anew.
+//! Jobs from the files of other tools: fio's job files, Iometer's configurations, FFSB's profiles. What such a file asks for and
+//! the laboratory does not do is an error that names its line, or with `lenient` a warning: a workload that is another one than
+//! its author wrote is worse than none.
 
 use crate::error::LabError;
-use crate::job::{Given, Job};
+use crate::job::Job;
 use stele_ground::Bytes;
+
+mod ffsb;
+mod fio;
+mod iometer;
+
+pub use ffsb::ffsb;
+pub use fio::fio;
+pub use iometer::iometer;
 
 /// A job of the file, with its name.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Imported {
     pub name: String,
     pub job: Job,
-    /// What was left out, where that was asked for.
+    /// What was left out, where that was asked for, and what is to be known.
     pub warnings: Vec<String>,
 }
 
-/// Keys that change nothing here: how fio draws, reports, or starts its processes.
-const WITHOUT_EFFECT: &[&str] = &[
-    "group_reporting",
-    "thread",
-    "randrepeat",
-    "norandommap",
-    "time_based",
-    "name",
-    "description",
-    "refill_buffers",
-    "gtod_reduce",
-    "clocksource",
-    "allrandrepeat",
-    "random_generator",
-    "invalidate",
-    "fixedbufs",
-    "registerfiles",
-    "hipri",
-    "stonewall",
-    "wait_for_previous",
-    "exitall",
-    "overwrite",
-    "fallocate",
-    "create_on_open",
-    "unlink",
-];
+/// What the file is of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Origin {
+    Fio,
+    Iometer,
+    Ffsb,
+}
 
-const ENGINES: &[&str] = &["io_uring", "libaio", "psync", "pvsync", "pvsync2", "sync", "posixaio", "null"];
-
-/// A line of the file: its number, key and value.
-type Entry = (usize, String, String);
-
-/// All jobs of a fio job file, in their order.
-pub fn fio(text: &str, lenient: bool) -> Result<Vec<Imported>, LabError> {
-    let mut sections: Vec<(String, Vec<Entry>)> = Vec::new();
-    let mut global: Vec<Entry> = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let number = number + 1;
-        let line = line.split([';', '#']).next().unwrap_or_default().trim();
-        if line.is_empty() {
-            continue;
+impl Origin {
+    /// By what only that tool's files have.
+    pub fn of(text: &str) -> Origin {
+        let has = |begin: &str| text.lines().any(|line| line.trim_start().to_ascii_lowercase().starts_with(begin));
+        if has("'access specifications") || has("'test setup") {
+            Origin::Iometer
+        } else if has("[filesystem") || has("[threadgroup") {
+            Origin::Ffsb
+        } else {
+            Origin::Fio
         }
-        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            sections.push((name.trim().to_owned(), Vec::new()));
-            continue;
-        }
-        let (key, value) = line.split_once('=').unwrap_or((line, ""));
-        let entry = (number, key.trim().to_ascii_lowercase(), value.trim().to_owned());
-        match sections.last_mut() {
-            Some((name, _)) if name == "global" => global.push(entry),
-            Some((_, entries)) => entries.push(entry),
-            None => return Err(LabError::Usage(format!("line {number}: '{key}' stands before the first [section]"))),
-        }
-    }
-    let jobs = sections.into_iter().filter(|(name, _)| name != "global");
-    let jobs: Vec<Imported> =
-        jobs.map(|(name, own)| import(name, global.iter().chain(&own), lenient)).collect::<Result<_, LabError>>()?;
-    match jobs.is_empty() {
-        true => Err(LabError::Usage("the file has no job: a [section] with another name than global".into())),
-        false => Ok(jobs),
     }
 }
 
-#[derive(Default)]
-struct Reading {
-    job: Job,
-    depth: u32,
-    copies: u32,
+/// All jobs of a file.
+pub fn jobs(text: &str, origin: Origin, lenient: bool) -> Result<Vec<Imported>, LabError> {
+    match origin {
+        Origin::Fio => fio(text, lenient),
+        Origin::Iometer => iometer(text, lenient),
+        Origin::Ffsb => ffsb(text, lenient),
+    }
+}
+
+/// Errors, or with leniency warnings.
+struct Complaints {
+    lenient: bool,
     warnings: Vec<String>,
 }
 
-fn import<'a>(name: String, entries: impl Iterator<Item = &'a Entry>, lenient: bool) -> Result<Imported, LabError> {
-    let mut reading = Reading { depth: 1, copies: 1, ..Reading::default() };
-    for (number, key, value) in entries {
-        match reading.take(key, value) {
-            Ok(()) => {}
-            Err(why) if lenient => reading.warnings.push(format!("line {number}: {key}={value}: {why}; left out")),
-            Err(why) => {
-                return Err(LabError::Usage(format!(
-                    "job '{name}', line {number}: {key}={value}: {why}; with --lenient it is left out"
-                )));
-            }
-        }
+impl Complaints {
+    fn new(lenient: bool) -> Complaints {
+        Complaints { lenient, warnings: Vec::new() }
     }
-    let Reading { mut job, depth, copies, warnings } = reading;
-    if job.load.rate.is_none() {
-        job.load.outstanding = Some(Given::One(depth.saturating_mul(copies)));
-    }
-    job.load.workers = Some(Given::One(copies));
-    Ok(Imported { name, job, warnings })
-}
 
-impl Reading {
-    fn take(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let job = &mut self.job;
-        match key {
-            "rw" | "readwrite" => {
-                let (read, random) = match value.split(':').next().unwrap_or_default() {
-                    "read" => (100, 0),
-                    "write" => (0, 0),
-                    "randread" => (100, 100),
-                    "randwrite" => (0, 100),
-                    "rw" | "readwrite" => (50, 0),
-                    "randrw" => (50, 100),
-                    _ => return Err("there is no such pattern here".into()),
-                };
-                // What was said of the mix before stays.
-                if !(1..100).contains(&read) || job.workload.read.is_none() {
-                    job.workload.read = Some(Given::One(read));
-                }
-                job.workload.random.get_or_insert(Given::One(random));
-            }
-            "rwmixread" => job.workload.read = Some(Given::One(percent(value)?)),
-            "rwmixwrite" => job.workload.read = Some(Given::One(100 - percent(value)?)),
-            "percentage_random" => job.workload.random = Some(Given::One(percent(value)?)),
-            "bs" | "blocksize" => {
-                let bytes = size(value).ok_or("one size is known here, like 4k")?;
-                job.workload.access = Some(Given::One(bytes.0.to_string()));
-            }
-            "iodepth" => self.depth = whole(value)?,
-            "numjobs" => self.copies = whole(value)?,
-            "size" | "filesize" => {
-                let bytes = size(value).ok_or("say it in bytes, like 10g")?;
-                job.size = Some(bytes.0.to_string());
-            }
-            "filename" if !value.contains(':') => job.on = Some(value.to_owned()),
-            "filename" => return Err("one target is known here".into()),
-            "direct" => job.buffered = value == "0",
-            "buffered" => job.buffered = value == "1",
-            "ioengine" if value == "null" => job.on = Some("null".into()),
-            "ioengine" if ENGINES.contains(&value) => {}
-            "ioengine" => return Err("its targets are not reached from here".into()),
-            "runtime" => {
-                let text = seconds(value).ok_or("say it in seconds")?;
-                (job.time.least, job.time.most) = (Some(text.clone()), Some(text));
-            }
-            "ramp_time" => job.time.warm_up = Some(seconds(value).ok_or("say it in seconds")?),
-            "rate_iops" => {
-                let rate: f64 = value.parse().map_err(|_| "one number is known here".to_owned())?;
-                job.load.rate = Some(Given::One(rate));
-            }
-            "rate_process" if value == "poisson" => job.load.arrivals = Some(crate::job::Arrivals::Drawn),
-            "rate_process" => {}
-            "verify" => job.content.verify = value != "0" && value != "null",
-            "buffer_compress_percentage" => {
-                let zeros = percent(value)?;
-                job.content.compress = Some(if zeros < 100 { 100.0 / f64::from(100 - zeros) } else { 1000.0 });
-            }
-            "dedupe_percentage" => {
-                let same = percent(value)?;
-                job.content.dedupe = Some(if same < 100 { 100.0 / f64::from(100 - same) } else { 1000.0 });
-            }
-            "randseed" => job.content.seed = Some(value.parse().map_err(|_| "a whole number is needed".to_owned())?),
-            "blockalign" | "ba" if size(value).is_some_and(|bytes| bytes.0 == 512) => {
-                job.workload.align = Some(crate::job::Align::Sector);
-            }
-            key if WITHOUT_EFFECT.contains(&key) => {}
-            _ => return Err("this key is not known here".into()),
+    /// Of a line whose meaning would be lost.
+    fn lost(&mut self, number: usize, what: &str) -> Result<(), LabError> {
+        match self.lenient {
+            true => self.warnings.push(format!("line {number}: {what}; left out")),
+            false => return Err(LabError::Usage(format!("line {number}: {what}; with --lenient it is left out"))),
         }
         Ok(())
     }
-}
-
-fn percent(value: &str) -> Result<u8, String> {
-    value
-        .parse()
-        .ok()
-        .filter(|percent| *percent <= 100)
-        .ok_or_else(|| "a percentage is a whole number up to 100".into())
 }
 
 fn whole(value: &str) -> Result<u32, String> {
     value.parse().ok().filter(|count| *count > 0).ok_or_else(|| "a whole number above 0 is needed".into())
 }
 
-/// fio's suffixes are powers of 1024 unless `kb_base` says otherwise, which is not known here.
+/// Suffixes are powers of 1024.
 fn size(value: &str) -> Option<Bytes> {
     Bytes::parse(value).filter(|bytes| bytes.0 > 0)
 }
-
-/// fio counts in seconds where no unit is given.
-fn seconds(value: &str) -> Option<String> {
-    let text = if value.chars().all(|c| c.is_ascii_digit()) { format!("{value}s") } else { value.to_owned() };
-    crate::job::parse_duration(&text).map(|_| text)
-}
-
-#[cfg(test)]
-mod tests;

@@ -79,7 +79,7 @@ pub struct WorkloadPart {
     pub read: Option<Given<u8>>,
     /// Percent of accesses at a random place.
     pub random: Option<Given<u8>>,
-    /// Bytes of each access.
+    /// Bytes of each access; or several sizes with their shares, like `4KiB:60/8KiB:40`.
     pub access: Option<Given<String>>,
     /// Where random accesses begin: `request` (multiples of their own size) or `sector` (of 512).
     pub align: Option<Align>,
@@ -156,6 +156,9 @@ pub struct SearchPart {
     pub percentile: Option<f64>,
     pub outstanding_max: Option<u64>,
 }
+
+/// Cells of a job.
+pub const CELLS_MAX: u64 = 100_000;
 
 /// Values that differ between cells, by name.
 pub type Axes = Vec<(String, String)>;
@@ -274,6 +277,7 @@ impl Job {
         let content = self.content()?;
         let goal = self.search.as_ref().map(SearchPart::goal).transpose()?;
         let workers = self.load.workers.as_ref().map_or(vec![processors()], Given::values);
+        self.check_count()?;
         let mut cells = Vec::new();
         for (mut axes, spec) in self.specs()? {
             let alignment = match self.workload.align {
@@ -310,6 +314,28 @@ impl Job {
         match cells.is_empty() {
             true => Err(LabError::Usage("a list in the job is empty: there is nothing to run".into())),
             false => Ok(cells),
+        }
+    }
+
+    /// Lists multiply: a slip of the pen is not to fill the memory.
+    fn check_count(&self) -> Result<(), LabError> {
+        fn count<T: Clone>(given: &Option<Given<T>>) -> u64 {
+            given.as_ref().map_or(1, |given| given.values().len() as u64)
+        }
+        let (workload, load) = (&self.workload, &self.load);
+        let lists = [
+            count(&workload.name),
+            count(&workload.read),
+            count(&workload.random),
+            count(&workload.access),
+            count(&load.outstanding),
+            count(&load.rate),
+            count(&load.workers),
+        ];
+        let cells = lists.into_iter().fold(1, u64::saturating_mul);
+        match cells > CELLS_MAX {
+            true => Err(LabError::Usage(format!("the lists make {cells} cells; a job has {CELLS_MAX} at most"))),
+            false => Ok(()),
         }
     }
 
@@ -389,10 +415,14 @@ impl Job {
                 for read in &reads {
                     for random in &randoms {
                         for access in &accesses {
-                            let bytes = Bytes::parse(access).filter(|bytes| (1..=1 << 30).contains(&bytes.0));
-                            let bytes = bytes.ok_or_else(|| {
-                                bad("workload.access", access, "say it like 512 or 64KiB, up to 1GiB")
-                            })?;
+                            let sizes = sizes_of(access)?;
+                            let said = match sizes.as_slice() {
+                                [(bytes, _)] => Bytes(*bytes).to_string(),
+                                many => {
+                                    let parts = many.iter().map(|(bytes, share)| format!("{}:{share}", Bytes(*bytes)));
+                                    parts.collect::<Vec<_>>().join("/")
+                                }
+                            };
                             let mut axes = Vec::new();
                             let mut axis = |name: &str, many: bool, value: String| {
                                 if many {
@@ -401,9 +431,8 @@ impl Job {
                             };
                             axis("read", reads.len() > 1, format!("{read} %"));
                             axis("random", randoms.len() > 1, format!("{random} %"));
-                            axis("access", accesses.len() > 1, bytes.to_string());
-                            let name = format!("{read} % read, {random} % random, {bytes}");
-                            let sizes = vec![(bytes.0, 100)];
+                            axis("access", accesses.len() > 1, said.clone());
+                            let name = format!("{read} % read, {random} % random, {said}");
                             let spec = AccessSpec { name, random: Some(*random), read: Some(*read), sizes };
                             specs.push((axes, spec));
                         }
@@ -413,6 +442,22 @@ impl Job {
             }
         }
     }
+}
+
+/// `4KiB`, or sizes with the percent of accesses that have them: `4KiB:60/8KiB:40`.
+fn sizes_of(text: &str) -> Result<Vec<(u64, u8)>, LabError> {
+    const LIKE: &str =
+        "say it like 512 or 64KiB, up to 1GiB, or with shares that come to 100 percent like 4KiB:60/8KiB:40";
+    let parts: Option<Vec<(u64, u8)>> = text
+        .split('/')
+        .map(|part| {
+            let (size, share) = part.split_once(':').unwrap_or((part, "100"));
+            let size = Bytes::parse(size.trim()).filter(|bytes| (1..=1 << 30).contains(&bytes.0))?;
+            Some((size.0, share.trim().parse().ok()?))
+        })
+        .collect();
+    let whole = |parts: &Vec<(u64, u8)>| parts.iter().map(|part| u32::from(part.1)).sum::<u32>() == 100;
+    parts.filter(whole).ok_or_else(|| bad("workload.access", text, LIKE))
 }
 
 fn shipped(name: &str) -> Result<AccessSpec, LabError> {

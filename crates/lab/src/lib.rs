@@ -4,12 +4,14 @@
 //! What runs in virtual time repeats to the last digit: targets are state machines over modelled drives, time is a value, and
 //! chance comes from seeds. Only `live` and `usage` read a clock: they measure real storage. Threads only divide cases among themselves; no case sees another's state.
 
+pub mod abba;
 pub mod cases;
 pub mod closed;
 pub mod compare;
 pub mod ds4500;
 pub mod environment;
 pub mod error;
+pub mod export;
 pub mod histogram;
 pub mod import;
 pub mod job;

@@ -2,10 +2,11 @@
 
 use stele_ground::{Bytes, Duration};
 
+use crate::abba::{self, Judged};
 use crate::error::LabError;
-use crate::record::{CellRecord, Recorded, RunRecord};
+use crate::record::{CellRecord, Head, Recorded, RunRecord};
 use crate::sweep;
-use chart::figure;
+use chart::{Axis, Bars, Chart, figure};
 use charts::{KINDS, Kind, Runs, curves};
 use document::{Document, Entry, Place, Table, Text};
 
@@ -32,9 +33,14 @@ pub fn report(recorded: &Recorded, title: Option<&str>) -> Document {
     let title = title.map_or_else(|| format!("What {} sustains", head.target), str::to_owned);
     let mut document = Document::new(title, format!("{}, by {}", date(head.begun), head.program));
     summary(recorded, &mut document);
+    if let Some(judged) = abba::of(recorded) {
+        comparison(recorded, &judged, &mut document);
+    }
     // Bars of many cells are a forest; one cell's are none.
     let few = (2..=24).contains(&recorded.cells.len());
-    for (_, kind, _) in KINDS {
+    // The runs of a comparison are no curve.
+    let kinds = if head.against.is_some() { &[] } else { KINDS };
+    for (_, kind, _) in kinds {
         if few || !matches!(kind, Kind::Bars | Kind::Multipliers) {
             document.chart(kind.of(recorded));
         }
@@ -80,7 +86,7 @@ fn summary(recorded: &Recorded, document: &mut Document) {
             .say(format!("{open}."));
         document.paragraph(text);
     }
-    if !searched.is_empty() {
+    if !searched.is_empty() || head.against.is_some() {
         return;
     }
     let measured = || recorded.cells.iter().filter_map(|cell| Some((cell, chosen(cell)?.total())));
@@ -106,6 +112,57 @@ fn summary(recorded: &Recorded, document: &mut Document) {
                 .say("."),
         );
     }
+}
+
+fn comparison(recorded: &Recorded, judged: &[Judged], document: &mut Document) {
+    let against = recorded.head.against.as_deref().unwrap_or_default();
+    document.section("Comparison");
+    let mut table = Table::new(format!("A is {}, B is {against}; ratios are B over A", recorded.head.target))
+        .left("cell", "cell")
+        .right("a", "A, accesses/s")
+        .right("b", "B, accesses/s")
+        .right("ratio", "ratio")
+        .right("interval", "95 %")
+        .right("response", "ratio of responses")
+        .right("apart", "95 %")
+        .right("blocks", "blocks");
+    let interval = |ratio: &abba::Ratio| {
+        Entry::text(ratio.interval.map_or("none".into(), |(low, high)| format!("{low:.3} to {high:.3}")))
+    };
+    for (number, cell) in judged.iter().enumerate() {
+        let row = format!("compared {number}");
+        let of = |column: &str| Place::new(row.as_str(), column);
+        let text = Text::from(format!("{}: B's rate is ", cell.name))
+            .cell_as(&of("ratio"), " times A's")
+            .say(" (95 %: ")
+            .cell(&of("interval"))
+            .say(if cell.rate.differs() { ")." } else { "): no difference shown." });
+        document.paragraph(text);
+        table.row(
+            row,
+            vec![
+                Entry::text(cell.name.as_str()),
+                Entry::number(cell.rates.0),
+                Entry::number(cell.rates.1),
+                Entry::said(cell.rate.ratio, format!("{:.3}", cell.rate.ratio)),
+                interval(&cell.rate),
+                Entry::said(cell.response.ratio, format!("{:.3}", cell.response.ratio)),
+                interval(&cell.response),
+                Entry::said(cell.blocks as f64, cell.blocks.to_string()),
+            ],
+        );
+    }
+    table.remark = Some(Text::from(
+        "Runs are made in blocks of ABBA or BAAB, drawn by the seed; the interval is of the mean of the logarithms of the blocks' \
+         ratios, by Student's t. Where it spans 1, no difference is shown.",
+    ));
+    document.table(table);
+    let bars = [("A", 0), ("B", 1)].map(|(name, side)| Bars {
+        name: name.into(),
+        values: judged.iter().map(|cell| Some(if side == 0 { cell.rates.0 } else { cell.rates.1 })).collect(),
+    });
+    let groups = judged.iter().map(|cell| cell.name.clone()).collect();
+    document.chart(Chart::bars("Rates of both", Axis::linear("accesses a second"), groups, bars.into()));
 }
 
 fn results(recorded: &Recorded) -> Table {
@@ -156,11 +213,44 @@ fn results(recorded: &Recorded) -> Table {
     table
 }
 
+/// What was used, beside the memory that may hold it.
+fn working_set(head: &Head) -> String {
+    let used = Bytes(head.target_bytes);
+    let memory = head.environment.iter().find(|(name, _)| name == "memory").map(|(_, value)| value.as_str());
+    let memory =
+        memory.and_then(|value| value.strip_suffix(" kB")?.trim().parse::<u64>().ok()).map(|kib| Bytes(kib * 1024));
+    let beside = match memory {
+        Some(memory) if head.job.buffered && used < memory => {
+            format!(
+                " It was reached through the page cache, and this machine's memory of {memory} holds all of it: the figures are those of memory."
+            )
+        }
+        Some(memory) if used < memory => format!(
+            " This machine's memory of {memory} could hold all of it, but was passed by where the target says so above."
+        ),
+        Some(memory) => format!(" That is more than this machine's memory of {memory}."),
+        None => String::new(),
+    };
+    format!(
+        "The working set is {used}.{beside} What is behind the target may have memory of its own, as a drive, a controller or a \
+         server has: a working set that fits there is measured with it, and a larger one (--size) is needed to measure the drives."
+    )
+}
+
 /// What has to be known of a cell beside its figures.
 pub fn remark(cell: &CellRecord) -> String {
     let mut remarks = Vec::new();
     if let Some(open_end) = cell.search.as_ref().and_then(|search| search.open_end.clone()) {
         remarks.push(open_end);
+    }
+    let again = cell.search.as_ref().and_then(|search| Some((search.response_ns, search.twice.as_ref()?)));
+    if let Some((_, twice)) = again.filter(|(asked, twice)| twice.response_ns <= *asked) {
+        remarks.push(format!(
+            "a second crossing: with {} outstanding the response is {} again, at {} a second",
+            twice.outstanding,
+            Duration(twice.response_ns),
+            figure(twice.rate)
+        ));
     }
     let steady = cell.search.as_ref().map_or(chosen(cell).is_some_and(|run| run.steady), |search| search.steady);
     if !steady {
@@ -219,9 +309,9 @@ fn method(recorded: &Recorded, document: &mut Document) {
         "The response of an access is the time from its intended start to the reading of the clock at which its answer was found; \
          no access is spared because others are late. A run is steady when over its last five rounds the rates' range is at most \
          20 % of their mean and their rise at most 10 %. Percentiles are exact to 1.6 %, means exactly. “CPU” is processor time of \
-         the measuring process for each access. A target smaller than the memory between it and its drives is measured with that \
-         memory.",
+         the measuring process for each access.",
     );
+    document.note(working_set(head));
     document.section("Machine");
     document.table(Table::of_pairs(
         "machine",
@@ -252,4 +342,4 @@ fn date(seconds: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -37,6 +37,9 @@ pub struct Head {
     /// Seconds since 1970 when it began.
     pub begun: u64,
     pub target: String,
+    /// Of a comparison: the target that it is compared against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
     /// What it turned out to be, and how it was reached.
     pub reached: String,
     pub target_bytes: u64,
@@ -69,9 +72,20 @@ pub struct SearchRecord {
     pub margin: Option<f64>,
     pub outstanding: f64,
     pub steady: bool,
+    /// At twice as many outstanding, where that was tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub twice: Option<Twice>,
     /// The response was never exceeded, or always.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub open_end: Option<String>,
+}
+
+/// What was found beyond the answer of a search.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Twice {
+    pub outstanding: u32,
+    pub rate: f64,
+    pub response_ns: u64,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -230,9 +244,22 @@ impl CellRecord {
             margin: highest.margin.map(|margin| rounded(margin, THOUSANDTHS)),
             outstanding: rounded(highest.load, THOUSANDTHS),
             steady: highest.steady,
+            twice: None,
             open_end,
         };
         CellRecord::with(number, cell, runs, Some(search))
+    }
+
+    /// What a run at twice the load found; it is one of the cell's runs, too.
+    pub fn add_twice(&mut self, found: &Found, goal: Goal) {
+        let (Some(search), Load::Outstanding(outstanding)) = (&mut self.search, found.setup.load) else { return };
+        let (total, response) = (found.total(), found.total().response());
+        let response = match goal.statistic {
+            Statistic::Mean => response.mean(),
+            Statistic::Percentile(share) => response.percentile(share),
+        };
+        search.twice = Some(Twice { outstanding, rate: rounded(total.rate, THOUSANDTHS), response_ns: response.0 });
+        self.runs.push(RunRecord::of(found));
     }
 
     fn with(number: usize, cell: &Cell, runs: &[Found], search: Option<SearchRecord>) -> CellRecord {
@@ -322,8 +349,17 @@ pub fn read(path: &Path) -> Result<Recorded, LabError> {
 /// Also tells how many bytes belong to whole lines.
 fn scan(path: &Path) -> Result<(Recorded, u64), LabError> {
     let cannot = |error: std::io::Error| LabError::of(&error, "cannot be read", path);
+    scan_from(BufReader::new(File::open(path).map_err(cannot)?), path)
+}
+
+/// From bytes that stand in for a file.
+pub fn read_from(reader: impl BufRead) -> Result<Recorded, LabError> {
+    scan_from(reader, Path::new("the bytes given")).map(|(recorded, _)| recorded)
+}
+
+fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<(Recorded, u64), LabError> {
+    let cannot = |error: std::io::Error| LabError::of(&error, "cannot be read", path);
     let bad = |number: usize, why: &str| LabError::Failed(format!("{}: line {number}: {why}", path.display()));
-    let mut reader = BufReader::new(File::open(path).map_err(cannot)?);
     let (mut head, mut cells, mut digest) = (None, Vec::new(), None);
     let mut hasher = blake3::Hasher::new();
     let (mut text, mut good) = (Vec::new(), 0);
@@ -363,9 +399,18 @@ fn scan(path: &Path) -> Result<(Recorded, u64), LabError> {
     Ok((Recorded { head, cells, digest }, good))
 }
 
+/// Each histogram by itself, and all counts of a cell together, which reports add up.
 fn is_sound(cell: &CellRecord) -> bool {
     let rounds = cell.runs.iter().flat_map(|run| &run.rounds);
-    rounds.flat_map(|round| [&round.read, &round.write]).all(|histogram| histogram.histogram().is_some())
+    let mut count = 0u64;
+    for histogram in rounds.flat_map(|round| [&round.read, &round.write]) {
+        let Some(found) = histogram.histogram() else { return false };
+        match count.checked_add(found.count()) {
+            Some(sum) => count = sum,
+            None => return false,
+        }
+    }
+    true
 }
 
 #[cfg(test)]

@@ -56,10 +56,37 @@ pub fn cell(
     });
     match (highest, failed) {
         (_, Some(error)) => Err(error),
-        (Ok(highest), None) => Ok(Some(CellRecord::searched(number, cell, &runs, goal, &highest))),
+        (Ok(highest), None) => {
+            let mut record = CellRecord::searched(number, cell, &runs, goal, &highest);
+            match twice(ready, number, cell, goal, &highest, end, watch)? {
+                Some(found) if found.stopped => return Ok(None),
+                Some(found) => record.add_twice(&found, goal),
+                None => {}
+            }
+            Ok(Some(record))
+        }
         // Stopped in the middle: half a search is no answer.
         (Err(_), None) => Ok(None),
     }
+}
+
+/// One run at twice the load of the answer: a target whose response falls again with more load is not answered by the first
+/// crossing. Not where the response was never exceeded, nor beyond what may be outstanding.
+fn twice(
+    ready: &Ready,
+    number: usize,
+    cell: &Cell,
+    goal: search::Goal,
+    highest: &search::Highest,
+    end: &AtomicBool,
+    watch: Watch<'_>,
+) -> Result<Option<Found>, LabError> {
+    let outstanding = (highest.load * 2.0).ceil();
+    if highest.beyond.is_none() || outstanding > goal.load_max as f64 {
+        return Ok(None);
+    }
+    let load = Load::Outstanding(outstanding as u32);
+    one(ready, number, &Setup { load, ..cell.setup.clone() }, end, watch).map(Some)
 }
 
 fn one(ready: &Ready, number: usize, setup: &Setup, end: &AtomicBool, watch: Watch<'_>) -> Result<Found, LabError> {

@@ -3,10 +3,10 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use support::Place;
+use support::{Place, installed};
 
 /// Options of a run that is over at once.
 const SHORT: [&str; 6] = ["--time", "60ms", "--round", "10ms", "--warm-up", "10ms"];
@@ -233,4 +233,42 @@ fn a_server_that_is_killed_or_stopped_ends_the_run_in_bounded_time() {
         }
     }
     server.child.wait().unwrap();
+}
+
+#[test]
+fn two_targets_are_compared_in_blocks_and_the_record_says_so() {
+    let place = Place::new("lab-compare");
+    let (a, b, out) = (place.path("a"), place.path("b"), place.path("both.lab"));
+    let what = ["lab", "compare", "--on", &a, "--against", &b, "--size", "4MiB", "--outstanding", "2", "--blocks", "3"];
+    let how = ["--time", "60ms", "--round", "20ms", "--warm-up", "20ms", "--out", &out];
+    let found = place.stele(&[&what[..], &how].concat());
+    let text = String::from_utf8(found.stdout).unwrap();
+    assert!(found.status.success() && text.contains("95 %"), "{text}");
+    let shown = place.json(&["lab", "show", &out]);
+    assert_eq!((shown["cells"].as_array().unwrap().len(), &shown["head"]["against"]), (12, &b.as_str().into()));
+    let page = place.json(&["lab", "paper", &out])["written"].as_str().unwrap().to_owned();
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("B's rate is") && page.contains("Rates of both"), "{page}");
+    place.refused(2, &["2 blocks"], &["lab", "compare", "--on", "null", "--against", "null", "--blocks", "2"]);
+}
+
+#[test]
+fn results_are_exported_and_fios_own_tool_reads_them() {
+    let place = Place::new("lab-export");
+    let out = place.path("null.lab");
+    let run =
+        ["lab", "run", "--on", "null", "--read", "50", "--outstanding", "1,2", "--time", "60ms", "--round", "20ms"];
+    assert!(place.stele(&[&run[..], &["--warm-up", "20ms", "--out", &out]].concat()).status.success());
+    for format in ["fio", "iometer", "csv"] {
+        place.json(&["lab", "export", &out, "--format", format]);
+        place.refused(3, &["exists already"], &["lab", "export", &out, "--format", format]);
+    }
+    if !installed(&["fio_jsonplus_clat2csv", "--help"]) {
+        return;
+    }
+    let (json, csv) = (place.path("null.json"), place.path("read.csv"));
+    let read = Command::new("fio_jsonplus_clat2csv").args([&json, &csv]).output().unwrap();
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let text = std::fs::read_to_string(place.path("read_job0.csv")).unwrap();
+    assert!(text.lines().count() > 2, "{text}");
 }

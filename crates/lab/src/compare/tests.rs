@@ -36,6 +36,7 @@ fn recorded(cells: &[(&str, &[f64])]) -> Recorded {
         program: String::new(),
         begun: 0,
         target: String::new(),
+        against: None,
         reached: String::new(),
         target_bytes: 0,
         environment: Vec::new(),

@@ -85,3 +85,23 @@ fn a_job_that_was_written_down_is_the_same_when_it_is_read() {
     let job = Job::parse(text).unwrap();
     assert_eq!(serde_json::from_str::<Job>(&serde_json::to_string(&job).unwrap()).unwrap(), job);
 }
+
+#[test]
+fn sizes_may_be_mixed_by_shares_that_come_to_100() {
+    let cells = |access: &str| Job::parse(&format!("[workload]\naccess = {access}")).unwrap().cells();
+    let found = cells("[\"512:10/4KiB:90\", \"64KiB\"]").unwrap();
+    assert_eq!(found[0].setup.spec.sizes, [(512, 10), (4096, 90)]);
+    assert_eq!(found[0].name(), "access 512 B:10/4 KiB:90");
+    assert_eq!(found[1].setup.spec.sizes, [(65536, 100)]);
+    for wrong in ["512:10/4KiB:80", "512/4KiB", "512:200", "4KiB:", "/"] {
+        assert!(cells(&format!("\"{wrong}\"")).unwrap_err().to_string().contains("4KiB:60/8KiB:40"), "{wrong}");
+    }
+}
+
+#[test]
+fn lists_that_would_fill_the_memory_are_refused() {
+    let many: Vec<String> = (1..=1000).map(|count: u32| count.to_string()).collect();
+    let many = many.join(",");
+    let job = Job::parse(&format!("[load]\noutstanding = [{many}]\nworkers = [{many}]")).unwrap();
+    assert!(job.cells().unwrap_err().to_string().contains("1000000 cells; a job has 100000 at most"));
+}

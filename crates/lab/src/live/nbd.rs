@@ -135,7 +135,8 @@ fn connect(address: &Address) -> io::Result<(Stream, Export)> {
     Ok((stream, export))
 }
 
-fn negotiate(stream: &mut (impl Read + Write), name: &str) -> io::Result<Export> {
+/// The greeting of a server, and what it says of an export.
+pub fn negotiate(stream: &mut (impl Read + Write), name: &str) -> io::Result<Export> {
     if u64::from_be_bytes(take(stream)?) != GREETING || u64::from_be_bytes(take(stream)?) != OPTION {
         return Err(wrong("this is no server of network block devices of the newstyle kind"));
     }
@@ -218,9 +219,18 @@ impl Nbd {
     pub fn new(address: &Address, slots: u32, length_max: usize) -> Result<Nbd, String> {
         let cannot = |error: io::Error| format!("{address}: {}", stream::said(&error));
         let (stream, _) = connect(address).map_err(cannot)?;
+        Nbd::over(stream, slots, length_max).map_err(cannot)
+    }
+
+    /// Over a connection whose export was agreed on.
+    pub fn agreed(stream: std::os::unix::net::UnixStream, slots: u32, length_max: usize) -> io::Result<Nbd> {
+        Nbd::over(Stream::Unix(stream), slots, length_max)
+    }
+
+    fn over(stream: Stream, slots: u32, length_max: usize) -> io::Result<Nbd> {
         let slot = |_| Slot { buffer: Buffer::zeroed(length_max), length: 0, write: false, busy: false };
         Ok(Nbd {
-            wire: Wire::new(stream).map_err(cannot)?,
+            wire: Wire::new(stream)?,
             slots: (0..slots).map(slot).collect(),
             flying: 0,
             reading: HEAD,

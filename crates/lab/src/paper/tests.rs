@@ -52,6 +52,7 @@ pub fn recorded(cells: Vec<CellRecord>) -> Recorded {
         program: "stele 0".into(),
         begun: 1_790_000_000,
         target: "/data/<target>".into(),
+        against: None,
         reached: "a file".into(),
         target_bytes: 1 << 30,
         environment: vec![("kernel".into(), "6 & more".into())],
@@ -84,6 +85,7 @@ fn a_search_is_told_with_its_interval_and_its_threshold_is_drawn() {
         margin: Some(4.0),
         outstanding: 8.5,
         steady: true,
+        twice: None,
         open_end: None,
     });
     let page = html(&recorded(vec![found]), Some("Ours")).unwrap();

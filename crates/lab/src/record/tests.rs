@@ -30,6 +30,7 @@ fn head() -> Head {
         program: "stele".into(),
         begun: 5,
         target: "null".into(),
+        against: None,
         reached: "null".into(),
         target_bytes: MIB,
         environment: vec![("processors".into(), "2".into())],

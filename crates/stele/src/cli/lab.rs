@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use stele_lab::import::Origin;
 use stele_lab::job::{Align, Arrivals};
 
 #[derive(Subcommand, Debug)]
@@ -73,13 +74,40 @@ Examples:
     /// Set two .lab files side by side, with the ratio of each cell and its interval
     #[command(after_help = "Example:\n  stele lab diff before.lab after.lab")]
     Diff { first: PathBuf, second: PathBuf },
-    /// Turn the jobs of a fio job file into jobs of the laboratory
+    /// Run a job on two targets in turn, in blocks of ABBA, and say whether they differ
+    #[command(after_help = "\
+Examples:
+  stele lab compare --on /data/target --against /other/target --workload oltp_4k --outstanding 32 --time 20s
+  stele lab compare nightly.toml --on /dev/sdx --against /dev/sdy --blocks 8 --destroy --out drives.lab
+  stele lab compare --on null --against null --time 1s          nothing against itself: no difference is to be shown
+
+The rate's ratio is given with its 95 % interval; where that spans 1, no difference is shown.")]
+    Compare(Compare),
+    /// Write what a .lab file holds in the format of another tool
+    #[command(after_help = "\
+Examples:
+  stele lab export sweep.lab --format fio                writes sweep.json, as fio's --output-format=json+
+  stele lab export sweep.lab --format iometer -o results.csv
+  stele lab export sweep.lab --format csv")]
+    Export {
+        file: PathBuf,
+        #[arg(long, value_enum)]
+        format: ExportFormat,
+        /// Where to [default: beside the .lab file]
+        #[arg(long, short)]
+        out: Option<PathBuf>,
+    },
+    /// Turn fio's job files, Iometer's configurations and FFSB's profiles into jobs of the laboratory
     #[command(after_help = "\
 Examples:
   stele lab import nightly.fio                    writes NAME.toml for each job into this directory
-  stele lab import nightly.fio --lenient --into jobs")]
+  stele lab import nightly.fio --lenient --into jobs
+  stele lab import servers.icf                    a job for each access specification that is assigned")]
     Import {
         file: PathBuf,
+        /// What wrote it [default: what it looks like]
+        #[arg(long, value_enum)]
+        from: Option<OriginArg>,
         /// Directory for the jobs [default: this one]
         #[arg(long, value_name = "DIR", default_value = ".")]
         into: PathBuf,
@@ -101,6 +129,27 @@ pub struct Run {
     pub what: What,
     #[command(flatten)]
     pub load: LoadArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct Compare {
+    #[command(flatten)]
+    pub what: What,
+    #[command(flatten)]
+    pub load: LoadArgs,
+    /// The target that --on is compared against
+    #[arg(long, value_name = "TARGET")]
+    pub against: String,
+    /// Blocks of four runs, for each cell
+    #[arg(long, default_value_t = 5)]
+    pub blocks: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum ExportFormat {
+    Iometer,
+    Fio,
+    Csv,
 }
 
 #[derive(Args, Debug)]
@@ -162,7 +211,7 @@ pub struct What {
     /// Percent of accesses at a random place [default: 100]
     #[arg(long, value_delimiter = ',', value_name = "PERCENT", conflicts_with = "workload")]
     pub random: Vec<u8>,
-    /// Bytes of each access [default: 4KiB]
+    /// Bytes of each access, or sizes with their shares like 4KiB:60/8KiB:40 [default: 4KiB]
     #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with = "workload")]
     pub access: Vec<String>,
     /// Where random accesses begin: at multiples of their own size, or of 512 bytes
@@ -219,6 +268,23 @@ pub struct What {
     /// Say what would run and for how long, and end
     #[arg(long)]
     pub plan: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum OriginArg {
+    Fio,
+    Iometer,
+    Ffsb,
+}
+
+impl From<OriginArg> for Origin {
+    fn from(origin: OriginArg) -> Origin {
+        match origin {
+            OriginArg::Fio => Origin::Fio,
+            OriginArg::Iometer => Origin::Iometer,
+            OriginArg::Ffsb => Origin::Ffsb,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

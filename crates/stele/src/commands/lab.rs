@@ -10,14 +10,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use stele_lab::error::LabError;
+use stele_lab::import::{self, Origin};
 use stele_lab::job::{Cell, Given, Job, OfPart, SearchPart};
 use stele_lab::live::target::{Ready, Target};
 use stele_lab::paper::{self, chosen, remark};
 use stele_lab::record::{self, CellRecord, Head, Recorder};
 use stele_lab::workload::AccessSpec;
-use stele_lab::{environment, sweep, workload};
+use stele_lab::{abba, environment, sweep, workload};
 
-use crate::cli::lab::{Lab, LoadArgs, Run, Search, What};
+use crate::cli::lab::{Compare, Lab, LoadArgs, OriginArg, Run, Search, What};
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
@@ -41,13 +42,19 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
         Lab::Run(Run { what, load }) => {
             let mut job = job_of(&what)?;
             add_load(&mut job, load);
-            measure(json, what, job).await
+            measure(json, what, job, None).await
         }
         Lab::Search(search) => {
             let mut job = job_of(&search.what)?;
             add_search(&mut job, &search);
-            measure(json, search.what, job).await
+            measure(json, search.what, job, None).await
         }
+        Lab::Compare(Compare { what, load, against, blocks }) => {
+            let mut job = job_of(&what)?;
+            add_load(&mut job, load);
+            measure(json, what, job, Some((against.parse()?, blocks))).await
+        }
+        Lab::Export { file, format, out } => pages::export(&file, format, out.as_deref(), json),
         Lab::Show { file, rounds } => show::file(&record::read(&file)?, json, rounds),
         Lab::Paper { file, out, title, pdf } => {
             let pdf = pdf || out.as_ref().and_then(|path| path.extension()).is_some_and(|ending| ending == "pdf");
@@ -57,16 +64,17 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
         }
         Lab::Plot { file, chart, out } => pages::plot(&file, chart.as_deref(), out.as_deref(), json),
         Lab::Diff { first, second } => show::difference(&record::read(&first)?, &record::read(&second)?, json),
-        Lab::Import { file, into, lenient } => import(&file, &into, lenient, json),
+        Lab::Import { file, from, into, lenient } => import_jobs(&file, from, &into, lenient, json),
         Lab::Published => show::published(json),
         Lab::Workloads => workloads(json),
     }
 }
 
-fn import(file: &Path, into: &Path, lenient: bool, json: bool) -> Outcome<()> {
+fn import_jobs(file: &Path, from: Option<OriginArg>, into: &Path, lenient: bool, json: bool) -> Outcome<()> {
     let text = std::fs::read_to_string(file).map_err(|error| LabError::of(&error, "cannot be read", file))?;
-    let jobs = stele_lab::import::fio(&text, lenient)
-        .map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
+    let origin = from.map_or_else(|| Origin::of(&text), Into::into);
+    let jobs =
+        import::jobs(&text, origin, lenient).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))?;
     for imported in jobs {
         imported.warnings.iter().for_each(|warning| eprintln!("stele: {}: {warning}", file.display()));
         let text = toml::to_string(&imported.job)
@@ -170,12 +178,16 @@ fn add_search(job: &mut Job, search: &Search) {
     });
 }
 
-async fn measure(json: bool, what: What, job: Job) -> Outcome<()> {
-    let cells = job.cells()?;
+/// `against` has the other target of a comparison, and its blocks.
+async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)>) -> Outcome<()> {
+    let mut cells = job.cells()?;
+    if let Some((_, blocks)) = &against {
+        cells = abba::expanded(&cells, *blocks, job.content()?.seed)?;
+    }
     let Some(on) = &job.on else {
         return Err(Failure::usage("nothing says what to measure").next("add --on with a file, a block device or null"));
     };
-    let target: Target = on.parse()?;
+    let targets: Vec<Target> = std::iter::once(on.parse()?).chain(against.map(|(target, _)| target)).collect();
     if what.plan {
         return show::plan(&job, &cells, json);
     }
@@ -190,38 +202,61 @@ async fn measure(json: bool, what: What, job: Job) -> Outcome<()> {
             std::process::exit(130);
         }
     });
-    let done = tokio::task::spawn_blocking(move || sweep(json, &what, &job, &target, &cells, &stop)).await;
+    let done = tokio::task::spawn_blocking(move || sweep(json, &what, &job, &targets, &cells, &stop)).await;
     listener.abort();
     done.map_err(|error| Failure::failed(format!("the laboratory ended unexpectedly: {error}")))?
 }
 
-fn sweep(json: bool, what: &What, job: &Job, target: &Target, cells: &[Cell], stop: &AtomicBool) -> Outcome<()> {
+/// On one target, or on two that are compared.
+fn sweep(json: bool, what: &What, job: &Job, targets: &[Target], cells: &[Cell], stop: &AtomicBool) -> Outcome<()> {
     let opening = job.opening(cells, what.destroy)?;
     let progress = Progress::new(json, cells);
-    let ready = target.open(opening, &mut |done, all| {
-        progress.filling(done, all);
-        !stop.load(Ordering::Relaxed)
-    })?;
-    let measured = measure_ready(json, what, job, target, cells, stop, (&progress, &ready));
-    let removed = if what.keep { Ok(()) } else { ready.remove() };
-    measured.and(removed.map_err(Failure::from))
+    let mut readies: Vec<Ready> = Vec::new();
+    let mut opened = Ok(());
+    for target in targets {
+        let ready = target.open(opening, &mut |done, all| {
+            progress.filling(done, all);
+            !stop.load(Ordering::Relaxed)
+        });
+        match ready {
+            Ok(ready) => readies.push(ready),
+            Err(error) => {
+                opened = Err(error.into());
+                break;
+            }
+        }
+    }
+    // Both sides of a comparison use as much.
+    let size = readies.iter().map(|ready| ready.size).min();
+    readies.iter_mut().for_each(|ready| ready.size = size.unwrap_or(ready.size));
+    let mut measured =
+        opened.and_then(|()| measure_ready(json, what, job, targets, cells, stop, (&progress, &readies)));
+    for ready in &readies {
+        let removed = if what.keep { Ok(()) } else { ready.remove() };
+        measured = measured.and(removed.map_err(Failure::from));
+    }
+    measured
 }
 
 fn measure_ready(
     json: bool,
     what: &What,
     job: &Job,
-    target: &Target,
+    targets: &[Target],
     cells: &[Cell],
     stop: &AtomicBool,
-    (progress, ready): (&Progress<'_>, &Ready),
+    (progress, readies): (&Progress<'_>, &[Ready]),
 ) -> Outcome<()> {
-    let head = head_of(job, target, ready);
+    let (Some(target), Some(ready)) = (targets.first(), readies.first()) else {
+        return Err(Failure::usage("nothing says what to measure"));
+    };
+    let head = Head { against: targets.get(1).map(Target::to_string), ..head_of(job, target, ready) };
     let (mut recorder, before) = match (&what.out, what.resume) {
         (None, _) => (None, Vec::new()),
         (Some(path), true) if path.exists() => {
             let (recorder, recorded) = Recorder::resume(path)?;
-            if recorded.head.job != head.job || recorded.head.target != head.target {
+            let same = |one: &Head| (one.job.clone(), one.target.clone(), one.against.clone());
+            if same(&recorded.head) != same(&head) {
                 return Err(Failure::usage(format!("{}: is of another job, or of another target", path.display()))
                     .next("give the same options as before, or name another file"));
             }
@@ -233,7 +268,8 @@ fn measure_ready(
     progress.begin(&head, done.len());
     let mut ended = true;
     for (number, cell) in cells.iter().enumerate().skip(done.len()) {
-        let found = sweep::cell(ready, number, cell, stop, &mut |step| {
+        let against = readies.get(1).filter(|_| abba::is_against(&cell.axes));
+        let found = sweep::cell(against.unwrap_or(ready), number, cell, stop, &mut |step| {
             progress.round(&step);
             !stop.load(Ordering::Relaxed)
         })?;
@@ -255,7 +291,10 @@ fn measure_ready(
         Some(recorder) => Some(recorder.finish()?),
         None => None,
     };
-    show::outcome(&done, json, what.out.as_deref(), digest.as_deref());
+    match head.against.is_some() {
+        true => show::compared(&abba::judged(&done), json)?,
+        false => show::outcome(&done, json, what.out.as_deref(), digest.as_deref()),
+    }
     match ended {
         true => Ok(()),
         false => Err(stopped(what.out.as_deref())),
@@ -276,6 +315,7 @@ fn head_of(job: &Job, target: &Target, ready: &Ready) -> Head {
         program: format!("stele {}", env!("CARGO_PKG_VERSION")),
         begun: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         target: target.to_string(),
+        against: None,
         reached: ready.description.clone(),
         target_bytes: ready.size.0,
         environment: environment::capture(target.path()),

@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
+use stele_lab::export;
 use stele_lab::paper;
 use stele_lab::paper::charts::{KINDS, Kind as ChartKind};
 use stele_lab::paper::document::Document;
 use stele_lab::record;
 
 use super::write_new;
+use crate::cli::lab::ExportFormat;
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
@@ -48,6 +50,16 @@ pub fn plot(file: &Path, name: Option<&str>, out: Option<&Path>, json: bool) -> 
             Ok(())
         }
     }
+}
+
+pub fn export(file: &Path, format: ExportFormat, out: Option<&Path>, json: bool) -> Outcome<()> {
+    let recorded = record::read(file)?;
+    let (text, ending) = match format {
+        ExportFormat::Iometer => (export::iometer(&recorded), "iometer.csv"),
+        ExportFormat::Fio => (export::fio(&recorded), "json"),
+        ExportFormat::Csv => (export::csv(&recorded), "csv"),
+    };
+    write_new(&out.map_or_else(|| file.with_extension(ending), Path::to_owned), text, json)
 }
 
 fn nothing_to_draw(file: &Path) -> Failure {

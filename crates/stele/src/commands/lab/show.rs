@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use stele_ground::{Bytes, Duration};
+use stele_lab::abba::{self, Judged, Ratio};
 use stele_lab::job::{Cell, Job};
 use stele_lab::record::{CellRecord, Recorded};
 
@@ -96,6 +97,10 @@ pub fn file(recorded: &Recorded, json: bool, rounds: bool) -> Outcome<()> {
         None => println!("not whole: the run did not come to its end; `stele lab run` with --resume goes on\n"),
     }
     print!("{}", super::table(&recorded.cells));
+    if let (Some(judged), Some(against)) = (abba::of(recorded), &head.against) {
+        println!("\nA is {}, B is {against}", head.target);
+        compared(&judged, false)?;
+    }
     if rounds {
         for cell in &recorded.cells {
             println!("\n{}", cell.name);
@@ -172,6 +177,51 @@ pub fn difference(first: &Recorded, second: &Recorded, json: bool) -> Outcome<()
     if !alone.is_empty() {
         println!("\nonly in one of them: {}", alone.join("; "));
     }
+    Ok(())
+}
+
+/// What a comparison in blocks found.
+pub fn compared(all: &[Judged], json: bool) -> Outcome<()> {
+    if json {
+        let ratio = |ratio: &Ratio| serde_json::json!({ "ratio": ratio.ratio, "interval": ratio.interval, "differs": ratio.differs() });
+        for cell in all {
+            let line = serde_json::json!({
+                "cell": cell.name, "blocks": cell.blocks, "rates": cell.rates, "responses_ns": cell.responses,
+                "rate": ratio(&cell.rate), "response": ratio(&cell.response),
+            });
+            println!("{line}");
+        }
+        return Ok(());
+    }
+    let mut table = Table::new(&[
+        ("cell", Align::Left),
+        ("A", Align::Right),
+        ("B", Align::Right),
+        ("B/A", Align::Right),
+        ("95 %", Align::Right),
+        ("mean, A", Align::Right),
+        ("B", Align::Right),
+        ("95 % of B/A", Align::Right),
+        ("blocks", Align::Right),
+        ("", Align::Left),
+    ]);
+    let interval =
+        |ratio: &Ratio| ratio.interval.map_or("one block".into(), |(low, high)| format!("{low:.3} to {high:.3}"));
+    for cell in all {
+        table.row(vec![
+            cell.name.clone(),
+            format!("{:.0}", cell.rates.0),
+            format!("{:.0}", cell.rates.1),
+            format!("{:.3}", cell.rate.ratio),
+            interval(&cell.rate),
+            Duration(cell.responses.0 as u64).to_string(),
+            Duration(cell.responses.1 as u64).to_string(),
+            interval(&cell.response),
+            cell.blocks.to_string(),
+            if cell.rate.differs() { String::new() } else { "no difference shown".into() },
+        ]);
+    }
+    print!("{}", table.render());
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::live::run::Load;
+use stele_ground::Bytes;
 
 const FILE: &str = "
 ; a comment
@@ -58,7 +59,7 @@ fn what_is_not_known_is_named_or_left_out_with_a_warning() {
     for (line, words) in [
         ("fsync=1", "fsync"),
         ("bs=4k,8k", "one size"),
-        ("bssplit=4k/50:8k/50", "bssplit"),
+        ("bsrange=4k-8k", "bsrange"),
         ("ioengine=rbd", "rbd"),
         ("filename=/a:/b", "one target"),
         ("rw=trim", "no such pattern"),
@@ -74,5 +75,23 @@ fn what_is_not_known_is_named_or_left_out_with_a_warning() {
     }
     for (text, words) in [("rw=read", "before the first"), ("[global]\nrw=read", "no job"), ("", "no job")] {
         assert!(fio(text, true).unwrap_err().to_string().contains(words), "{text}");
+    }
+}
+
+#[test]
+fn sizes_with_shares_are_drawn_by_them_and_rates_are_of_all_copies() {
+    let job = |text: &str| fio(text, false).map(|jobs| jobs[0].job.cells().unwrap()[0].setup.clone());
+    let found = job("[a]\nfilename=/t\nrw=randread\nbssplit=4k/60:8k/10:64k").unwrap();
+    assert_eq!(found.spec.sizes, vec![(4096, 60), (8192, 10), (65536, 30)]);
+    let found = job("[a]\nfilename=/t\nrw=randread\nrate_iops=100\nnumjobs=4").unwrap();
+    assert_eq!(found.load, Load::Rate { each_second: 400.0, random: false });
+    for (line, why) in [
+        ("bssplit=4k/60:8k/30", "come to 100 percent"),
+        ("bssplit=4k/60,8k/40", "whole number up to 100"),
+        ("bssplit=4k/90:8k/80", "more than 100 percent"),
+        ("rate_iops=100,200", "reads and writes together"),
+    ] {
+        let error = job(&format!("[a]\nfilename=/t\nrw=randread\n{line}")).unwrap_err().to_string();
+        assert!(error.contains(why) && error.contains("line 4"), "{error}");
     }
 }
