@@ -1,6 +1,8 @@
 //! What the laboratory's generator costs, beside fio on the same target in the same run: processor time of the process for each
 //! access, that of the whole machine (kernel workers hide some), and accesses a second. Histograms are always on.
 
+mod search;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -97,6 +99,12 @@ impl Drop for Files {
 }
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
+    if search::CASES.iter().any(|case| bench.wants(case)) {
+        search::run(bench)?;
+    }
+    if !CASES.iter().any(|case| wants(bench, case)) {
+        return Ok(());
+    }
     if Command::new("fio").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         return Err("fio is not installed; Debian: apt-get install fio".into());
     }
@@ -104,13 +112,17 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     let name = format!("stele-bench-lab-{}", std::process::id());
     let files = Files(vec![Path::new("/dev/shm").join(&name), std::env::temp_dir().join(&name)]);
     for case in CASES {
-        let wanted =
-            ["CPU, beside fio's best", "CPU, beside fio as it comes", "machine's CPU", "accesses", "mean response"];
-        if wanted.iter().any(|part| bench.wants(&format!("{}, {part}", case.name))) {
+        if wants(bench, case) {
             one(bench, case, &files)?;
         }
     }
     Ok(())
+}
+
+fn wants(bench: &Bench, case: &Case) -> bool {
+    let figures =
+        ["CPU, beside fio's best", "CPU, beside fio as it comes", "machine's CPU", "accesses", "mean response"];
+    figures.iter().any(|figure| bench.wants(&format!("{}, {figure}", case.name)))
 }
 
 fn one(bench: &mut Bench, case: &Case, files: &Files) -> Result<(), String> {

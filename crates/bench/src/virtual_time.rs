@@ -3,7 +3,7 @@
 //! The figures do not come from this machine's clock, so there are no rounds and no spread: the same digits at each run. A
 //! whole run also writes `docs/virtual.md`.
 
-use stele_lab::cases::Effort;
+use stele_lab::modelled::Effort;
 use stele_lab::set::{self, Asked};
 use stele_lab::{published, report};
 

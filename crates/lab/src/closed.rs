@@ -20,6 +20,23 @@ pub trait Target {
 
     /// Lets everything happen that is due by `now`; the tags answered at this time go to `finished`.
     fn advance(&mut self, now: Instant, finished: &mut Vec<u64>) -> Result<(), String>;
+
+    /// Seconds that each drive has been at work so far.
+    fn drives_worked(&self) -> Vec<f64>;
+
+    /// Seconds that controllers have been at work so far, all as one; none where there are none.
+    fn controllers_worked(&self) -> Option<f64> {
+        None
+    }
+}
+
+/// Shares of a span that parts of a target were at work.
+#[derive(Clone, Copy, Default, PartialEq, Debug)]
+pub struct Busy {
+    /// The mean over all drives, and the one that was at work most.
+    pub drives: f64,
+    pub busiest_drive: f64,
+    pub controllers: Option<f64>,
 }
 
 /// How long a probe warms up and measures, in accesses.
@@ -60,19 +77,30 @@ pub struct Loop<T> {
     generator: Generator,
     now: Instant,
     sizes: Vec<u64>,
-    flying: HashMap<u64, (usize, Instant)>,
+    flying: HashMap<u64, (Access, Instant)>,
     by_target: Vec<u64>,
     next_tag: u64,
+    window: Vec<Round>,
 }
 
-struct Round {
-    response: Histogram,
-    span: Duration,
+/// What was answered in one round.
+#[derive(Clone, Default, Debug)]
+pub struct Round {
+    pub read: Histogram,
+    pub write: Histogram,
+    pub read_bytes: u64,
+    pub written_bytes: u64,
+    pub span: Duration,
+    pub busy: Busy,
 }
 
 impl Round {
-    fn rate(&self) -> f64 {
-        self.response.count() as f64 / self.span.as_secs_f64().max(1e-12)
+    fn count(&self) -> u64 {
+        self.read.count() + self.write.count()
+    }
+
+    pub fn rate(&self) -> f64 {
+        self.count() as f64 / self.span.as_secs_f64().max(1e-12)
     }
 }
 
@@ -80,7 +108,7 @@ impl<T: Target> Loop<T> {
     pub fn new(target: T, generator: Generator, now: Instant) -> Loop<T> {
         let sizes = target.sizes();
         let by_target = vec![0; sizes.len()];
-        Loop { target, generator, now, sizes, flying: HashMap::new(), by_target, next_tag: 0 }
+        Loop { target, generator, now, sizes, flying: HashMap::new(), by_target, next_tag: 0, window: Vec::new() }
     }
 
     pub fn now(&self) -> Instant {
@@ -95,6 +123,11 @@ impl<T: Target> Loop<T> {
         &mut self.target
     }
 
+    /// The rounds that the last probe's figures come from.
+    pub fn window(&self) -> &[Round] {
+        &self.window
+    }
+
     /// Keeps `outstanding` accesses under way, evenly over the targets, and measures when it is steady.
     pub fn probe(&mut self, outstanding: u64, length: Length) -> Result<Probe, String> {
         self.fill(outstanding)?;
@@ -107,8 +140,12 @@ impl<T: Target> Loop<T> {
             let steady = window.len() == ROUNDS && is_steady(&rates);
             if steady || (rounds.len() >= ROUNDS && rounds.len() as u64 >= length.rounds_max) {
                 let mut response = Histogram::default();
-                window.iter().for_each(|round| response.merge(&round.response));
+                for round in window {
+                    response.merge(&round.read);
+                    response.merge(&round.write);
+                }
                 let span: f64 = window.iter().map(|round| round.span.as_secs_f64()).sum();
+                self.window = window.to_vec();
                 return Ok(Probe {
                     outstanding,
                     rate: response.count() as f64 / span.max(1e-12),
@@ -138,7 +175,7 @@ impl<T: Target> Loop<T> {
         let access = self.generator.draw(target, self.sizes[target]);
         let tag = self.next_tag;
         self.next_tag += 1;
-        self.flying.insert(tag, (target, self.now));
+        self.flying.insert(tag, (access, self.now));
         self.by_target[target] += 1;
         self.target.submit(self.now, tag, access)
     }
@@ -146,26 +183,48 @@ impl<T: Target> Loop<T> {
     /// Until so many accesses are answered.
     fn run(&mut self, outstanding: u64, accesses: u64) -> Result<Round, String> {
         let since = self.now;
-        let mut response = Histogram::default();
+        let before = (self.target.drives_worked(), self.target.controllers_worked());
+        let mut round = Round::default();
         let mut finished = Vec::new();
-        while response.count() < accesses {
+        while round.count() < accesses {
             let Some(next) = self.target.next_event() else {
                 return Err(format!("{} accesses are under way and nothing will happen any more", self.flying.len()));
             };
             self.now = self.now.max(next);
             self.target.advance(self.now, &mut finished)?;
             for tag in finished.drain(..) {
-                let Some((target, begun)) = self.flying.remove(&tag) else {
+                let Some((access, begun)) = self.flying.remove(&tag) else {
                     return Err(format!("access {tag} was answered twice or never asked"));
                 };
-                response.record(self.now.since(begun));
+                let (histogram, bytes) = match access.write {
+                    true => (&mut round.write, &mut round.written_bytes),
+                    false => (&mut round.read, &mut round.read_bytes),
+                };
+                histogram.record(self.now.since(begun));
+                *bytes += access.length;
+                let target = access.target;
                 self.by_target[target] -= 1;
                 if self.by_target[target] < self.share(target, outstanding) {
                     self.issue(target)?;
                 }
             }
         }
-        Ok(Round { response, span: self.now.since(since) })
+        round.span = self.now.since(since);
+        round.busy = self.busy(before, round.span.as_secs_f64().max(1e-12));
+        Ok(round)
+    }
+
+    fn busy(&self, before: (Vec<f64>, Option<f64>), span: f64) -> Busy {
+        // A command under way at a round's end was counted whole when it began.
+        let share = |worked: f64| (worked / span).min(1.0);
+        let worked = self.target.drives_worked();
+        let shares: Vec<f64> = worked.iter().zip(&before.0).map(|(after, before)| share(after - before)).collect();
+        let controllers = self.target.controllers_worked().zip(before.1);
+        Busy {
+            drives: shares.iter().sum::<f64>() / shares.len().max(1) as f64,
+            busiest_drive: shares.into_iter().fold(0.0, f64::max),
+            controllers: controllers.map(|(after, before)| share(after - before)),
+        }
     }
 }
 

@@ -148,13 +148,8 @@ impl Ds4500 {
         }
     }
 
-    /// Seconds of work that the controllers were charged so far, both as one.
-    pub fn charged(&self) -> f64 {
-        self.charged / 1e9
-    }
-
-    /// Fills the write cache with these writes, as if they had just been taken in.
-    pub fn prefill(&mut self, mut next: impl FnMut(usize, u64) -> Access) {
+    /// Fills what is free of the write cache with these writes, as if they had just been taken in.
+    pub fn prefill(&mut self, now: Instant, mut next: impl FnMut(usize, u64) -> Access) {
         let arrays = self.arrays.len();
         let mut turn = 0;
         while self.profile.cached && self.dirty_bytes < self.profile.cache {
@@ -166,7 +161,7 @@ impl Ds4500 {
                 break;
             }
         }
-        (0..arrays).for_each(|array| self.destage(Instant::default(), array));
+        (0..arrays).for_each(|array| self.destage(now, array));
     }
 
     fn later(&mut self, at: Instant, event: Event) {
@@ -331,6 +326,14 @@ impl Target for Ds4500 {
             self.write_out(now, access, For::Host(tag));
         }
         Ok(())
+    }
+
+    fn drives_worked(&self) -> Vec<f64> {
+        self.spindles.iter().map(|spindle| spindle.worked().as_secs_f64()).collect()
+    }
+
+    fn controllers_worked(&self) -> Option<f64> {
+        Some(self.charged / 1e9)
     }
 
     fn next_event(&self) -> Option<Instant> {

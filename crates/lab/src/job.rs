@@ -26,8 +26,12 @@ use crate::error::LabError;
 use crate::live::content::Content;
 use crate::live::run::{Load, Of, Setup, Timing};
 use crate::live::target::{FILES, Opening, PATIENCE};
+use crate::modelled::sweep::VirtualPart;
 use crate::search::{Goal, Statistic};
 use crate::workload::{self, AccessSpec, Alignment};
+
+/// Outstanding accesses that a search tries at most where nothing is said.
+const OUTSTANDING_MAX: u64 = 512;
 
 /// One value, or several to try in turn.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
@@ -38,7 +42,7 @@ pub enum Given<T> {
 }
 
 impl<T: Clone> Given<T> {
-    fn values(&self) -> Vec<T> {
+    pub fn values(&self) -> Vec<T> {
         match self {
             Given::One(value) => vec![value.clone()],
             Given::Many(values) => values.clone(),
@@ -68,6 +72,22 @@ pub struct Job {
     pub content: ContentPart,
     /// Looks for the highest load at a response time in each cell, instead of running one load.
     pub search: Option<SearchPart>,
+    /// Arrays of modelled drives are the target, in virtual time.
+    #[serde(rename = "virtual", skip_serializing_if = "Option::is_none")]
+    pub modelled: Option<VirtualPart>,
+    /// The cells are those of a recipe; nothing else is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recipe: Option<RecipePart>,
+}
+
+/// What was asked of a recipe.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct RecipePart {
+    pub name: String,
+    /// Fewer cells.
+    #[serde(default)]
+    pub quick: bool,
 }
 
 #[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
@@ -477,7 +497,7 @@ impl SearchPart {
             response: duration("search.response", &self.response, Duration::from_millis(20))?,
             statistic,
             start: 8,
-            load_max: self.outstanding_max.unwrap_or(512),
+            load_max: self.outstanding_max.unwrap_or(OUTSTANDING_MAX),
             probes_max: 12,
         })
     }

@@ -151,6 +151,11 @@ impl Medium {
         }
     }
 
+    /// What the drive's own commands took.
+    pub fn worked(&self) -> Duration {
+        self.spindle.worked()
+    }
+
     /// Begins the next command, if one may begin: its key, and when it is due.
     pub fn begin(&mut self, now: Instant) -> Option<(usize, Instant)> {
         self.spindle.begin(now)

@@ -373,6 +373,10 @@ impl Target for PoolTarget {
         Ok(())
     }
 
+    fn drives_worked(&self) -> Vec<f64> {
+        self.media.iter().map(|medium| medium.worked().as_secs_f64()).collect()
+    }
+
     fn next_event(&self) -> Option<Instant> {
         if self.told || !self.answers.is_empty() {
             return Some(self.now);

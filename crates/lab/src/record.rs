@@ -16,7 +16,7 @@ use crate::error::LabError;
 use crate::histogram::Histogram;
 use crate::job::{Cell, Job};
 use crate::live::run::{Found, Load, Round};
-use crate::search::{Goal, Highest, Statistic};
+use crate::search::{Ending, Goal, Highest, Statistic};
 
 pub const VERSION: u32 = 1;
 
@@ -99,6 +99,9 @@ pub struct RunRecord {
     pub stopped: bool,
     /// Lateness of the generator over the mean response.
     pub lag_share: f64,
+    /// Parts of a modelled array, and the share of the time that they were at work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub busy: Vec<(String, f64)>,
     pub rounds: Vec<RoundRecord>,
 }
 
@@ -127,7 +130,7 @@ pub struct HistogramRecord {
 }
 
 impl HistogramRecord {
-    fn of(histogram: &Histogram) -> HistogramRecord {
+    pub fn of(histogram: &Histogram) -> HistogramRecord {
         HistogramRecord {
             sum_ns: u64::try_from(histogram.sum()).unwrap_or(u64::MAX),
             longest_ns: histogram.longest().0,
@@ -141,12 +144,12 @@ impl HistogramRecord {
 }
 
 /// Rounded to so many parts of one, so that a value has no more digits than are read again exactly.
-fn rounded(value: f64, parts: f64) -> f64 {
+pub fn rounded(value: f64, parts: f64) -> f64 {
     (value * parts).round() / parts
 }
 
-const THOUSANDTHS: f64 = 1e3;
-const BILLIONTHS: f64 = 1e9;
+pub const THOUSANDTHS: f64 = 1e3;
+pub const BILLIONTHS: f64 = 1e9;
 
 impl RoundRecord {
     fn of(round: &Round) -> RoundRecord {
@@ -192,6 +195,7 @@ impl RunRecord {
             steady: found.steady,
             stopped: found.stopped,
             lag_share: rounded(found.lag_share(), BILLIONTHS),
+            busy: Vec::new(),
             rounds: found.rounds.iter().map(RoundRecord::of).collect(),
         }
     }
@@ -225,29 +229,22 @@ impl RunRecord {
 
 impl CellRecord {
     pub fn plain(number: usize, cell: &Cell, found: &Found) -> CellRecord {
-        CellRecord::with(number, cell, std::slice::from_ref(found), None)
+        CellRecord::with(number, cell, vec![RunRecord::of(found)], None)
     }
 
     pub fn searched(number: usize, cell: &Cell, runs: &[Found], goal: Goal, highest: &Highest) -> CellRecord {
-        let open_end = match (&highest.within, &highest.beyond) {
-            (Some(_), None) => Some("the response was never exceeded".to_owned()),
-            (None, Some(_)) => Some("the response was always exceeded".to_owned()),
-            _ => None,
-        };
-        let search = SearchRecord {
-            response_ns: goal.response.0,
-            percentile: match goal.statistic {
-                Statistic::Mean => None,
-                Statistic::Percentile(share) => Some(share),
-            },
-            rate: rounded(highest.rate, THOUSANDTHS),
-            margin: highest.margin.map(|margin| rounded(margin, THOUSANDTHS)),
-            outstanding: rounded(highest.load, THOUSANDTHS),
-            steady: highest.steady,
-            twice: None,
-            open_end,
-        };
-        CellRecord::with(number, cell, runs, Some(search))
+        CellRecord::with(number, cell, runs.iter().map(RunRecord::of).collect(), Some(SearchRecord::of(goal, highest)))
+    }
+
+    pub fn with(number: usize, cell: &Cell, runs: Vec<RunRecord>, search: Option<SearchRecord>) -> CellRecord {
+        CellRecord {
+            number,
+            name: cell.name(),
+            axes: cell.axes.clone(),
+            workload: cell.setup.spec.name.clone(),
+            runs,
+            search,
+        }
     }
 
     /// What a run at twice the load found; it is one of the cell's runs, too.
@@ -262,14 +259,32 @@ impl CellRecord {
         self.runs.push(RunRecord::of(found));
     }
 
-    fn with(number: usize, cell: &Cell, runs: &[Found], search: Option<SearchRecord>) -> CellRecord {
-        CellRecord {
-            number,
-            name: cell.name(),
-            axes: cell.axes.clone(),
-            workload: cell.setup.spec.name.clone(),
-            runs: runs.iter().map(RunRecord::of).collect(),
-            search,
+    /// The value of an axis.
+    pub fn axis(&self, name: &str) -> Option<&str> {
+        self.axes.iter().find(|(axis, _)| axis == name).map(|(_, value)| value.as_str())
+    }
+}
+
+impl SearchRecord {
+    pub fn of(goal: Goal, highest: &Highest) -> SearchRecord {
+        let open_end = match highest.ending {
+            Ending::Found => None,
+            Ending::NeverExceeded => Some("the response was never exceeded".to_owned()),
+            Ending::AlwaysExceeded => Some("the response was always exceeded".to_owned()),
+            Ending::OutOfProbes => Some("the search ran out of probes on one side of the response".to_owned()),
+        };
+        SearchRecord {
+            response_ns: goal.response.0,
+            percentile: match goal.statistic {
+                Statistic::Mean => None,
+                Statistic::Percentile(share) => Some(share),
+            },
+            rate: rounded(highest.rate, THOUSANDTHS),
+            margin: highest.margin.map(|margin| rounded(margin, THOUSANDTHS)),
+            outstanding: rounded(highest.load, THOUSANDTHS),
+            steady: highest.steady,
+            twice: None,
+            open_end,
         }
     }
 }

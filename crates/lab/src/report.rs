@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use crate::cases::{Machine, PROFILE_SAMPLE, SAMPLE};
+use crate::modelled::{Machine, PROFILE_SAMPLE};
 use crate::published::{Level, suspicion};
 use crate::set::{Row, StrokeRow, is_fitted, nearness};
 
-fn thousands(rate: f64) -> String {
+pub fn thousands(rate: f64) -> String {
     let digits = format!("{rate:.0}");
     let mut out = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -56,7 +56,7 @@ fn head(page: &mut String) {
          code on the same modelled drives without those controllers, declustered, 9+1 and mirror-2: write-through where the \
          published cache is off, write-back where it is on. Its log lies in the same 2 GiB of memory that the published \
          machine had as its cache, on four replicas; its time on a processor is not counted. Working set, cache and log are \
-         sampled to one part in {SAMPLE}, spread over the whole share of the drives. Reads are not cached, as the published \
+         sampled to one part in 4, spread over the whole share of the drives. Reads are not cached, as the published \
          machine read without a cache. These runs end before table pages are stored at the \
          rate of the long run: by calculation a page for every fifteen to forty small writes, in runs, up to 3 % of the drives' time. \
          The profile's cache is sampled to one part in {PROFILE_SAMPLE}, and full when it is asked, so that it is as full as it stays \

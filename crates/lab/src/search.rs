@@ -1,4 +1,11 @@
 //! The highest load at a response time: bracketed geometrically, closed in on by Little's law, interpolated at the end.
+//!
+//! Two laws make it short. A closed loop keeps Little's: load = rate x response. And the response of queues in balance rises by the
+//! same amount with each access more: two probes give that line, and where it meets the response asked for is the next load to
+//! try. Between two probes around the answer the load is taken from the line, and the rate from Little's law, which is exact where
+//! the line is; taking the rate from a line of its own would be wrong by half a percent in a bracket of one third.
+//! Storage that keeps neither (a cache that overflows, a queue that is full) is cornered by halving, and only a narrow bracket
+//! is believed.
 
 use stele_ground::Duration;
 
@@ -33,6 +40,19 @@ pub struct Goal {
     pub probes_max: usize,
 }
 
+/// How a search ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    /// The answer lies between probes, or at one.
+    Found,
+    /// The greatest load allowed stays within the response.
+    NeverExceeded,
+    /// One access at a time is beyond it already.
+    AlwaysExceeded,
+    /// The probes allowed were used up; the nearest one is the answer.
+    OutOfProbes,
+}
+
 /// The answer of a search.
 #[derive(Clone, Debug)]
 pub struct Highest {
@@ -44,6 +64,7 @@ pub struct Highest {
     pub within: Option<Probe>,
     pub beyond: Option<Probe>,
     pub probes: usize,
+    pub ending: Ending,
     /// Both probes around it were steady.
     pub steady: bool,
     /// Half the width of the rate's 95 % confidence interval, from the rounds of the probes around it. None with fewer than two
@@ -51,71 +72,147 @@ pub struct Highest {
     pub margin: Option<f64>,
 }
 
-/// Brackets are closed to this ratio of loads.
+/// A probe as near to the response asked for as this is the answer.
+const HIT: f64 = 0.01;
+/// A bracket of this ratio of loads is closed.
 const CLOSE: f64 = 1.06;
+/// So is one of this ratio of loads, where the responses are no further apart than that: the line between holds.
+const SMOOTH: (f64, f64) = (1.35, 1.6);
+/// So is one whose rates are as near to each other as this, unless loads are further apart than that.
+const FLAT: (f64, f64) = (0.01, 1.6);
+/// Loads are multiplied by this at most.
+const STRIDE: f64 = 8.0;
 
 /// Searches. `probe` measures at so many outstanding accesses. One access at a time may already be beyond the goal, or the
 /// greatest load within it; then the probe nearest to the goal is the answer.
 pub fn highest(goal: Goal, mut probe: impl FnMut(u64) -> Result<Probe, String>) -> Result<Highest, String> {
-    let limit = goal.response.0 as f64;
-    let mut within: Option<Probe> = None;
-    let mut beyond: Option<Probe> = None;
+    let mut tried: Vec<Probe> = Vec::new();
     let mut load = goal.start.clamp(1, goal.load_max);
-    let mut probes = 0;
-    loop {
-        let measured = probe(load)?;
-        probes += 1;
-        let mean = goal.statistic.of(&measured).0 as f64;
-        match mean <= limit {
-            true => within = Some(measured),
-            false => beyond = Some(measured),
-        }
-        // Little's law: if the rate stayed as it is, this load would have the response asked for.
-        let newton = load as f64 * limit / mean.max(1.0);
-        let (low, high) = (within.as_ref().map(|p| p.outstanding), beyond.as_ref().map(|p| p.outstanding));
-        let next = match (low, high) {
-            (None, None) => break,
-            (Some(low), None) if low >= goal.load_max => break,
-            (Some(low), None) => {
-                (newton * 1.03).clamp(low as f64 * 1.04, low as f64 * 4.0).ceil().min(goal.load_max as f64) as u64
+    let ending = loop {
+        tried.push(probe(load)?);
+        match next(&goal, &tried) {
+            Err(ending) => break ending,
+            Ok(_) if tried.len() >= goal.probes_max => {
+                let (within, beyond) = around(&goal, &tried);
+                break if within.is_some() && beyond.is_some() { Ending::Found } else { Ending::OutOfProbes };
             }
-            (None, Some(1)) => break,
-            (None, Some(high)) => (newton * 0.97).clamp(high as f64 / 4.0, high as f64 / 1.04).floor().max(1.0) as u64,
-            (Some(low), Some(high)) if high <= low + 1 || high as f64 <= low as f64 * CLOSE => break,
-            // Not at the bracket's ends, or it would never close.
-            (Some(low), Some(high)) => {
-                let margin = ((high - low) as f64 * 0.15).max(1.0);
-                newton.clamp(low as f64 + margin, high as f64 - margin).round() as u64
-            }
-        };
-        let known = |side: &Option<Probe>| side.as_ref().is_some_and(|probe| probe.outstanding == next);
-        if probes >= goal.probes_max || known(&within) || known(&beyond) {
-            break;
+            Ok(next) => load = next,
         }
-        load = next;
-    }
-    Ok(between(goal, within, beyond, probes))
+    };
+    Ok(answer(&goal, &tried, ending))
 }
 
-fn between(goal: Goal, within: Option<Probe>, beyond: Option<Probe>, probes: usize) -> Highest {
+/// Load and response of a probe.
+fn place(goal: &Goal, probe: &Probe) -> (f64, f64) {
+    (probe.outstanding as f64, goal.statistic.of(probe).0 as f64)
+}
+
+/// The highest load within the response, and the lowest beyond that is higher.
+fn around<'a>(goal: &Goal, tried: &'a [Probe]) -> (Option<&'a Probe>, Option<&'a Probe>) {
     let limit = goal.response.0 as f64;
-    let place = |probe: &Probe| (probe.rate, probe.outstanding as f64, goal.statistic.of(probe).0 as f64);
-    let (rate, load, margin) = match (&within, &beyond) {
+    let is_within = |probe: &&Probe| place(goal, probe).1 <= limit;
+    let within = tried.iter().filter(is_within).max_by_key(|probe| probe.outstanding);
+    let least = within.map_or(0, |probe| probe.outstanding);
+    let beyond = tried.iter().filter(|probe| !is_within(probe) && probe.outstanding > least);
+    (within, beyond.min_by_key(|probe| probe.outstanding))
+}
+
+/// The next load to try, or why there is none.
+fn next(goal: &Goal, tried: &[Probe]) -> Result<u64, Ending> {
+    let limit = goal.response.0 as f64;
+    let hit = |probe: &Probe| (place(goal, probe).1 / limit - 1.0).abs() <= HIT;
+    if tried.iter().any(hit) {
+        return Err(Ending::Found);
+    }
+    let wanted = match around(goal, tried) {
         (Some(low), Some(high)) => {
-            let ((rate_low, load_low, mean_low), (rate_high, load_high, mean_high)) = (place(low), place(high));
-            let share = ((limit - mean_low) / (mean_high - mean_low).max(1.0)).clamp(0.0, 1.0);
+            if is_closed(goal, low, high) {
+                return Err(Ending::Found);
+            }
+            inside(goal, tried, low, high)
+        }
+        (Some(low), None) if low.outstanding >= goal.load_max => return Err(Ending::NeverExceeded),
+        (Some(low), None) => {
+            let (load, response) = place(goal, low);
+            // Little's law with twice the stride: where the rate still grows, the response does not keep up with the load.
+            let alone = load * (limit / response.max(1.0)).powi(2);
+            let wanted = line(goal, tried, |probe| probe.outstanding < low.outstanding, low)
+                .map_or(alone, |slope| (load + (limit - response) / slope) * 1.02);
+            wanted.clamp(load * 1.04, load * STRIDE).ceil().min(goal.load_max as f64)
+        }
+        (None, Some(high)) if high.outstanding == 1 => return Err(Ending::AlwaysExceeded),
+        (None, Some(high)) => {
+            let (load, response) = place(goal, high);
+            // An idle drive's response is part of it at any load, so Little's law alone would stay beyond.
+            let alone = load * limit / response * (0.75 + 0.25 * limit / response);
+            let wanted = line(goal, tried, |probe| probe.outstanding > high.outstanding, high)
+                .map_or(alone, |slope| (load - (response - limit) / slope) * 0.98);
+            wanted.clamp(load / STRIDE, load / 1.04).floor().max(1.0)
+        }
+        (None, None) => return Err(Ending::OutOfProbes),
+    };
+    match tried.iter().any(|probe| probe.outstanding == wanted as u64) {
+        true => Err(Ending::Found),
+        false => Ok(wanted as u64),
+    }
+}
+
+/// The rise of the response with the load from the nearest of those that pass to this one; none where it does not rise.
+fn line(goal: &Goal, tried: &[Probe], passes: impl Fn(&Probe) -> bool, here: &Probe) -> Option<f64> {
+    let (load, response) = place(goal, here);
+    let near = tried.iter().filter(|probe| passes(probe));
+    let (other, before) = place(goal, near.min_by_key(|probe| probe.outstanding.abs_diff(here.outstanding))?);
+    let slope = (response - before) / (load - other);
+    (slope > 0.0).then_some(slope)
+}
+
+fn is_closed(goal: &Goal, low: &Probe, high: &Probe) -> bool {
+    let ((load_low, low_response), (load_high, high_response)) = (place(goal, low), place(goal, high));
+    let ratio = load_high / load_low;
+    let flat = (high.rate / low.rate - 1.0).abs() <= FLAT.0 && ratio <= FLAT.1;
+    let smooth = ratio <= SMOOTH.0 && high_response <= low_response * SMOOTH.1;
+    high.outstanding <= low.outstanding + 1 || ratio <= CLOSE || flat || smooth
+}
+
+/// Inside the bracket: on the line between its ends, or where that has twice moved the same end, in its (geometric) middle.
+fn inside(goal: &Goal, tried: &[Probe], low: &Probe, high: &Probe) -> f64 {
+    let limit = goal.response.0 as f64;
+    let ((load_low, low_response), (load_high, high_response)) = (place(goal, low), place(goal, high));
+    let mut last = tried.iter().rev().map(|probe| place(goal, probe).1 <= limit);
+    let same = (last.next(), last.next());
+    let stuck = tried.len() > 3 && same.0 == same.1;
+    let share = (limit - low_response) / (high_response - low_response).max(1.0);
+    let wanted = if stuck { (load_low * load_high).sqrt() } else { load_low + (load_high - load_low) * share };
+    // Not at the bracket's ends, or it would never close.
+    let margin = ((load_high - load_low) * 0.05).max(1.0);
+    wanted.clamp(load_low + margin, (load_high - margin).max(load_low + margin)).round()
+}
+
+fn answer(goal: &Goal, tried: &[Probe], ending: Ending) -> Highest {
+    let limit = goal.response.0 as f64;
+    let (within, beyond) = around(goal, tried);
+    // Little's law, as far as what was measured keeps it.
+    let kept = |probe: &Probe| probe.rate * probe.response.mean().0 as f64 / probe.outstanding as f64;
+    let mean = |probe: &Probe| probe.response.mean().0 as f64;
+    let (rate, load, margin) = match (within, beyond) {
+        (Some(low), Some(high)) => {
+            let ((load_low, response_low), (load_high, response_high)) = (place(goal, low), place(goal, high));
+            let share = ((limit - response_low) / (response_high - response_low).max(1.0)).clamp(0.0, 1.0);
+            let between = |low: f64, high: f64| low + (high - low) * share;
             // Both ends vary by themselves: the variances of their shares add up.
             let margin = match (margin_of(&low.rates), margin_of(&high.rates)) {
                 (Some(low), Some(high)) => Some((low * (1.0 - share)).hypot(high * share)),
                 _ => None,
             };
-            (rate_low + (rate_high - rate_low) * share, load_low + (load_high - load_low) * share, margin)
+            let load = between(load_low, load_high);
+            (load * between(kept(low), kept(high)) / between(mean(low), mean(high)).max(1.0), load, margin)
         }
         (Some(only), None) | (None, Some(only)) => (only.rate, only.outstanding as f64, margin_of(&only.rates)),
         (None, None) => (0.0, 0.0, None),
     };
     let steady = within.iter().chain(&beyond).all(|probe| probe.steady);
-    Highest { rate, load, within, beyond, probes, steady, margin }
+    let (within, beyond) = (within.cloned(), beyond.cloned());
+    Highest { rate, load, within, beyond, probes: tried.len(), ending, steady, margin }
 }
 
 /// Half the width of the 95 % confidence interval of the mean of so many values, by Student's t.

@@ -3,11 +3,11 @@
 //! Cases are divided among threads; each case has its own seed and its own drives, so the digits do not depend on which
 //! other cases are asked, nor on the number of threads.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::AtomicBool;
 
-use crate::cases::{self, Answer, Effort, LogPlace, Machine, STROKE};
-use crate::pool::Filled;
+use crate::cases::{self, STROKE};
+use crate::modelled::run::{Planned, arrange, run};
+use crate::modelled::{Answer, Effort, LogPlace, Maker};
 use crate::published::{self, Cell, Level, Stroke};
 
 /// Who is asked.
@@ -33,7 +33,13 @@ pub struct Figure {
 
 impl Figure {
     fn of(answer: &Answer) -> Figure {
-        Figure { rate: answer.highest.rate, busy: answer.controllers_busy, steady: answer.highest.steady }
+        let rounds = answer.nearest().map_or(&[][..], |run| &run.rounds);
+        let busy: f64 = rounds.iter().filter_map(|round| round.busy.controllers).sum();
+        Figure {
+            rate: answer.highest.as_ref().map_or(0.0, |highest| highest.rate),
+            busy: busy / rounds.len().max(1) as f64,
+            steady: answer.highest.as_ref().is_some_and(|highest| highest.steady),
+        }
     }
 
     /// The controllers, not the drives, set the rate.
@@ -78,43 +84,19 @@ fn asks_for_log_on_drives(cell: &Cell) -> bool {
     cell.cached && cell.size == 4096 && cell.workload == "random_write"
 }
 
-/// A cell asked of Stele.
-#[derive(Clone, Copy, Debug)]
-struct Question {
-    /// Among the rows.
-    at: usize,
-    log: LogPlace,
-}
-
-/// One filling serves all cells of a pool; it is made for the first and let go of after the last.
-#[derive(Default)]
-struct Pool {
-    filled: Mutex<Option<Arc<Filled>>>,
-    /// How often it will still be asked.
-    asked: Mutex<usize>,
-}
-
-impl Pool {
-    fn with(
-        &self,
-        fill: impl FnOnce() -> Result<Filled, String>,
-        ask: impl FnOnce(&Filled) -> Result<Answer, String>,
-    ) -> Result<Answer, String> {
-        let filled = {
-            let mut held = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
-            let filled = match held.take() {
-                Some(filled) => filled,
-                None => Arc::new(fill()?),
-            };
-            let mut asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-            *asked -= 1;
-            if *asked > 0 {
-                *held = Some(Arc::clone(&filled));
-            }
-            filled
-        };
-        ask(&filled)
-    }
+/// All answers in the order of the questions.
+fn ask_all(questions: Vec<Planned>, threads: usize) -> Result<Vec<Answer>, String> {
+    let mut arranged: Vec<(usize, Planned)> = questions.into_iter().enumerate().collect();
+    arrange(&mut arranged, |(_, planned)| planned);
+    let (places, plan): (Vec<usize>, Vec<Planned>) = arranged.into_iter().unzip();
+    let mut answers: Vec<(usize, Answer)> = Vec::new();
+    run(&plan, threads, &AtomicBool::new(false), &mut |at, answer| {
+        answers.push((places[at], answer));
+        Ok(())
+    })
+    .map_err(|error| error.to_string())?;
+    answers.sort_by_key(|(place, _)| *place);
+    Ok(answers.into_iter().map(|(_, answer)| answer).collect())
 }
 
 /// Every cell that `wants` lets through for one or another of those asked. The profile is always asked, since the others
@@ -124,56 +106,38 @@ pub fn rows(
     efforts: (Effort, Effort),
     threads: usize,
 ) -> Result<Vec<Row>, String> {
-    let machine = Machine::PUBLISHED;
     let asked = [Asked::Profile, Asked::Stele, Asked::SteleLogOnDrives];
     let cells: Vec<Cell> =
         published::cells().into_iter().filter(|cell| asked.iter().any(|who| wants(cell, *who))).collect();
-    let profiles = in_parallel(&cells, threads, |cell| cases::ask_ds4500(cell, STROKE, machine, efforts.0));
-    let profiles: Vec<Figure> =
-        profiles.into_iter().map(|answer| answer.map(|a| Figure::of(&a))).collect::<Result<_, _>>()?;
-    let mut rows: Vec<Row> = cells
-        .into_iter()
-        .zip(profiles)
-        .map(|(cell, profile)| Row { cell, profile, stele: None, stele_log_on_drives: None })
-        .collect();
-    let mut questions: Vec<Question> = Vec::new();
-    for (log, who) in [(LogPlace::Memory, Asked::Stele), (LogPlace::Drives, Asked::SteleLogOnDrives)] {
-        for (at, row) in rows.iter().enumerate() {
-            if wants(&row.cell, who) && (log == LogPlace::Memory || asks_for_log_on_drives(&row.cell)) {
-                questions.push(Question { at, log });
+    let mut questions: Vec<Planned> = Vec::new();
+    let mut places: Vec<(usize, Asked)> = Vec::new();
+    for (at, cell) in cells.iter().enumerate() {
+        for who in asked {
+            let (maker, effort) = match who {
+                Asked::Profile => (Maker::Ds4500, efforts.0),
+                Asked::Stele => (Maker::Stele, efforts.1),
+                Asked::SteleLogOnDrives => (Maker::Stele, efforts.1),
+            };
+            let mut array = cases::array_of(cell, maker);
+            if who == Asked::SteleLogOnDrives {
+                array.log = LogPlace::Drives;
+            }
+            let wanted = who == Asked::Profile || wants(cell, who);
+            if wanted && (who != Asked::SteleLogOnDrives || asks_for_log_on_drives(cell)) {
+                questions.push(cases::question(cell, array, effort)?);
+                places.push((at, who));
             }
         }
     }
-    let pool_of = |question: &Question| {
-        let cell = &rows[question.at].cell;
-        (std::cmp::Reverse(cell.drives), cell.level)
-    };
-    // The longest first, so that the threads end together; those of a pool one after another, so that few are held.
-    questions.sort_by_key(pool_of);
-    let mut pools: Vec<Pool> = Vec::new();
-    let mut pool_at: Vec<usize> = Vec::new();
-    for (number, question) in questions.iter().enumerate() {
-        if number == 0 || pool_of(question) != pool_of(&questions[number - 1]) {
-            pools.push(Pool::default());
-        }
-        let last = pools.len() - 1;
-        *pools[last].asked.get_mut().unwrap_or_else(PoisonError::into_inner) += 1;
-        pool_at.push(last);
-    }
-    let jobs: Vec<(Question, usize)> = questions.into_iter().zip(pool_at).collect();
-    let found = in_parallel(&jobs, threads, |(question, pool)| {
-        let row = &rows[question.at];
-        let ask = |filled: &Filled| {
-            let start = (row.profile.rate * cases::RESPONSE.as_secs_f64()) as u64;
-            cases::ask_stele(&row.cell, filled, question.log, machine, efforts.1, start)
-        };
-        let answer = pools[*pool].with(|| cases::pool_like(&row.cell, STROKE, machine)?.fill(), ask);
-        answer.map(|answer| Figure::of(&answer)).map_err(|why| format!("{}: {why}", name(&row.cell)))
-    });
-    for ((question, _), figure) in jobs.iter().zip(found) {
-        match question.log {
-            LogPlace::Memory => rows[question.at].stele = Some(figure?),
-            LogPlace::Drives => rows[question.at].stele_log_on_drives = Some(figure?),
+    let none = Figure { rate: 0.0, busy: 0.0, steady: false };
+    let row = |cell: Cell| Row { cell, profile: none, stele: None, stele_log_on_drives: None };
+    let mut rows: Vec<Row> = cells.into_iter().map(row).collect();
+    for ((at, who), answer) in places.into_iter().zip(ask_all(questions, threads)?) {
+        let figure = Figure::of(&answer);
+        match who {
+            Asked::Profile => rows[at].profile = figure,
+            Asked::Stele => rows[at].stele = Some(figure),
+            Asked::SteleLogOnDrives => rows[at].stele_log_on_drives = Some(figure),
         }
     }
     Ok(rows)
@@ -184,23 +148,25 @@ pub fn strokes(wants: &dyn Fn(&Stroke) -> bool, effort: Effort, threads: usize) 
     let wanted: Vec<Stroke> = published::strokes().into_iter().filter(|stroke| wants(stroke)).collect();
     let mut asked: Vec<(Level, u64, u32)> = Vec::new();
     for stroke in &wanted {
-        for percent in [8, stroke.percent] {
+        for percent in [u32::from(STROKE), stroke.percent] {
             if !asked.contains(&(stroke.level, stroke.size, percent)) {
                 asked.push((stroke.level, stroke.size, percent));
             }
         }
     }
     let cells = published::cells();
-    let rates = in_parallel(&asked, threads, |(level, size, percent)| {
+    let questions = asked.iter().map(|(level, size, percent)| {
         let same = |cell: &&Cell| {
             (cell.level, cell.size, cell.drives, cell.cached, cell.workload.as_str())
                 == (*level, *size, 20, false, "oltp")
         };
         let cell = cells.iter().find(same).ok_or("a cell of 20 drives is missing")?;
-        cases::ask_ds4500(cell, f64::from(*percent) / 100.0, Machine::PUBLISHED, effort)
-            .map(|answer| answer.highest.rate)
+        let mut array = cases::array_of(cell, Maker::Ds4500);
+        array.stroke = *percent as u8;
+        cases::question(cell, array, effort)
     });
-    let rates: Vec<f64> = rates.into_iter().collect::<Result<_, String>>()?;
+    let answers = ask_all(questions.collect::<Result<_, String>>()?, threads)?;
+    let rates: Vec<f64> = answers.iter().map(|answer| Figure::of(answer).rate).collect();
     let rate = |level, size, percent| {
         let at = asked.iter().position(|key| *key == (level, size, percent));
         at.and_then(|at| rates.get(at)).copied().unwrap_or(f64::NAN)
@@ -211,7 +177,8 @@ pub fn strokes(wants: &dyn Fn(&Stroke) -> bool, effort: Effort, threads: usize) 
             continue;
         }
         let same = wanted.iter().filter(|other| (other.level, other.percent) == (stroke.level, stroke.percent));
-        let ours: Vec<f64> = same.map(|s| rate(s.level, s.size, s.percent) / rate(s.level, s.size, 8)).collect();
+        let ours: Vec<f64> =
+            same.map(|s| rate(s.level, s.size, s.percent) / rate(s.level, s.size, u32::from(STROKE))).collect();
         rows.push(StrokeRow {
             table: stroke.table,
             level: stroke.level,
@@ -248,27 +215,6 @@ pub fn name(cell: &Cell) -> String {
         cell.workload,
         cell.size >> 10
     )
-}
-
-/// Works on all, so many at once; the results are in the order of the jobs.
-fn in_parallel<J: Sync, R: Send>(jobs: &[J], threads: usize, work: impl Fn(&J) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<Option<R>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
-    std::thread::scope(|scope| {
-        for _ in 0..threads.max(1).min(jobs.len()) {
-            scope.spawn(|| {
-                while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < jobs.len()) {
-                    let result = work(&jobs[at]);
-                    if let Ok(mut place) = results[at].lock() {
-                        *place = Some(result);
-                    }
-                }
-            });
-        }
-    });
-    let taken = results.into_iter().filter_map(|place| place.into_inner().ok().flatten()).collect::<Vec<R>>();
-    assert_eq!(taken.len(), jobs.len(), "every job has a result, or its thread has panicked");
-    taken
 }
 
 #[cfg(test)]

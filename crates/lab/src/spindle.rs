@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use stele_ground::Instant;
+use stele_ground::{Duration, Instant};
 use stele_media::simulated::{Model, Work};
 
 /// One modelled drive with its queue. `K` names a command to whoever submitted it.
@@ -10,11 +10,12 @@ pub struct Spindle<K> {
     model: Box<dyn Model>,
     waiting: VecDeque<(Work, K)>,
     serving: usize,
+    worked: Duration,
 }
 
 impl<K> Spindle<K> {
     pub fn new(model: Box<dyn Model>) -> Spindle<K> {
-        Spindle { model, waiting: VecDeque::new(), serving: 0 }
+        Spindle { model, waiting: VecDeque::new(), serving: 0, worked: Duration(0) }
     }
 
     pub fn push(&mut self, work: Work, key: K) {
@@ -35,7 +36,14 @@ impl<K> Spindle<K> {
         };
         let (work, key) = self.waiting.remove(chosen)?;
         self.serving += 1;
-        Some((key, now + self.model.service(now, work)))
+        let service = self.model.service(now, work);
+        self.worked = Duration(self.worked.0 + service.0);
+        Some((key, now + service))
+    }
+
+    /// What all commands took that were begun.
+    pub fn worked(&self) -> Duration {
+        self.worked
     }
 
     /// A command that `begin` handed out is done.

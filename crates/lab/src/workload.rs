@@ -23,6 +23,12 @@ impl AccessSpec {
         self.sizes.iter().map(|(size, _)| *size).max().unwrap_or(512)
     }
 
+    /// Bytes of an access in the mean, 1 at least.
+    pub fn mean_length(&self) -> u64 {
+        let all: u64 = self.sizes.iter().map(|(size, share)| size * u64::from(*share)).sum();
+        (all / 100).max(1)
+    }
+
     /// Whether any access writes; where the source does not say, all read.
     pub fn writes(&self) -> bool {
         self.read.is_some_and(|percent| percent < 100)

@@ -16,6 +16,9 @@ impl Target for Fixed {
         self.1.insert((now + Duration(self.0), tag), ());
         Ok(())
     }
+    fn drives_worked(&self) -> Vec<f64> {
+        Vec::new()
+    }
     fn next_event(&self) -> Option<Instant> {
         self.1.first_key_value().map(|((at, _), ())| *at)
     }

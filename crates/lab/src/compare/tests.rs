@@ -27,6 +27,7 @@ fn recorded(cells: &[(&str, &[f64])]) -> Recorded {
             steady: true,
             stopped: false,
             lag_share: 0.0,
+            busy: Vec::new(),
             rounds: rates.iter().map(round).collect(),
         }],
         search: None,

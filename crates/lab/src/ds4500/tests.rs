@@ -1,5 +1,6 @@
 use super::*;
-use crate::cases::{Effort, Machine, ask_ds4500};
+use crate::cases::{array_of, question};
+use crate::modelled::{Answer, Effort, Machine, Maker, ask, profile};
 use crate::published::{self, Cell};
 
 fn cell(table: u8, drives: usize, cached: bool, workload: &str, size: u64) -> Cell {
@@ -11,19 +12,28 @@ fn cell(table: u8, drives: usize, cached: bool, workload: &str, size: u64) -> Ce
     found.expect("the cell is published")
 }
 
+fn asked(cell: &Cell) -> Answer {
+    let planned = question(cell, array_of(cell, Maker::Ds4500), Effort::SMALL).unwrap();
+    let mut running = profile(&planned.array, Machine::PUBLISHED, &planned.spec, planned.alignment);
+    ask(running.as_mut(), &planned.ask, planned.effort, &|| true).unwrap()
+}
+
+fn rate(cell: &Cell) -> f64 {
+    asked(cell).highest.unwrap().rate
+}
+
 #[test]
 fn twenty_drives_read_at_random_as_was_published() {
     let cell = cell(4, 20, false, "random_read", 8192);
-    let answer = ask_ds4500(&cell, 0.08, Machine::PUBLISHED, Effort::SMALL).unwrap();
-    assert!((answer.highest.rate / cell.rate - 1.0).abs() < 0.06, "{}", answer.highest.rate);
-    assert!(answer.controllers_busy < 0.5, "{}", answer.controllers_busy);
+    assert!((rate(&cell) / cell.rate - 1.0).abs() < 0.06, "{}", rate(&cell));
+    let busy = asked(&cell).nearest().unwrap().rounds[0].busy;
+    assert!(busy.controllers.unwrap() < 0.5 && busy.drives > 0.9, "{busy:?}");
 }
 
 #[test]
 fn the_same_cell_gives_the_same_digits_twice() {
     let cell = cell(1, 20, true, "oltp", 4096);
-    let rate = || ask_ds4500(&cell, 0.08, Machine::PUBLISHED, Effort::SMALL).unwrap().highest.rate;
-    assert_eq!(rate().to_bits(), rate().to_bits());
+    assert_eq!(rate(&cell).to_bits(), rate(&cell).to_bits());
 }
 
 #[test]
@@ -47,7 +57,11 @@ fn a_small_raid_5_write_is_four_commands_to_the_drives_and_a_mirrored_one_is_two
             machine.advance(at, &mut finished).unwrap();
         }
         assert_eq!(finished, [9]);
-        assert!((machine.charged() * 1000.0 - commands).abs() < 1e-9, "{}", machine.charged());
+        assert!(
+            (machine.controllers_worked().unwrap() * 1000.0 - commands).abs() < 1e-9,
+            "{}",
+            machine.controllers_worked().unwrap()
+        );
     }
 }
 

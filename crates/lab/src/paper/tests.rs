@@ -31,6 +31,7 @@ pub fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord 
         steady,
         stopped: false,
         lag_share: 0.0,
+        busy: Vec::new(),
         rounds: vec![round.clone(), round],
     }
 }

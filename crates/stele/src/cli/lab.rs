@@ -21,6 +21,7 @@ Examples:
   stele lab run --on s3+http://host:9000/bench --read 0,50,100 --access 4KiB,1MiB --outstanding 32
   stele lab run nightly.toml --on /data/target --out nightly.lab --resume
   stele lab run --on null --outstanding 1             what the generator itself costs
+  stele lab run --workload oltp_8k --outstanding 100 --virtual drives=20,60 raid=5,10
 
 A file that does not exist is made and filled (--size). What the laboratory did not make is written over only with --destroy.")]
     Run(Run),
@@ -28,7 +29,8 @@ A file that does not exist is made and filled (--size). What the laboratory did 
     #[command(after_help = "\
 Examples:
   stele lab search --on /data/target --size 10GiB --workload oltp_4k
-  stele lab search --on /dev/sdx --workload random_read_4k --response 2ms --percentile 99 --out sdx.lab")]
+  stele lab search --on /dev/sdx --workload random_read_4k --response 2ms --percentile 99 --out sdx.lab
+  stele lab search --workload oltp_8k --virtual drives=20,60,100 raid=5,10 cache=on,off")]
     Search(Search),
     /// Show what a .lab file holds
     #[command(after_help = "Examples:\n  stele lab show sweep.lab\n  stele lab show sweep.lab --rounds --json")]
@@ -38,23 +40,19 @@ Examples:
         #[arg(long)]
         rounds: bool,
     },
-    /// Write a report of a .lab file: one HTML page that needs nothing else, or a PDF
+    /// Write a report of a .lab file as a page or a PDF, or measure what a published paper measured and write that paper
     #[command(after_help = "\
 Examples:
   stele lab paper sweep.lab                              writes sweep.html
   stele lab paper sweep.lab --pdf                        writes sweep.pdf
-  stele lab paper sweep.lab --title 'The new array' -o array.pdf")]
-    Paper {
-        file: PathBuf,
-        /// Where to, by its ending a page or a PDF [default: beside the .lab file]
-        #[arg(long, short)]
-        out: Option<PathBuf>,
-        #[arg(long)]
-        title: Option<String>,
-        /// A PDF, whatever the name
-        #[arg(long)]
-        pdf: bool,
-    },
+  stele lab paper sweep.lab --title 'The new array' -o array.pdf
+  stele lab paper --recipe ds4500 --virtual --against published -o ds4500.html      all tables, in minutes
+  stele lab paper --recipe ds4500 --virtual --quick -o quick.html                   a few of them
+  stele lab paper ds4500.lab --against published -o again.html                      the same paper, from what was kept
+
+A recipe keeps what it measured in a .lab file beside the page; stopped with Ctrl-C it writes the paper of what it has, and
+--resume goes on.")]
+    Paper(Paper),
     /// Draw one chart of a .lab file: here, or as SVG into a file
     #[command(after_help = "\
 Examples:
@@ -124,6 +122,44 @@ Examples:
 }
 
 #[derive(Args, Debug)]
+pub struct Paper {
+    /// The .lab file
+    #[arg(required_unless_present = "recipe", conflicts_with = "recipe")]
+    pub file: Option<PathBuf>,
+    /// Where to, by its ending a page or a PDF [default: beside the .lab file, or RECIPE.html]
+    #[arg(long, short)]
+    pub out: Option<PathBuf>,
+    #[arg(long)]
+    pub title: Option<String>,
+    /// A PDF, whatever the name
+    #[arg(long)]
+    pub pdf: bool,
+    /// Measure as this paper did: ds4500
+    #[arg(long, value_name = "NAME")]
+    pub recipe: Option<String>,
+    /// On modelled arrays in virtual time: Stele's own code, and the published machine's profile
+    #[arg(long = "virtual", requires = "recipe")]
+    pub modelled: bool,
+    /// Fewer cells; the paper says which are left out
+    #[arg(long, requires = "recipe")]
+    pub quick: bool,
+    /// Beside the published figures
+    #[arg(long, value_enum)]
+    pub against: Option<Against>,
+    /// Go on with a recipe that was stopped
+    #[arg(long, requires = "recipe")]
+    pub resume: bool,
+    /// Where a recipe keeps what it measured [default: beside the page]
+    #[arg(long, value_name = "FILE", requires = "recipe")]
+    pub lab: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Against {
+    Published,
+}
+
+#[derive(Args, Debug)]
 pub struct Run {
     #[command(flatten)]
     pub what: What,
@@ -165,9 +201,9 @@ pub struct Search {
     /// Outstanding accesses to begin with
     #[arg(long)]
     pub outstanding: Option<u32>,
-    /// Outstanding accesses at most
-    #[arg(long, default_value_t = 512)]
-    pub outstanding_max: u64,
+    /// Outstanding accesses at most [default: 512; 20000 of modelled arrays]
+    #[arg(long)]
+    pub outstanding_max: Option<u64>,
 }
 
 #[derive(Args, Debug)]
@@ -190,6 +226,14 @@ pub struct What {
     /// The target: null, a file, a block device, a directory (dir:PATH), or a URL of nbd://, iscsi://, nfs:// or s3+http://
     #[arg(long, value_name = "TARGET")]
     pub on: Option<String>,
+    /// Arrays of modelled drives in virtual time are the target: drives=20,60 raid=5,10 cache=on,off stroke=8,45 array=stele,ds4500
+    #[arg(
+        long = "virtual",
+        value_name = "AXIS=VALUES",
+        num_args = 0..,
+        conflicts_with_all = ["on", "size", "buffered", "destroy", "verify", "workers", "time", "least", "most", "warm_up", "round"]
+    )]
+    pub modelled: Option<Vec<String>>,
     /// Bytes of it to use; needed for a file that does not exist yet
     #[arg(long)]
     pub size: Option<String>,

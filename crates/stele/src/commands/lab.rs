@@ -1,6 +1,8 @@
 //! What `stele lab` does: puts a job together, runs its cells, and shows what a file holds. It needs no pool and no server.
 
+mod modelled;
 mod pages;
+mod paper;
 mod progress;
 mod show;
 
@@ -13,7 +15,7 @@ use stele_lab::error::LabError;
 use stele_lab::import::{self, Origin};
 use stele_lab::job::{Cell, Given, Job, OfPart, SearchPart};
 use stele_lab::live::target::{Ready, Target};
-use stele_lab::paper::{self, chosen, remark};
+use stele_lab::paper::{chosen, remark};
 use stele_lab::record::{self, CellRecord, Head, Recorder};
 use stele_lab::workload::AccessSpec;
 use stele_lab::{abba, environment, sweep, workload};
@@ -56,12 +58,7 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
         }
         Lab::Export { file, format, out } => pages::export(&file, format, out.as_deref(), json),
         Lab::Show { file, rounds } => show::file(&record::read(&file)?, json, rounds),
-        Lab::Paper { file, out, title, pdf } => {
-            let pdf = pdf || out.as_ref().and_then(|path| path.extension()).is_some_and(|ending| ending == "pdf");
-            let document = paper::report(&record::read(&file)?, title.as_deref());
-            let ending = if pdf { "pdf" } else { "html" };
-            pages::write(&document, &out.unwrap_or_else(|| file.with_extension(ending)), pdf, json)
-        }
+        Lab::Paper(asked) => paper::run(json, asked).await,
         Lab::Plot { file, chart, out } => pages::plot(&file, chart.as_deref(), out.as_deref(), json),
         Lab::Diff { first, second } => show::difference(&record::read(&first)?, &record::read(&second)?, json),
         Lab::Import { file, from, into, lenient } => import_jobs(&file, from, &into, lenient, json),
@@ -127,6 +124,9 @@ fn job_of(what: &What) -> Outcome<Job> {
             *place = value;
         }
     }
+    if let Some(words) = &what.modelled {
+        job.modelled.get_or_insert_default().set(words)?;
+    }
     set(&mut job.on, what.on.clone());
     set(&mut job.size, what.size.clone());
     job.buffered |= what.buffered;
@@ -174,12 +174,20 @@ fn add_search(job: &mut Job, search: &Search) {
     job.search = Some(SearchPart {
         response: Some(search.response.clone()),
         percentile: search.percentile,
-        outstanding_max: Some(search.outstanding_max),
+        outstanding_max: search.outstanding_max,
     });
 }
 
 /// `against` has the other target of a comparison, and its blocks.
 async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)>) -> Outcome<()> {
+    if let Some(part) = job.modelled.clone() {
+        return match against {
+            None => modelled::job(json, what, job, &part).await,
+            Some(_) => {
+                Err(Failure::usage("modelled arrays are compared without chance: give both as values of an axis"))
+            }
+        };
+    }
     let mut cells = job.cells()?;
     if let Some((_, blocks)) = &against {
         cells = abba::expanded(&cells, *blocks, job.content()?.seed)?;
@@ -191,6 +199,11 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
     if what.plan {
         return show::plan(&job, &cells, json);
     }
+    until_stopped(move |stop| sweep(json, &what, &job, &targets, &cells, stop)).await
+}
+
+/// Works on a thread of its own; Ctrl-C asks it to stop.
+async fn until_stopped<T: Send + 'static>(work: impl FnOnce(&AtomicBool) -> Outcome<T> + Send + 'static) -> Outcome<T> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&stop);
     let listener = tokio::spawn(async move {
@@ -202,9 +215,26 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
             std::process::exit(130);
         }
     });
-    let done = tokio::task::spawn_blocking(move || sweep(json, &what, &job, &targets, &cells, &stop)).await;
+    let done = tokio::task::spawn_blocking(move || work(&stop)).await;
     listener.abort();
     done.map_err(|error| Failure::failed(format!("the laboratory ended unexpectedly: {error}")))?
+}
+
+/// Where results go, and the cells that are there already.
+fn recorder(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<(Option<Recorder>, Vec<CellRecord>)> {
+    match (out, resume) {
+        (None, _) => Ok((None, Vec::new())),
+        (Some(path), true) if path.exists() => {
+            let (recorder, recorded) = Recorder::resume(path)?;
+            let same = |one: &Head| (one.job.clone(), one.target.clone(), one.against.clone());
+            if same(&recorded.head) != same(head) {
+                return Err(Failure::usage(format!("{}: is of another job, or of another target", path.display()))
+                    .next("give the same options as before, or name another file"));
+            }
+            Ok((Some(recorder), recorded.cells))
+        }
+        (Some(path), _) => Ok((Some(Recorder::create(path, head.clone())?), Vec::new())),
+    }
 }
 
 /// On one target, or on two that are compared.
@@ -251,19 +281,7 @@ fn measure_ready(
         return Err(Failure::usage("nothing says what to measure"));
     };
     let head = Head { against: targets.get(1).map(Target::to_string), ..head_of(job, target, ready) };
-    let (mut recorder, before) = match (&what.out, what.resume) {
-        (None, _) => (None, Vec::new()),
-        (Some(path), true) if path.exists() => {
-            let (recorder, recorded) = Recorder::resume(path)?;
-            let same = |one: &Head| (one.job.clone(), one.target.clone(), one.against.clone());
-            if same(&recorded.head) != same(&head) {
-                return Err(Failure::usage(format!("{}: is of another job, or of another target", path.display()))
-                    .next("give the same options as before, or name another file"));
-            }
-            (Some(recorder), recorded.cells)
-        }
-        (Some(path), _) => (Some(Recorder::create(path, head.clone())?), Vec::new()),
-    };
+    let (mut recorder, before) = recorder(what.out.as_deref(), what.resume, &head)?;
     let mut done = before;
     progress.begin(&head, done.len());
     let mut ended = true;

@@ -34,6 +34,10 @@ pub fn plan(job: &Job, cells: &[Cell], json: bool) -> Outcome<()> {
         table.row(vec![(number + 1).to_string(), cell.name(), cell.setup.spec.name.clone(), load]);
     }
     print!("{}", table.render());
+    if job.modelled.is_some() {
+        println!("\n{} in virtual time", count_of(cells.len()));
+        return Ok(());
+    }
     println!("\n{}: {least} at least, {most} at most, and the time to fill the target", count_of(cells.len()));
     Ok(())
 }

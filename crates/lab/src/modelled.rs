@@ -1,0 +1,355 @@
+//! Arrays of modelled drives as targets, in virtual time: Stele's own code, or the profile of the published machine.
+//!
+//! An answer depends on the array, the workload, the loads and the effort, and on nothing else: not on the clock, on threads, or
+//! on what was asked before.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use stele_array::WriteMode;
+use stele_codes::Code;
+use stele_ground::{Bytes, Dice};
+use stele_media::simulated::HardDriveSpec;
+
+use crate::closed::{Length, Loop, Probe, Round, Target};
+use crate::ds4500::{Charge, Ds4500, Profile};
+use crate::error::LabError;
+use crate::pool::{Filled, PoolSpec, PoolTarget};
+use crate::published::Level;
+use crate::search::{self, Goal, Highest};
+use crate::workload::{AccessSpec, Alignment, Generator};
+
+pub mod run;
+pub mod sweep;
+
+/// Both machines' memory for writes: 2 x 1 GiB.
+pub const MEMORY: u64 = 2 << 30;
+/// Of each drive that is in use so many bytes are simulated, spread over all of it, so that answers come in seconds.
+const SIMULATED: f64 = 367.5e6;
+/// The profile's cache is sampled further, so that it is as full as it stays before a probe ends: of a larger one the probes would
+/// see how it drains.
+pub const PROFILE_SAMPLE: u64 = 16;
+/// Replicas of the log of a pool that survives one loss.
+const LOG_REPLICAS: u64 = 4;
+/// Drives of an array at most: the model's tables are in memory.
+const DRIVES_MAX: u32 = 500;
+
+/// Whose array it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Maker {
+    Stele,
+    /// The profile of the published machine.
+    Ds4500,
+}
+
+impl Maker {
+    pub fn name(self) -> &'static str {
+        match self {
+            Maker::Stele => "stele",
+            Maker::Ds4500 => "ds4500",
+        }
+    }
+}
+
+impl FromStr for Maker {
+    type Err = LabError;
+
+    fn from_str(text: &str) -> Result<Maker, LabError> {
+        match text {
+            "stele" => Ok(Maker::Stele),
+            "ds4500" => Ok(Maker::Ds4500),
+            _ => {
+                Err(LabError::Usage(format!("array={text}: stele, or ds4500 for the profile of the published machine")))
+            }
+        }
+    }
+}
+
+/// How much is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// Accesses of a round at least; a probe has five rounds or more.
+    pub round: u64,
+    pub probes_max: usize,
+}
+
+impl Effort {
+    pub const FULL: Effort = Effort { round: 4_000, probes_max: 8 };
+    /// For pools, whose accesses cost ten to fifty times as much to simulate.
+    pub const POOL: Effort = Effort { round: 800, probes_max: 8 };
+    /// For tests, and for a quick look.
+    pub const SMALL: Effort = Effort { round: 400, probes_max: 5 };
+
+    pub fn of(maker: Maker) -> Effort {
+        match maker {
+            Maker::Stele => Effort::POOL,
+            Maker::Ds4500 => Effort::FULL,
+        }
+    }
+
+    pub fn length(self, outstanding: u64) -> Length {
+        let round = self.round.max(2 * outstanding);
+        Length { warm_up: round, round, rounds_max: 12 }
+    }
+}
+
+/// What may differ from the published machine, to fit its parameters.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Machine {
+    pub drive: HardDriveSpec,
+    pub charge: Charge,
+}
+
+impl Machine {
+    pub const PUBLISHED: Machine = Machine { drive: HardDriveSpec::published_15k(), charge: Charge::PUBLISHED };
+}
+
+/// Where Stele's log lies.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum LogPlace {
+    /// In the memory that the published machine used as its write cache: 2 GiB over all replicas.
+    Memory,
+    /// On the hard drives themselves.
+    Drives,
+}
+
+/// One array.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Array {
+    pub maker: Maker,
+    pub level: Level,
+    pub drives: u32,
+    /// Writes are answered from memory.
+    pub cached: bool,
+    /// Percent of each drive that is used.
+    pub stroke: u8,
+    pub log: LogPlace,
+}
+
+impl Array {
+    /// Refuses what cannot be built.
+    pub fn check(&self) -> Result<(), LabError> {
+        let bad = |text: String| Err(LabError::Usage(text));
+        match self.maker {
+            Maker::Ds4500 if !self.drives.is_multiple_of(10) || self.drives < 20 => {
+                return bad(format!(
+                    "drives={}: the published machine has arrays of ten drives, two at least",
+                    self.drives
+                ));
+            }
+            Maker::Stele if self.drives < 12 => {
+                return bad(format!("drives={}: a pool of 9+1 with room to rebuild takes 12 at least", self.drives));
+            }
+            _ => {}
+        }
+        if self.drives > DRIVES_MAX {
+            return bad(format!("drives={}: at most {DRIVES_MAX}", self.drives));
+        }
+        match self.stroke {
+            1..=90 => Ok(()),
+            other => bad(format!("stroke={other}: percent of each drive that is used, from 1 to 90")),
+        }
+    }
+
+    fn sample(&self, drive: HardDriveSpec) -> u64 {
+        let used = (drive.sectors * 512) as f64 * f64::from(self.stroke) / 100.0;
+        (used / SIMULATED).round().max(1.0) as u64
+    }
+
+    /// A pool of Stele: 9+1 or mirror-2, declustered over all drives.
+    pub fn pool(&self, machine: Machine) -> Result<PoolSpec, String> {
+        let code: Code = match self.level {
+            Level::Raid5 => "9+1",
+            Level::Raid10 => "mirror-2",
+        }
+        .parse()
+        .map_err(|_| "a code of the laboratory is unknown")?;
+        Ok(PoolSpec {
+            drives: self.drives as usize,
+            code,
+            strip: Bytes(crate::raid::SEGMENT),
+            stroke: f64::from(self.stroke) / 100.0,
+            drive: machine.drive,
+            sample: self.sample(machine.drive),
+            log: Bytes(MEMORY / LOG_REPLICAS),
+            seed: 0x57E1E + u64::from(self.drives),
+        })
+    }
+
+    /// What the fillings of two arrays have in common if they may share one.
+    pub fn filling(&self) -> (u32, Level, u8) {
+        (self.drives, self.level, self.stroke)
+    }
+
+    /// Different arrays and workloads do not share their chance; both makers' hosts ask for the same.
+    pub fn seed(&self, spec: &AccessSpec) -> u64 {
+        let words = [self.level as u64, u64::from(self.drives), u64::from(self.cached), u64::from(self.stroke)];
+        let mix = |hash: u64, word: u64| Dice::new(hash ^ word.wrapping_mul(0x9E37_79B9_7F4A_7C15)).roll();
+        spec.name.bytes().map(u64::from).chain(words).fold(0x4500, mix)
+    }
+}
+
+impl fmt::Display for Array {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cache = if self.cached { "on" } else { "off" };
+        write!(f, "{}, {}, {} drives, cache {cache}", self.maker.name(), self.level.name(), self.drives)
+    }
+}
+
+/// A probe with what it is made of.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    pub probe: Probe,
+    pub rounds: Vec<Round>,
+}
+
+/// An array under a workload, kept between probes.
+pub trait Running {
+    fn measure(&mut self, outstanding: u64, length: Length) -> Result<Measured, String>;
+}
+
+impl<T: Target> Running for Loop<T> {
+    fn measure(&mut self, outstanding: u64, length: Length) -> Result<Measured, String> {
+        let probe = self.probe(outstanding, length)?;
+        Ok(Measured { probe, rounds: self.window().to_vec() })
+    }
+}
+
+/// The profile, whose cache is full when a probe begins: what a lower load before it has drained would make it seem faster.
+struct Full {
+    running: Loop<Ds4500>,
+    filling: Generator,
+}
+
+impl Running for Full {
+    fn measure(&mut self, outstanding: u64, length: Length) -> Result<Measured, String> {
+        let now = self.running.now();
+        let filling = &mut self.filling;
+        self.running.target_mut().prefill(now, |array, bytes| filling.draw(array, bytes));
+        self.running.measure(outstanding, length)
+    }
+}
+
+/// A pool whose cache has to be as full as it stays before anything counts: at first, and where a lower load may have drained it.
+struct Warming {
+    running: Loop<PoolTarget>,
+    /// Accesses until it is.
+    accesses: u64,
+    before: u64,
+}
+
+/// A load that is so many times the one before finds the cache emptier than it leaves it.
+const DRAINED: u64 = 2;
+
+impl Running for Warming {
+    fn measure(&mut self, outstanding: u64, mut length: Length) -> Result<Measured, String> {
+        if outstanding > self.before * DRAINED {
+            length.warm_up = length.warm_up.max(self.accesses);
+        }
+        self.before = outstanding;
+        self.running.measure(outstanding, length)
+    }
+}
+
+/// The published machine's profile, its cache full.
+pub fn profile(array: &Array, machine: Machine, spec: &AccessSpec, alignment: Alignment) -> Box<dyn Running> {
+    let mut dice = Dice::new(array.seed(spec));
+    let target = Ds4500::new(Profile {
+        level: array.level,
+        drives: array.drives as usize,
+        cached: array.cached,
+        stroke: f64::from(array.stroke) / 100.0,
+        drive: machine.drive,
+        charge: machine.charge,
+        cache: MEMORY / PROFILE_SAMPLE,
+        seed: dice.roll(),
+    });
+    let generator = Generator::new(spec.clone(), alignment, dice.fork());
+    let filling = Generator::new(spec.clone(), alignment, dice.fork());
+    Box::new(Full { running: Loop::new(target, generator, Default::default()), filling })
+}
+
+/// A filled pool of Stele, opened for this array.
+pub fn stele(
+    array: &Array,
+    filled: &Filled,
+    spec: &AccessSpec,
+    alignment: Alignment,
+) -> Result<Box<dyn Running>, String> {
+    let mut target = filled.open(array.log == LogPlace::Memory)?;
+    target.acknowledge(if array.cached { WriteMode::WriteBack } else { WriteMode::WriteThrough })?;
+    let now = target.now();
+    let generator = Generator::new(spec.clone(), alignment, Dice::new(array.seed(spec)));
+    let reads = u64::from(spec.read.unwrap_or(100));
+    let accesses = match array.cached {
+        // Twice what may be dirty, so that destage runs as it will.
+        true => filled.dirty_limit() / spec.mean_length() * 2 * 100 / (100 - reads.min(80)),
+        false => 0,
+    };
+    Ok(Box::new(Warming { running: Loop::new(target, generator, now), accesses, before: 0 }))
+}
+
+/// What is asked of an array under a workload.
+#[derive(Clone, Debug)]
+pub enum Ask {
+    /// The highest load at a response time; and the loads around it, for a curve.
+    Highest { goal: Goal, curve: bool },
+    /// What it does with so many accesses outstanding, one load after another.
+    Loads(Vec<u64>),
+}
+
+#[derive(Clone, Debug)]
+pub struct Answer {
+    pub highest: Option<Highest>,
+    /// In the order in which they were made.
+    pub runs: Vec<Measured>,
+}
+
+impl Answer {
+    /// The run nearest to the answer of a search; else the last.
+    pub fn nearest(&self) -> Option<&Measured> {
+        let Some(highest) = &self.highest else { return self.runs.last() };
+        let away = |run: &&Measured| (run.probe.outstanding as f64 - highest.load).abs();
+        self.runs.iter().min_by(|left, right| away(left).total_cmp(&away(right)))
+    }
+}
+
+/// Loads of a curve, as shares of the load that is the answer.
+const CURVE: [f64; 7] = [0.0625, 0.125, 0.25, 0.5, 0.75, 1.25, 1.5];
+
+/// Asks. `goes_on` is looked at before each probe; where it says no, the error is that it was stopped.
+pub fn ask(running: &mut dyn Running, ask: &Ask, effort: Effort, goes_on: &dyn Fn() -> bool) -> Result<Answer, String> {
+    let mut runs: Vec<Measured> = Vec::new();
+    let mut measure = |outstanding: u64, runs: &mut Vec<Measured>| -> Result<Probe, String> {
+        if !goes_on() {
+            return Err("stopped".into());
+        }
+        let measured = running.measure(outstanding, effort.length(outstanding))?;
+        runs.push(measured.clone());
+        Ok(measured.probe)
+    };
+    match ask {
+        Ask::Loads(loads) => {
+            for load in loads {
+                measure(*load, &mut runs)?;
+            }
+            Ok(Answer { highest: None, runs })
+        }
+        Ask::Highest { goal, curve } => {
+            let highest = search::highest(*goal, |outstanding| measure(outstanding, &mut runs))?;
+            for share in CURVE.iter().filter(|_| *curve) {
+                let load = (highest.load * share).round().clamp(1.0, goal.load_max as f64) as u64;
+                let near = |run: &Measured| run.probe.outstanding.abs_diff(load) * 10 <= load;
+                if !runs.iter().any(near) {
+                    measure(load, &mut runs)?;
+                }
+            }
+            Ok(Answer { highest: Some(highest), runs })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,112 @@
+//! Recipes: each measures what one of the published papers measured, and writes that paper again for what was measured.
+//!
+//! A recipe's plan follows from its name and from whether it is to be quick, and from nothing else; so a result that was stopped can
+//! be gone on with, and the same plan in virtual time gives the same digits, file and page.
+
+use stele_ground::Duration;
+
+use crate::error::LabError;
+use crate::job::{Axes, Cell, RecipePart};
+use crate::live::content::Content;
+use crate::live::run::{Load, Of, Setup, Timing};
+use crate::modelled::run::Planned;
+use crate::modelled::{Ask, LogPlace, Maker};
+
+pub mod ds4500;
+
+/// A recipe as it is listed.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
+    pub name: &'static str,
+    pub about: &'static str,
+}
+
+pub const RECIPES: [Recipe; 1] = [Recipe {
+    name: "ds4500",
+    about: "RAID-5 and RAID-10 over 20 to 180 drives at a mean response of 20 ms: tables 1 to 8, charts 1 to 12",
+}];
+
+/// What a recipe asks of modelled arrays, in the order in which it is asked.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub cells: Vec<(Cell, Planned)>,
+    /// What the whole recipe would have measured too.
+    pub left_out: Vec<String>,
+}
+
+/// The plan of a recipe in virtual time.
+pub fn plan(part: &RecipePart) -> Result<Plan, LabError> {
+    match part.name.as_str() {
+        "ds4500" => ds4500::plan(part.quick),
+        other => Err(unknown(other)),
+    }
+}
+
+pub fn unknown(name: &str) -> LabError {
+    let names: Vec<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
+    LabError::Missing(format!("recipe '{name}': there is none of that name; there are {}", names.join(", ")))
+}
+
+/// A planned question as a cell of a result file, told apart by all that may differ.
+fn cell_of(planned: &Planned) -> Cell {
+    let array = planned.array;
+    let raid = match array.level {
+        crate::published::Level::Raid5 => "5",
+        crate::published::Level::Raid10 => "10",
+    };
+    let mut axes: Axes = vec![
+        ("array".into(), array.maker.name().into()),
+        ("raid".into(), raid.into()),
+        ("drives".into(), array.drives.to_string()),
+        ("cache".into(), if array.cached { "on" } else { "off" }.into()),
+        ("stroke".into(), array.stroke.to_string()),
+    ];
+    if array.log == LogPlace::Drives {
+        axes.push(("log".into(), "drives".into()));
+    }
+    axes.push(("workload".into(), planned.spec.name.clone()));
+    let (goal, load) = match &planned.ask {
+        Ask::Highest { goal, .. } => (Some(*goal), goal.start),
+        Ask::Loads(loads) => (None, loads.first().copied().unwrap_or(1)),
+    };
+    let setup = Setup {
+        spec: planned.spec.clone(),
+        alignment: planned.alignment,
+        load: Load::Outstanding(u32::try_from(load).unwrap_or(u32::MAX)),
+        batch: 1,
+        workers: 1,
+        timing: Timing { warm_up: Duration(0), round: Duration(0), least: Duration(0), most: Duration(0) },
+        content: Content::default(),
+        of: Of::Data,
+        seed: array.seed(&planned.spec),
+    };
+    Cell { axes, setup, goal }
+}
+
+/// What a question costs, in accesses of the profile: a pool's are ten to twenty times as dear.
+pub fn cost(planned: &Planned) -> f64 {
+    let (start, probes) = match &planned.ask {
+        Ask::Highest { goal, curve } => (goal.start, if *curve { 10.0 } else { 4.0 }),
+        Ask::Loads(loads) => (loads.iter().copied().max().unwrap_or(1), loads.len() as f64),
+    };
+    let round = planned.effort.round.max(2 * start) as f64;
+    let each = match planned.array.maker {
+        Maker::Stele if planned.array.cached => 30.0,
+        Maker::Stele => 15.0,
+        Maker::Ds4500 => 1.0,
+    };
+    round * 7.0 * probes * each
+}
+
+/// The paper of what a recipe measured, beside the published figures or alone.
+pub fn paper(
+    recorded: &crate::record::Recorded,
+    part: &RecipePart,
+    title: Option<&str>,
+    against: bool,
+) -> Result<crate::paper::document::Document, LabError> {
+    match part.name.as_str() {
+        "ds4500" => ds4500::paper::document(recorded, part, title, against),
+        other => Err(unknown(other)),
+    }
+}

@@ -1,0 +1,272 @@
+//! The paper of the recipe, from what was measured: the order of the published one, its tables and charts under their numbers.
+
+use crate::error::LabError;
+use crate::job::RecipePart;
+use crate::modelled::{Machine, PROFILE_SAMPLE};
+use crate::oddities;
+use crate::paper::document::{Document, Text};
+use crate::published::Level;
+use crate::recipe::{self, ds4500};
+use crate::record::Recorded;
+use crate::report::nearness_lines;
+use crate::set::{Figure, Row};
+use found::{Found, busy, is_steady, rate};
+use tables::{PUBLISHED, STELE};
+
+mod charts;
+mod found;
+mod tables;
+
+/// A whole number with separators.
+pub fn whole(value: f64) -> String {
+    crate::report::thousands(value)
+}
+
+pub fn document(
+    recorded: &Recorded,
+    part: &RecipePart,
+    title: Option<&str>,
+    against: bool,
+) -> Result<Document, LabError> {
+    let found = Found { recorded };
+    let beside = if against { "Stele beside the DS4500" } else { "what Stele sustains at 20 ms" };
+    let title = title.map_or_else(|| format!("RAID-5 and RAID-10 over 20 to 180 drives: {beside}"), str::to_owned);
+    let whole = if recorded.digest.is_some() { "" } else { "; the run did not come to its end" };
+    let about = format!("{}, in virtual time; {} cells{whole}", recorded.head.program, recorded.cells.len());
+    let mut page = Document::new(title, about);
+    let left_out = recipe::plan(part)?.left_out;
+    summary(&mut page, found, part, &left_out, against);
+    method(&mut page);
+    for (level, first) in [(Level::Raid5, 1), (Level::Raid10, 5)] {
+        results(&mut page, found, part, level, first, against);
+    }
+    if against {
+        nearness(&mut page, found);
+    }
+    odd(&mut page, found, against);
+    limits(&mut page);
+    again(&mut page, recorded, part, against);
+    Ok(page)
+}
+
+fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, left_out: &[String], against: bool) {
+    page.section("Summary");
+    page.paragraph(
+        "Every figure is the highest load that an array sustains at a mean response of 20 ms. Stele's own array code ran on \
+         modelled 15,000 rpm drives, and so did a model of the DS4500's two controllers; time is virtual, so the same command \
+         gives the same digits on any machine.",
+    );
+    let drives = u64::from(ds4500::curve_drives(part.quick));
+    let told = [
+        ("Table 1", "oltp", Some(8192), true, "RAID-5 OLTP of 8 KiB with the write cache"),
+        ("Table 4", "random_read", Some(8192), false, "RAID-5 random reads of 8 KiB"),
+        ("Table 4", "random_write", Some(8192), true, "RAID-5 random writes of 8 KiB with the write cache"),
+        ("Table 5", "oltp", Some(8192), true, "RAID-10 OLTP of 8 KiB with the write cache"),
+        ("Table 8", "random_write", Some(8192), true, "RAID-10 random writes of 8 KiB with the write cache"),
+    ];
+    let mut lines: Vec<Text> = Vec::new();
+    for (table, workload, size, cached, what) in told {
+        let cells = tables::measured(found, table);
+        let same = cells.iter().find(|(printed, _)| {
+            (printed.drives, printed.workload.as_str(), printed.size, printed.cached)
+                == (drives, workload, size, cached)
+        });
+        let Some((printed, cell)) = same else { continue };
+        let ours = tables::place(printed, STELE);
+        let mut text = Text::from(format!("{what}, {drives} drives: ")).cell_as(&ours, " accesses a second");
+        if against {
+            let theirs = tables::place(printed, PUBLISHED);
+            text = text.say("; the DS4500 was published with ").cell(&theirs).say(", so ");
+            text = text.ratio(&ours, &theirs).say(" times");
+        }
+        lines.push(text.say(if is_steady(cell) { "." } else { " (not steady)." }));
+    }
+    page.list(lines);
+    if against {
+        let all = tables::beside(found);
+        let level = |level| all.iter().filter(move |(printed, ..)| tables::of_level(printed, level));
+        let above = |level_of| level(level_of).filter(|(_, ours, theirs)| ours >= theirs).count();
+        let count = |level_of| level(level_of).count();
+        page.paragraph(format!(
+            "At or above the published figure: {} of {} cells of RAID-5, {} of {} of RAID-10. Where the published machine's drives \
+             set the rate the two are near each other, since both ask the same of the same drives; where its controllers did, \
+             Stele goes on, because nothing of the kind is modelled for it (see Limits).",
+            above(Level::Raid5),
+            count(Level::Raid5),
+            above(Level::Raid10),
+            count(Level::Raid10)
+        ));
+    }
+    if !left_out.is_empty() {
+        page.note("This is a quick run. Left out are:");
+        page.list(left_out.iter().map(String::as_str));
+    }
+    if found.recorded.digest.is_none() {
+        page.note(
+            "The run was stopped before its end: cells are missing, and this paper is of those that were measured.",
+        );
+    }
+}
+
+fn method(page: &mut Document) {
+    let (drive, charge) = (Machine::PUBLISHED.drive, Machine::PUBLISHED.charge);
+    page.section("Arrays, workloads and method");
+    page.paragraph(format!(
+        "Drives: 18.2 GB at 15,000 rpm; arm from track to track {}, average {}, full stroke {}, writes {} more, {} a command, {} \
+         commands in the drive to choose among. Seeks, settling, overhead and window were fitted to the published uncached cells \
+         of 20 drives. All arrays use 8 % of each drive but in tables 2 and 6.",
+        drive.seek_track, drive.seek_average, drive.seek_full, drive.write_settle, drive.overhead, drive.window
+    ));
+    page.paragraph(
+        "Stele: the array's own code, declustered, 9+1 in place of RAID-5 and two copies in place of RAID-10, with room to rebuild \
+         one drive; writes are acknowledged when they are on the drives where the table says that the cache is off, and from the \
+         log where it is on. The log lies in the same 2 GiB of memory that the published machine had as its cache, in four replicas. \
+         Reads are not cached, as those of the published machine were not. Its time on a processor is not counted.",
+    );
+    page.paragraph(format!(
+        "The DS4500's model: arrays of ten drives in place, and two controllers that charge {:.2} us for each command to a drive \
+         and {:.3} us for each KiB, solved from the published random reads of 140 drives. Its write cache is full when a probe begins.",
+        charge.command_nanos / 1000.0,
+        charge.kib_nanos / 1000.0
+    ));
+    page.paragraph(format!(
+        "Working set, log and cache are sampled: of each drive 367 MB are simulated, in bands spread over all that is used of it (the \
+         model's cache: one part in {PROFILE_SAMPLE}). Workloads are Iometer's as published, accesses aligned to their size: OLTP is 67 % \
+         reads at random places; the file server is 80 % reads of 0.5 to 64 KiB, the static web server reads of 0.5 to 512 KiB. A closed \
+         loop keeps accesses outstanding; the search multiplies their number until the response is beyond 20 ms, then closes in by \
+         Little's law. A run is steady when over five rounds the rates' range is at most 20 % of their mean and their rise at most \
+         10 %; ± is half of the 95 % confidence interval from those rounds."
+    ));
+    page.paragraph(
+        "Bound by: drives, where they were at work for 85 % of the time or more in the mean; controllers likewise; memory, where \
+         neither was and hosts waited for room in the log; queues, where too few accesses were under way at 20 ms to keep all drives at work.",
+    );
+}
+
+fn results(page: &mut Document, found: Found<'_>, part: &RecipePart, level: Level, first: u8, against: bool) {
+    let name = level.name();
+    let (drives, chart) = (ds4500::curve_drives(part.quick), if first == 1 { 1 } else { 7 });
+    page.section(name);
+    let rates = |page: &mut Document, number: u8, title: String| {
+        if let Some(table) = tables::rates(found, &format!("Table {number}"), &title, against) {
+            page.table(table);
+        }
+    };
+    page.part(format!("{name}: OLTP"));
+    rates(page, first, format!("{name}, OLTP (67 % reads)"));
+    page.chart(charts::bars(found, "oltp_8k", level, true, against));
+    if let Some(table) = tables::strokes(found, &format!("Table {}", first + 1), level, against) {
+        page.table(table);
+    }
+    page.chart(charts::curves(found, chart, "oltp_8k", level, drives, against));
+    page.part(format!("{name}: streams"));
+    page.chart(charts::streams(found, chart + 1, "streaming_read", level, against));
+    page.chart(charts::streams(found, chart + 2, "streaming_write", level, against));
+    page.part(format!("{name}: file server and static web server"));
+    rates(page, first + 2, format!("{name}, file server and static web server"));
+    page.chart(charts::curves(found, chart + 3, "file_server", level, drives, against));
+    page.part(format!("{name}: random reads and random writes"));
+    rates(page, first + 3, format!("{name}, random reads and random writes"));
+    page.chart(charts::bars(found, "random_write_8k", level, true, against));
+    page.chart(charts::curves(found, chart + 4, "random_write_8k", level, drives, against));
+    page.chart(charts::curves(found, chart + 5, "random_read_8k", level, drives, against));
+}
+
+/// How near the model comes to what was published: a measure of the modelled drives that both ran on.
+fn nearness(page: &mut Document, found: Found<'_>) {
+    let mut rows: Vec<Row> = Vec::new();
+    for printed in oddities::ds4500_tables() {
+        let (Some(cell), Some(model)) = (tables::cell_of(&printed), found.printed("ds4500", &printed)) else {
+            continue;
+        };
+        let profile =
+            Figure { rate: rate(model), busy: busy(model, "controllers").unwrap_or(0.0), steady: is_steady(model) };
+        rows.push(Row { cell, profile, stele: None, stele_log_on_drives: None });
+    }
+    if rows.is_empty() {
+        return;
+    }
+    let mut table = crate::paper::document::Table::new("The model's rates against the published ones")
+        .left("cells", "cells")
+        .right("count", "count")
+        .right("error", "mean absolute error");
+    for (number, (name, found)) in
+        nearness_lines(&rows).into_iter().enumerate().filter(|(_, (_, found))| found.cells > 0)
+    {
+        use crate::paper::document::Entry;
+        let error = found.error * 100.0;
+        let count = Entry::said(found.cells as f64, found.cells.to_string());
+        table
+            .row(format!("near-{number}"), vec![Entry::text(name), count, Entry::said(error, format!("{error:.1} %"))]);
+    }
+    page.section("How near the model is");
+    page.paragraph(
+        "Stele's figures stand on the modelled drives. How far those are to be believed shows where the published machine runs on \
+         them: what was fitted is told apart from what was held out, and cells that contradict their own table or text are called \
+         suspect and nothing was fitted to them.",
+    );
+    page.table(table);
+}
+
+fn odd(page: &mut Document, found: Found<'_>, against: bool) {
+    page.section("What is odd");
+    let unsteady: Vec<&str> = found
+        .recorded
+        .cells
+        .iter()
+        .filter(|cell| cell.search.is_some() && !is_steady(cell) && cell.axis("array") == Some("stele"))
+        .map(|cell| cell.name.as_str())
+        .collect();
+    if !unsteady.is_empty() {
+        page.paragraph(format!(
+            "{} of Stele's cells were not steady: their rates moved by more than a tenth over the five rounds that count, and another \
+             run of the same length would give another figure. They are marked in the tables.",
+            unsteady.len()
+        ));
+    }
+    let ours = oddities::of_tables(&tables::as_printed(found));
+    match ours.is_empty() {
+        true => page.paragraph("Arithmetic finds nothing odd in Stele's own tables."),
+        false => {
+            page.paragraph("In Stele's own tables:");
+            page.list(ours.iter().map(|odd| format!("{}: {}.", odd.place, odd.why)));
+        }
+    }
+    if against {
+        let theirs = oddities::published();
+        let theirs = theirs.iter().filter(|odd| odd.place.starts_with("Table") || odd.place.starts_with("Chart"));
+        page.paragraph("In the published tables and charts:");
+        page.list(theirs.map(|odd| format!("{}: {}.", odd.place, odd.why)));
+    }
+}
+
+fn limits(page: &mut Document) {
+    page.section("Limits");
+    page.list([
+        "The drives are modelled. What a drive does beyond arm, platter, settling and a window of commands is not there.",
+        "Stele's processor time, the network between hosts and array and the memory's bandwidth are not counted: its rates where the \
+         DS4500's controllers were the bound say what its code asks of drives, not what a given server reaches.",
+        "The published machine's own cache algorithm, its loops of drives, and whatever makes its rates fall from 140 to 180 drives are \
+         not known and not in its model; nor is its read-ahead, so that it has no streams here.",
+        "Runs end before table pages are stored at the rate of the long run: by calculation up to 3 % of the drives' time.",
+        "The published charts are lost; of them only the figures stated in the text are shown.",
+    ]);
+}
+
+fn again(page: &mut Document, recorded: &Recorded, part: &RecipePart, against: bool) {
+    page.section("To measure it again");
+    let quick = if part.quick { " --quick" } else { "" };
+    let beside = if against { " --against published" } else { "" };
+    page.code(format!("stele lab paper --recipe {} --virtual{quick}{beside} -o {}.html", part.name, part.name));
+    let digest = recorded.digest.as_deref().unwrap_or("none: the run did not come to its end");
+    page.paragraph(Text::from("BLAKE3 of the raw data: ").code(digest).say(
+        ". The .lab file beside the page holds every probe with its rounds and histograms; the same version of the program \
+         gives the same file.",
+    ));
+    if against {
+        page.paragraph(
+            "The published figures are those of IBM's “Comparison of the Raw Performance of the DS4500 and DS4400 Storage Servers” (2004), \
+             as printed, misprints included.",
+        );
+    }
+}

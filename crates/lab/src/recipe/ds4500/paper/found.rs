@@ -1,0 +1,101 @@
+//! What a run of the recipe found, by what was asked.
+
+use crate::oddities::Printed;
+use crate::paper::chosen;
+use crate::published::Level;
+use crate::recipe::ds4500::{STROKE, level_of, workload_of};
+use crate::record::{CellRecord, Recorded};
+use crate::workload::{self, AccessSpec};
+
+/// A part that was at work for more than this share of the time sets the rate.
+const BOUND: f64 = 0.85;
+/// The busiest of drives that have less to do in the mean.
+const BUSIEST: f64 = 0.95;
+
+#[derive(Clone, Copy)]
+pub struct Found<'a> {
+    pub recorded: &'a Recorded,
+}
+
+/// One array under one workload.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Key<'a> {
+    pub array: &'a str,
+    pub level: Level,
+    pub drives: u32,
+    pub cached: bool,
+    pub stroke: u8,
+    pub workload: &'a str,
+}
+
+impl<'a> Key<'a> {
+    pub fn of(array: &'a str, printed: &Printed, workload: &'a str) -> Key<'a> {
+        let (level, drives) = (level_of(printed), printed.drives as u32);
+        Key { array, level, drives, cached: printed.cached, stroke: STROKE, workload }
+    }
+}
+
+pub fn raid(level: Level) -> &'static str {
+    match level {
+        Level::Raid5 => "5",
+        Level::Raid10 => "10",
+    }
+}
+
+impl<'a> Found<'a> {
+    pub fn cell(&self, key: Key<'_>) -> Option<&'a CellRecord> {
+        let (drives, stroke) = (key.drives.to_string(), key.stroke.to_string());
+        let wanted = [
+            ("array", key.array),
+            ("raid", raid(key.level)),
+            ("drives", drives.as_str()),
+            ("cache", if key.cached { "on" } else { "off" }),
+            ("stroke", stroke.as_str()),
+            ("workload", key.workload),
+        ];
+        let matches = |cell: &&CellRecord| wanted.iter().all(|(axis, value)| cell.axis(axis) == Some(value));
+        self.recorded.cells.iter().filter(|cell| cell.search.is_some()).find(matches)
+    }
+
+    /// Of the table's cell.
+    pub fn printed(&self, array: &str, printed: &Printed) -> Option<&'a CellRecord> {
+        self.cell(Key::of(array, printed, &workload_of(printed)))
+    }
+}
+
+/// Accesses a second at the response asked for.
+pub fn rate(cell: &CellRecord) -> f64 {
+    cell.search.as_ref().map_or(0.0, |search| search.rate)
+}
+
+/// MiB a second there.
+pub fn throughput(cell: &CellRecord) -> f64 {
+    let spec = workload::named(&cell.workload);
+    rate(cell) * spec.as_ref().map_or(0, AccessSpec::mean_length) as f64 / f64::from(1 << 20)
+}
+
+pub fn is_steady(cell: &CellRecord) -> bool {
+    cell.search.as_ref().is_some_and(|search| search.steady)
+}
+
+/// Share of the time that a part was at work, at the probe nearest to the answer.
+pub fn busy(cell: &CellRecord, part: &str) -> Option<f64> {
+    let run = chosen(cell)?;
+    run.busy.iter().find(|(name, _)| name == part).map(|(_, share)| *share)
+}
+
+/// What keeps the rate from being higher.
+pub fn bound_by(cell: &CellRecord) -> &'static str {
+    let above = |part: &str, least: f64| busy(cell, part).is_some_and(|share| share >= least);
+    if above("controllers", BOUND) {
+        "controllers"
+    } else if above("drives", BOUND) {
+        "drives"
+    } else if cell.axis("cache") == Some("on") && cell.axis("array") == Some("stele") {
+        "memory"
+    } else if above("busiest drive", BUSIEST) {
+        "busiest drive"
+    } else {
+        "queues"
+    }
+}

@@ -1,0 +1,101 @@
+use super::*;
+use crate::job::{Job, RecipePart};
+use crate::modelled::sweep::recorded;
+use crate::paper::html;
+use crate::recipe::paper;
+use crate::record::{Head, Recorded, VERSION};
+
+#[test]
+fn the_whole_plan_asks_stele_and_the_model_for_every_printed_cell() {
+    let plan = plan(false).unwrap();
+    assert!(plan.left_out.is_empty());
+    let printed = ds4500_tables().iter().filter(|cell| cell.rate.or(cell.throughput).is_some()).count();
+    assert_eq!(printed, 190);
+    let of = |maker| plan.cells.iter().filter(|(_, planned)| planned.array.maker == maker).count();
+    assert_eq!((of(Maker::Stele), of(Maker::Ds4500)), (printed + 12 + 20, printed + 12));
+    let mut names: Vec<String> = plan.cells.iter().map(|(cell, _)| cell.name()).collect();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), plan.cells.len(), "every cell has a name of its own");
+    let curves =
+        plan.cells.iter().filter(|(_, planned)| matches!(planned.ask, Ask::Highest { curve: true, .. })).count();
+    assert_eq!(curves, 2 * 2 * 7, "two levels, two arrays, three workloads with and without the cache and one without");
+}
+
+#[test]
+fn a_quick_plan_is_part_of_the_whole_one_and_says_what_it_leaves_out() {
+    let (whole, quick) = (plan(false).unwrap(), plan(true).unwrap());
+    assert!(quick.cells.len() * 4 < whole.cells.len() && !quick.left_out.is_empty());
+    for (cell, planned) in &quick.cells {
+        let same = whole.cells.iter().find(|(other, _)| other.name() == cell.name());
+        assert_eq!(same.map(|(_, other)| other.array), Some(planned.array), "{}", cell.name());
+    }
+}
+
+/// A result without having run: what every cell would say is made up of its number.
+fn made_up(quick: bool, cells: usize, digest: Option<&str>) -> Recorded {
+    let part = RecipePart { name: "ds4500".into(), quick };
+    let head = Head {
+        version: VERSION,
+        program: "stele".into(),
+        begun: 0,
+        against: None,
+        target: "modelled arrays".into(),
+        reached: String::new(),
+        target_bytes: 0,
+        environment: Vec::new(),
+        job: Job { recipe: Some(part), ..Job::default() },
+    };
+    let plan = plan(quick).unwrap();
+    let answer = |number: usize| {
+        let mut response = crate::histogram::Histogram::default();
+        response.record(RESPONSE);
+        let rates = vec![1000.0; 5];
+        let probe =
+            crate::closed::Probe { outstanding: 20, rate: 1000.0 + number as f64, response, rates, steady: true };
+        let goal = crate::search::Goal { probes_max: 1, ..goal(20, Effort::SMALL) };
+        let highest = crate::search::highest(goal, |_| Ok(probe.clone())).unwrap();
+        crate::modelled::Answer {
+            highest: Some(highest),
+            runs: vec![crate::modelled::Measured { probe, rounds: Vec::new() }],
+        }
+    };
+    let cells = plan.cells.iter().enumerate().take(cells);
+    let cells = cells.map(|(number, (cell, planned))| recorded(number, cell, planned, &answer(number))).collect();
+    Recorded { head, cells, digest: digest.map(str::to_owned) }
+}
+
+fn page(recorded: &Recorded, against: bool) -> String {
+    let part = recorded.head.job.recipe.clone().unwrap();
+    html::page(&paper(recorded, &part, None, against).unwrap()).unwrap()
+}
+
+#[test]
+fn the_paper_has_all_tables_and_charts_and_says_how_it_was_made() {
+    let recorded = made_up(false, usize::MAX, Some("abc123"));
+    let beside = page(&recorded, true);
+    for number in 1..=8 {
+        assert!(beside.contains(&format!("Table {number}. ")), "table {number}");
+    }
+    for number in 1..=12 {
+        assert!(beside.contains(&format!("Chart {number}. ")), "chart {number}");
+    }
+    for said in [
+        "abc123",
+        "--recipe ds4500 --virtual --against published",
+        "16,525",
+        "as printed",
+        "half of the rate without the cache",
+    ] {
+        assert!(beside.contains(said), "{said}");
+    }
+    let alone = page(&recorded, false);
+    assert!(!alone.contains("16,525") && !alone.contains("DS4400"), "nothing published where it was not asked for");
+}
+
+#[test]
+fn a_paper_of_a_part_of_the_cells_says_that_they_are_missing() {
+    let part = page(&made_up(true, 9, None), true);
+    assert!(part.contains("did not come to its end") && part.contains("quick run"), "{part}");
+    assert!(page(&made_up(true, 0, None), true).contains("did not come to its end"));
+}
