@@ -13,6 +13,7 @@ pub mod environment;
 pub mod error;
 pub mod export;
 pub mod histogram;
+pub mod hosts;
 pub mod import;
 pub mod job;
 pub mod live;

@@ -18,7 +18,7 @@ pub mod nbd;
 pub mod nfs;
 pub mod run;
 pub mod s3;
-mod stream;
+pub(crate) mod stream;
 pub mod target;
 mod uring;
 pub mod versions;

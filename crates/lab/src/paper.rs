@@ -256,6 +256,11 @@ pub fn remark(cell: &CellRecord) -> String {
     if !steady {
         remarks.push("not steady".to_owned());
     }
+    for host in &cell.hosts {
+        if let Some(why) = &host.failed {
+            remarks.push(format!("partial: host {} was lost: {why}", host.host));
+        }
+    }
     if chosen(cell).is_some_and(|run| run.stopped) {
         remarks.push("stopped".to_owned());
     }

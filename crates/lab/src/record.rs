@@ -14,6 +14,7 @@ use stele_ground::Duration;
 
 use crate::error::LabError;
 use crate::histogram::Histogram;
+use crate::hosts::HostRecord;
 use crate::job::{Cell, Job};
 use crate::live::run::{Found, Load, Round};
 use crate::search::{Ending, Goal, Highest, Statistic};
@@ -57,6 +58,9 @@ pub struct CellRecord {
     pub runs: Vec<RunRecord>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub search: Option<SearchRecord>,
+    /// Of a run on several hosts, what each of them did; the runs are all of them together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostRecord>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -138,7 +142,7 @@ impl HistogramRecord {
         }
     }
 
-    fn histogram(&self) -> Option<Histogram> {
+    pub(crate) fn histogram(&self) -> Option<Histogram> {
         Histogram::from_counts(&self.counts, u128::from(self.sum_ns), Duration(self.longest_ns))
     }
 }
@@ -244,6 +248,7 @@ impl CellRecord {
             workload: cell.setup.spec.name.clone(),
             runs,
             search,
+            hosts: Vec::new(),
         }
     }
 

@@ -272,3 +272,65 @@ fn results_are_exported_and_fios_own_tool_reads_them() {
     let text = std::fs::read_to_string(place.path("read_job0.csv")).unwrap();
     assert!(text.lines().count() > 2, "{text}");
 }
+
+/// A host of the laboratory, and where it listens.
+fn host(place: &Place, token: &str, more: &[&str]) -> (std::process::Child, String) {
+    let serve = [&["lab", "serve", "--listen", "127.0.0.1:0", "--token-file", token, "--json"], more].concat();
+    let mut child = place.command(&serve).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let said: Value = serde_json::from_str(&line).unwrap();
+    (child, said["listen"].as_str().unwrap().to_owned())
+}
+
+#[test]
+fn hosts_run_a_job_together_and_one_that_dies_leaves_a_partial_result_that_says_so() {
+    let place = Place::new("lab-hosts");
+    let (token, other) = (place.path("token"), place.path("other"));
+    std::fs::write(&token, "a secret that is long enough\n").unwrap();
+    std::fs::write(&other, "another one that is long enough").unwrap();
+    let (mut first, mut second) = (host(&place, &token, &[]), host(&place, &token, &[]));
+    let hosts = format!("{},{}", first.1, second.1);
+    let run = ["lab", "run", "--on", "null", "--hosts", &hosts, "--outstanding", "1,2"];
+    let found = cells(&place, &[&run[..], &["--token-file", &token]].concat());
+    assert_eq!(found.len(), 2);
+    for cell in &found {
+        let (both, all) = (&cell["runs"][0], cell["hosts"].as_array().unwrap());
+        assert_eq!(all.len(), 2, "{cell}");
+        let rates: f64 = all.iter().map(|host| host["rate"].as_f64().unwrap()).sum();
+        assert!(rates > 0.0 && (rates / both["rate"].as_f64().unwrap() - 1.0).abs() < 1e-3, "{cell}");
+        assert!(all.iter().all(|host| host["cpu_own"].as_f64() > Some(0.0) && host["failed"].is_null()), "{cell}");
+    }
+    assert_eq!(found[1]["runs"][0]["outstanding"], 4, "two on each");
+    place.refused(1, &["secret is another one"], &[&run[..], &["--token-file", &other]].concat());
+    place.refused(2, &["--token-file"], &run);
+    std::fs::write(&other, "short").unwrap();
+    place.refused(2, &["at least 16"], &["lab", "serve", "--token-file", &other]);
+    // What the hosts were not started to write over stays as it is, whatever is asked for.
+    let records = place.path("records");
+    std::fs::write(&records, vec![7; 8192]).unwrap();
+    let destroy =
+        ["lab", "run", "--on", &records, "--hosts", &first.1, "--token-file", &token, "--read", "0", "--destroy"];
+    place.refused(1, &["not made by the laboratory"], &destroy);
+    assert_eq!(std::fs::read(&records).unwrap(), vec![7; 8192]);
+
+    let out = place.path("hosts.lab");
+    let long = ["lab", "run", "--on", "null", "--hosts", &hosts, "--time", "2s", "--round", "50ms", "--warm-up", "0s"];
+    let mut command = place.command(&long);
+    command.args(["--token-file", &token, "--out", &out, "--json"]);
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The file is there when all are ready.
+    support::wait_for("the run's file", || support::exists(std::path::Path::new(&out)));
+    std::thread::park_timeout(std::time::Duration::from_millis(300));
+    second.0.kill().unwrap();
+    second.0.wait().unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let shown = place.json(&["lab", "show", &out]);
+    let cell = &shown["cells"][0];
+    assert!(cell["remark"].as_str().unwrap().contains("partial"), "{cell}");
+    assert_eq!(cell["runs"][0]["outstanding"], 1, "of the one that is left: {cell}");
+    first.0.kill().unwrap();
+    first.0.wait().unwrap();
+    place.refused(1, &[&first.1], &[&run[..], &["--token-file", &token]].concat());
+}

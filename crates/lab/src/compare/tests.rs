@@ -31,6 +31,7 @@ fn recorded(cells: &[(&str, &[f64])]) -> Recorded {
             rounds: rates.iter().map(round).collect(),
         }],
         search: None,
+        hosts: Vec::new(),
     };
     let head = Head {
         version: VERSION,

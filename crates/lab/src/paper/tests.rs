@@ -44,6 +44,7 @@ pub fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellReco
         workload: "oltp_4k".into(),
         runs: vec![run(outstanding, rate, micros, true)],
         search: None,
+        hosts: Vec::new(),
     }
 }
 

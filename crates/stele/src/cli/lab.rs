@@ -32,6 +32,24 @@ Examples:
   stele lab search --on /dev/sdx --workload random_read_4k --response 2ms --percentile 99 --out sdx.lab
   stele lab search --workload oltp_8k --virtual drives=20,60,100 raid=5,10 cache=on,off")]
     Search(Search),
+    /// Measure on this machine what `stele lab run --hosts` on another one asks for
+    #[command(after_help = "\
+Examples:
+  stele lab serve --token-file lab.token                     for this machine only
+  stele lab serve --listen 0.0.0.0:9310 --token-file lab.token
+  stele lab run nightly.toml --on /data/target --hosts a:9310,b:9310 --token-file lab.token
+
+Whoever holds the token may read and fill any file that this process may, and with --destroy write over it. What is said is not
+encrypted.")]
+    Serve {
+        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9310")]
+        listen: std::net::SocketAddr,
+        #[command(flatten)]
+        token: TokenArgs,
+        /// Let those who ask write over what the laboratory did not make
+        #[arg(long)]
+        destroy: bool,
+    },
     /// Show what a .lab file holds
     #[command(after_help = "Examples:\n  stele lab show sweep.lab\n  stele lab show sweep.lab --rounds --json")]
     Show {
@@ -121,6 +139,14 @@ Examples:
     Workloads,
 }
 
+/// The secret that hosts share.
+#[derive(Args, Debug)]
+pub struct TokenArgs {
+    /// File with the secret that all hosts share, at least 16 characters [default: what STELE_LAB_TOKEN holds]
+    #[arg(long, value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
 #[derive(Args, Debug)]
 pub struct Paper {
     /// The .lab file
@@ -161,6 +187,11 @@ pub enum Against {
 
 #[derive(Args, Debug)]
 pub struct Run {
+    /// Hosts that run the job at once, each on its own target of that name: HOST:PORT of each one's `stele lab serve`
+    #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
+    pub hosts: Vec<String>,
+    #[command(flatten)]
+    pub token: TokenArgs,
     #[command(flatten)]
     pub what: What,
     #[command(flatten)]

@@ -1,5 +1,6 @@
 //! What `stele lab` does: puts a job together, runs its cells, and shows what a file holds. It needs no pool and no server.
 
+mod hosts;
 mod modelled;
 mod pages;
 mod paper;
@@ -41,11 +42,15 @@ impl From<LabError> for Failure {
 
 pub async fn run(json: bool, command: Lab) -> Outcome<()> {
     match command {
-        Lab::Run(Run { what, load }) => {
+        Lab::Run(Run { hosts, token, what, load }) => {
             let mut job = job_of(&what)?;
             add_load(&mut job, load);
-            measure(json, what, job, None).await
+            match hosts.is_empty() {
+                true => measure(json, what, job, None).await,
+                false => hosts::run(json, what, job, hosts, hosts::secret(&token)?).await,
+            }
         }
+        Lab::Serve { listen, token, destroy } => hosts::serve(json, listen, hosts::secret(&token)?, destroy).await,
         Lab::Search(search) => {
             let mut job = job_of(&search.what)?;
             add_search(&mut job, &search);
@@ -280,7 +285,8 @@ fn measure_ready(
     let (Some(target), Some(ready)) = (targets.first(), readies.first()) else {
         return Err(Failure::usage("nothing says what to measure"));
     };
-    let head = Head { against: targets.get(1).map(Target::to_string), ..head_of(job, target, ready) };
+    let of_target = (ready.description.clone(), ready.size.0, environment::capture(target.path()));
+    let head = Head { against: targets.get(1).map(Target::to_string), ..head_of(job, target, of_target) };
     let (mut recorder, before) = recorder(what.out.as_deref(), what.resume, &head)?;
     let mut done = before;
     progress.begin(&head, done.len());
@@ -327,16 +333,20 @@ fn stopped(out: Option<&Path>) -> Failure {
     }
 }
 
-fn head_of(job: &Job, target: &Target, ready: &Ready) -> Head {
+fn head_of(
+    job: &Job,
+    target: &Target,
+    (reached, target_bytes, environment): (String, u64, Vec<(String, String)>),
+) -> Head {
     Head {
         version: record::VERSION,
         program: format!("stele {}", env!("CARGO_PKG_VERSION")),
         begun: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
         target: target.to_string(),
         against: None,
-        reached: ready.description.clone(),
-        target_bytes: ready.size.0,
-        environment: environment::capture(target.path()),
+        reached,
+        target_bytes,
+        environment,
         // As it is shown, without a secret that its address may hold.
         job: Job { on: Some(target.to_string()), ..job.clone() },
     }

@@ -79,7 +79,7 @@ fn summary(cell: &CellRecord) -> serde_json::Value {
         .collect();
     serde_json::json!({
         "cell": cell.number, "name": cell.name, "axes": cell.axes, "workload": cell.workload, "runs": runs,
-        "search": cell.search, "remark": stele_lab::paper::remark(cell),
+        "search": cell.search, "hosts": cell.hosts, "remark": stele_lab::paper::remark(cell),
     })
 }
 

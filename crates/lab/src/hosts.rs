@@ -1,0 +1,102 @@
+//! The same job on several hosts at once: each runs `stele lab serve`, one that is asked drives them, and what they found is
+//! merged exactly, since histograms are.
+//!
+//! Lines of JSON over TCP. A host sends a challenge first, and is answered with its HMAC under a secret that both hold; before that it
+//! reads no more than a short line. The lines themselves are neither encrypted nor signed. A host that is lost while it
+//! measures is left out of the sum, and the record says so.
+
+pub mod client;
+pub mod server;
+pub mod wire;
+
+use serde::{Deserialize, Serialize};
+
+use crate::closed::{self, ROUNDS};
+use crate::record::{HistogramRecord, RoundRecord, RunRecord};
+
+/// What one host did in a cell.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct HostRecord {
+    pub host: String,
+    /// Accesses a second.
+    pub rate: f64,
+    /// Lateness of its generator over the mean response.
+    pub lag_share: f64,
+    /// Seconds of processor time of its generator and of the whole machine.
+    pub cpu_own: f64,
+    pub cpu_machine: f64,
+    /// It was lost, or failed: its figures are not in the sum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+}
+
+impl HostRecord {
+    pub fn of(host: &str, run: &RunRecord) -> HostRecord {
+        let rounds = run.rounds.len().max(1) as f64;
+        HostRecord {
+            host: host.to_owned(),
+            rate: run.rounds.iter().map(|round| round.rate).sum::<f64>() / rounds,
+            lag_share: run.lag_share,
+            cpu_own: run.rounds.iter().map(|round| round.cpu_own).sum(),
+            cpu_machine: run.rounds.iter().map(|round| round.cpu_machine).sum(),
+            failed: None,
+        }
+    }
+
+    pub fn failed(host: &str, why: String) -> HostRecord {
+        let host = host.to_owned();
+        HostRecord { host, rate: 0.0, lag_share: 0.0, cpu_own: 0.0, cpu_machine: 0.0, failed: Some(why) }
+    }
+}
+
+/// All runs together, as far as all of them have rounds. None: there are none, or a histogram contradicts itself.
+pub fn merged(runs: &[RunRecord]) -> Option<RunRecord> {
+    let count = runs.iter().map(|run| run.rounds.len()).min()?;
+    let rounds: Option<Vec<RoundRecord>> = (0..count)
+        .map(|number| {
+            let rounds: Vec<&RoundRecord> = runs.iter().filter_map(|run| run.rounds.get(number)).collect();
+            round(&rounds)
+        })
+        .collect();
+    let rounds = rounds?;
+    let rates: Vec<f64> = rounds.iter().map(|round| round.rate).collect();
+    let window = rates.get(rates.len().saturating_sub(ROUNDS)..).unwrap_or_default();
+    let lag: u64 = rounds.iter().map(|round| round.lag_ns).sum();
+    let spans: u64 = rounds.iter().map(|round| round.read.sum_ns.saturating_add(round.write.sum_ns)).sum();
+    Some(RunRecord {
+        outstanding: runs.iter().map(|run| run.outstanding).sum(),
+        rate_asked: runs.iter().map(|run| run.rate_asked).sum(),
+        workers: runs.iter().map(|run| run.workers).sum(),
+        steady: window.len() == ROUNDS && closed::is_steady(window),
+        stopped: runs.iter().any(|run| run.stopped),
+        lag_share: lag as f64 / spans.max(1) as f64,
+        busy: Vec::new(),
+        rounds,
+    })
+}
+
+fn round(rounds: &[&RoundRecord]) -> Option<RoundRecord> {
+    let sum = |of: fn(&RoundRecord) -> f64| rounds.iter().map(|round| of(round)).sum::<f64>();
+    let histogram = |of: fn(&RoundRecord) -> &HistogramRecord| {
+        let mut all = crate::histogram::Histogram::default();
+        for round in rounds {
+            all.merge(&of(round).histogram()?);
+        }
+        Some(HistogramRecord::of(&all))
+    };
+    Some(RoundRecord {
+        seconds: rounds.iter().map(|round| round.seconds).fold(0.0, f64::max),
+        rate: sum(|round| round.rate),
+        read_bytes: sum(|round| round.read_bytes),
+        written_bytes: sum(|round| round.written_bytes),
+        read: histogram(|round| &round.read)?,
+        write: histogram(|round| &round.write)?,
+        lag_ns: rounds.iter().map(|round| round.lag_ns).sum(),
+        held_back: rounds.iter().map(|round| round.held_back).sum(),
+        cpu_own: sum(|round| round.cpu_own),
+        cpu_machine: sum(|round| round.cpu_machine),
+    })
+}
+
+#[cfg(test)]
+mod tests;

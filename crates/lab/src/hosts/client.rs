@@ -1,0 +1,190 @@
+//! Drives hosts: opens the job on all, starts each cell on all at once, and merges what they found.
+
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::wire::{Ask, LINE_MAX, LOOK, Link, Say, Silence, VERSION, proof};
+use super::{HostRecord, merged};
+use crate::error::LabError;
+use crate::job::{Cell, Job};
+use crate::record::CellRecord;
+
+/// A host that says nothing for so long has failed; longer while it measures.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Host {
+    name: String,
+    link: Option<Link>,
+    /// Why it is no longer asked.
+    lost: Option<String>,
+}
+
+pub struct Hosts {
+    hosts: Vec<Host>,
+    /// What each says of its target and itself.
+    pub reached: String,
+    pub target_bytes: u64,
+    pub environment: Vec<(String, String)>,
+}
+
+impl Hosts {
+    /// Connects to all and makes the job's target ready on each. All must be there.
+    pub fn open(
+        names: &[String],
+        secret: &[u8],
+        job: &Job,
+        destroy: bool,
+        stop: &AtomicBool,
+    ) -> Result<Hosts, LabError> {
+        // Every host runs for the same time: what is steady is seen in the sum.
+        let mut job = job.clone();
+        job.time.most = job.time.least.clone().or(job.time.most);
+        let open = |name: &String| {
+            one(name, secret, &job, destroy, stop).map_err(|why| LabError::Failed(format!("host {name}: {why}")))
+        };
+        let opened: Vec<Result<_, LabError>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = names.iter().map(|name| scope.spawn(move || open(name))).collect();
+            let gone = || Err(LabError::Failed("a thread panicked".into()));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| gone())).collect()
+        });
+        let mut all = Hosts { hosts: Vec::new(), reached: String::new(), target_bytes: 0, environment: Vec::new() };
+        for (name, opened) in names.iter().zip(opened) {
+            let (link, ready) = opened?;
+            let Say::Ready { reached, target_bytes, environment } = ready else { continue };
+            if !all.reached.is_empty() {
+                all.reached.push_str("; ");
+            }
+            all.reached.push_str(&format!("{name}: {reached}"));
+            all.target_bytes += target_bytes;
+            all.environment.extend(environment.into_iter().map(|(key, value)| (format!("{name} {key}"), value)));
+            all.hosts.push(Host { name: name.clone(), link: Some(link), lost: None });
+        }
+        Ok(all)
+    }
+
+    /// Runs a cell on all that are left. None: nothing was measured before it was stopped.
+    pub fn cell(
+        &mut self,
+        number: usize,
+        cell: &Cell,
+        patience: Duration,
+        stop: &AtomicBool,
+    ) -> Result<Option<CellRecord>, LabError> {
+        let until = Instant::now() + Duration::from_nanos(cell.expected().1.0) + patience + PATIENCE;
+        for host in &mut self.hosts {
+            let asked = host.link.as_mut().map_or(Ok(()), |link| link.say(&Ask::Run { cell: number }));
+            host.lose(asked.err());
+        }
+        let answers: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> =
+                self.hosts.iter_mut().map(|host| scope.spawn(move || host.answer(until, stop))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into())))
+                .collect()
+        });
+        let (mut runs, mut records) = (Vec::new(), Vec::new());
+        for (host, answer) in self.hosts.iter_mut().zip(answers) {
+            match answer {
+                Ok(run) => {
+                    records.push(HostRecord::of(&host.name, &run));
+                    runs.push(run);
+                }
+                Err(why) => {
+                    host.lose(Some(why.clone()));
+                    records.push(HostRecord::failed(&host.name, why));
+                }
+            }
+        }
+        if runs.is_empty() {
+            let why: Vec<String> = records
+                .iter()
+                .filter_map(|record| Some(format!("host {}: {}", record.host, record.failed.as_ref()?)))
+                .collect();
+            return Err(LabError::Failed(why.join("; ")));
+        }
+        let run = merged(&runs).ok_or_else(|| LabError::Failed("a host's histogram contradicts itself".into()))?;
+        Ok((!run.rounds.is_empty())
+            .then(|| CellRecord { hosts: records, ..CellRecord::with(number, cell, vec![run], None) }))
+    }
+
+    /// Lets all go.
+    pub fn close(&mut self, keep: bool) -> Result<(), LabError> {
+        for host in &mut self.hosts {
+            let Some(link) = &mut host.link else { continue };
+            let said = link.say(&Ask::Close { keep }).and_then(|()| match link.hear(Instant::now() + PATIENCE) {
+                Ok(Say::Closed) => Ok(()),
+                Ok(Say::Failed { why }) | Err(Silence::Ended(why)) => Err(why),
+                Ok(_) | Err(Silence::Late) => Err("does not say that it has ended".into()),
+            });
+            said.map_err(|why| LabError::Failed(format!("host {}: {why}", host.name)))?;
+        }
+        Ok(())
+    }
+}
+
+impl Host {
+    fn lose(&mut self, why: Option<String>) {
+        if why.is_some() && self.lost.is_none() {
+            (self.lost, self.link) = (why, None);
+        }
+    }
+
+    fn answer(&mut self, until: Instant, stop: &AtomicBool) -> Result<crate::record::RunRecord, String> {
+        let Some(link) = &mut self.link else {
+            return Err(self.lost.clone().unwrap_or_else(|| "it was lost".into()));
+        };
+        let mut told = false;
+        loop {
+            match link.hear(Instant::now() + LOOK) {
+                Ok(Say::Ran { run }) => return Ok(*run),
+                Ok(Say::Failed { why }) | Err(Silence::Ended(why)) => return Err(why),
+                Ok(_) => return Err("it says something else than what it measured".into()),
+                Err(Silence::Late) if Instant::now() >= until => return Err("it does not answer in time".into()),
+                Err(Silence::Late) if stop.load(Ordering::Relaxed) && !told => {
+                    told = true;
+                    link.say(&Ask::Stop)?;
+                }
+                Err(Silence::Late) => {}
+            }
+        }
+    }
+}
+
+fn one(name: &str, secret: &[u8], job: &Job, destroy: bool, stop: &AtomicBool) -> Result<(Link, Say), String> {
+    let mut failed = "the name has no address".to_owned();
+    let mut stream = None;
+    for address in name.to_socket_addrs().map_err(|error| error.to_string())? {
+        match TcpStream::connect_timeout(&address, crate::live::stream::PATIENCE) {
+            Ok(connected) => {
+                stream = Some(connected);
+                break;
+            }
+            Err(error) => failed = error.to_string(),
+        }
+    }
+    let mut link = Link::new(stream.ok_or(failed)?, LINE_MAX).map_err(|error| error.to_string())?;
+    let hear = |link: &mut Link| match link.hear(Instant::now() + PATIENCE) {
+        Ok(Say::Failed { why }) | Err(Silence::Ended(why)) => Err(why),
+        Ok(say) => Ok(say),
+        Err(Silence::Late) => Err("it does not answer".to_owned()),
+    };
+    match hear(&mut link)? {
+        Say::Challenge { version: VERSION, nonce } => link.say(&Ask::Prove { proof: proof(secret, &nonce) })?,
+        Say::Challenge { version, .. } => {
+            return Err(format!("it speaks version {version}, and this program {VERSION}"));
+        }
+        _ => return Err("it is no laboratory that serves".into()),
+    }
+    hear(&mut link)?;
+    link.say(&Ask::Open { job: Box::new(job.clone()), destroy })?;
+    loop {
+        match hear(&mut link)? {
+            Say::Filling { .. } if stop.load(Ordering::Relaxed) => return Err("stopped while it was filled".into()),
+            Say::Filling { .. } => {}
+            ready @ Say::Ready { .. } => return Ok((link, ready)),
+            _ => return Err("it says something else than that it is ready".into()),
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! A host that measures what another one asks for: one connection at a time.
+
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::wire::{Ask, LINE_MAX, LOOK, Link, STRANGER_MAX, Say, Silence, VERSION, is_proof};
+use crate::environment;
+use crate::job::{Cell, Job};
+use crate::live::run::run_until;
+use crate::live::target::{Ready, Target};
+use crate::record::RunRecord;
+
+/// A stranger has so long to prove that it is none.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What those who ask may have.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    pub secret: Vec<u8>,
+    /// What the laboratory did not make may be written over, if they ask for it.
+    pub destroy: bool,
+}
+
+/// Serves one connection to its end. `end` ends it, and what is running.
+pub fn serve(stream: TcpStream, grant: &Grant, end: &AtomicBool) -> Result<(), String> {
+    let mut link = Link::new(stream, STRANGER_MAX).map_err(|error| error.to_string())?;
+    let mut nonce = [0; 32];
+    aws_lc_rs::rand::fill(&mut nonce).map_err(|_| "the system gives no random numbers".to_owned())?;
+    let nonce: String = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
+    link.say(&Say::Challenge { version: VERSION, nonce: nonce.clone() })?;
+    match link.hear::<Ask>(Instant::now() + PATIENCE) {
+        Ok(Ask::Prove { proof }) if is_proof(&grant.secret, &nonce, &proof) => {}
+        Ok(_) => {
+            link.say(&Say::Failed { why: "the secret is another one".into() })?;
+            return Err("somebody came without the secret".into());
+        }
+        Err(_) => return Err("somebody came and proved nothing".into()),
+    }
+    link.lines.line_max = LINE_MAX;
+    link.say(&Say::Welcome)?;
+    let mut opened: Option<(Ready, Vec<Cell>)> = None;
+    let ended = converse(&mut link, grant, end, &mut opened);
+    // Whoever asked is gone without a word: what was made for it is of no use.
+    if let (Err(_), Some((ready, _))) = (&ended, &opened) {
+        let _ = ready.remove();
+    }
+    ended
+}
+
+fn converse(
+    link: &mut Link,
+    grant: &Grant,
+    end: &AtomicBool,
+    opened: &mut Option<(Ready, Vec<Cell>)>,
+) -> Result<(), String> {
+    loop {
+        let ask = match link.hear::<Ask>(Instant::now() + LOOK) {
+            Ok(ask) => ask,
+            Err(Silence::Late) if end.load(Ordering::Relaxed) => return Err("it was told to end".into()),
+            Err(Silence::Late) => continue,
+            Err(Silence::Ended(why)) => return Err(why),
+        };
+        let answer = match ask {
+            Ask::Open { job, destroy } => open(link, &job, destroy && grant.destroy, opened),
+            Ask::Run { cell } => {
+                let (ready, cells) = opened.as_ref().ok_or("a cell is asked for before a job")?;
+                match cells.get(cell) {
+                    Some(cell) => run(link, ready, cell, end)?,
+                    None => Err("there is no such cell".into()),
+                }
+            }
+            // What it was meant for has just ended.
+            Ask::Stop => continue,
+            Ask::Close { keep } => {
+                let removed = match opened.take() {
+                    Some((ready, _)) if !keep => ready.remove().map_err(|error| error.to_string()),
+                    _ => Ok(()),
+                };
+                return link.say(&removed.map_or_else(|why| Say::Failed { why }, |()| Say::Closed));
+            }
+            Ask::Prove { .. } => Err("that was proved already".into()),
+        };
+        link.say(&answer.unwrap_or_else(|why| Say::Failed { why }))?;
+    }
+}
+
+fn open(link: &mut Link, job: &Job, destroy: bool, opened: &mut Option<(Ready, Vec<Cell>)>) -> Result<Say, String> {
+    let said = |error: crate::error::LabError| error.to_string();
+    let cells = job.cells().map_err(said)?;
+    let target: Target = job.on.as_deref().unwrap_or_default().parse().map_err(said)?;
+    let mut told = Instant::now();
+    let ready = target
+        .open(job.opening(&cells, destroy).map_err(said)?, &mut |done, all| {
+            if told.elapsed() < Duration::from_secs(1) {
+                return true;
+            }
+            told = Instant::now();
+            link.say(&Say::Filling { done, all }).is_ok()
+        })
+        .map_err(said)?;
+    let answer = Say::Ready {
+        reached: ready.description.clone(),
+        target_bytes: ready.size.0,
+        environment: environment::capture(target.path()),
+    };
+    *opened = Some((ready, cells));
+    Ok(answer)
+}
+
+/// Runs it beside the connection, so that who asked may end it, and ends it when who asked is gone.
+fn run(link: &mut Link, ready: &Ready, cell: &Cell, end: &AtomicBool) -> Result<Result<Say, String>, String> {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let work = scope.spawn(|| run_until(ready, &cell.setup, &stop, &mut |_, _| true));
+        let mut gone = None;
+        while !work.is_finished() {
+            match link.hear::<Ask>(Instant::now() + LOOK) {
+                Err(Silence::Late) if !end.load(Ordering::Relaxed) => continue,
+                Ok(Ask::Stop) => {}
+                Ok(_) => gone = Some("another thing is asked for while a cell runs".to_owned()),
+                Err(Silence::Late) => gone = Some("it was told to end".to_owned()),
+                Err(Silence::Ended(why)) => gone = Some(why),
+            }
+            stop.store(true, Ordering::Relaxed);
+            if gone.is_some() {
+                break;
+            }
+        }
+        let found = work.join().unwrap_or_else(|_| Err(crate::error::LabError::Failed("the run panicked".into())));
+        match gone {
+            Some(why) => Err(why),
+            None => Ok(found
+                .map(|found| Say::Ran { run: Box::new(RunRecord::of(&found)) })
+                .map_err(|error| error.to_string())),
+        }
+    })
+}

@@ -1,0 +1,128 @@
+use super::wire::{Ask, Lines, Say, is_proof, proof};
+use super::*;
+use crate::histogram::Histogram;
+
+fn run(spans: &[u64], lag: u64) -> RunRecord {
+    let mut histogram = Histogram::default();
+    spans.iter().for_each(|span| histogram.record(stele_ground::Duration(*span)));
+    let round = RoundRecord {
+        seconds: 1.0,
+        rate: spans.len() as f64,
+        read_bytes: 4096.0,
+        written_bytes: 0.0,
+        read: HistogramRecord::of(&histogram),
+        write: HistogramRecord::default(),
+        lag_ns: lag,
+        held_back: 1,
+        cpu_own: 0.25,
+        cpu_machine: 0.5,
+    };
+    RunRecord {
+        outstanding: Some(3),
+        rate_asked: None,
+        workers: 2,
+        steady: true,
+        stopped: false,
+        lag_share: 0.0,
+        busy: Vec::new(),
+        rounds: vec![round; 6],
+    }
+}
+
+#[test]
+fn runs_of_hosts_are_merged_as_if_one_had_counted_all() {
+    let (one, mut other) = (run(&[100, 2_000, 5_000_000], 30), run(&[7, 2_000], 0));
+    other.rounds.pop();
+    let both = merged(&[one, other]).unwrap();
+    assert_eq!(both.rounds.len(), 5, "as far as both went");
+    assert_eq!((both.outstanding, both.rate_asked, both.workers, both.steady), (Some(6), None, 4, true));
+    let expected = run(&[100, 2_000, 5_000_000, 7, 2_000], 30);
+    for round in &both.rounds {
+        assert_eq!((&round.read, round.rate, round.lag_ns), (&expected.rounds[0].read, 5.0, 30));
+        assert_eq!((round.cpu_own, round.held_back, round.seconds), (0.5, 2, 1.0));
+    }
+    assert!((both.lag_share - 30.0 / 5_004_107.0).abs() < 1e-12);
+    assert_eq!(merged(&[]), None);
+    let mut bad = run(&[5], 0);
+    bad.rounds[0].read.counts[0].1 = 9;
+    bad.rounds[0].read.longest_ns = 0;
+    assert_eq!(merged(&[run(&[5], 0), bad]), None, "a histogram that contradicts itself");
+}
+
+#[test]
+fn only_who_holds_the_secret_can_prove_it() {
+    let text = proof(b"quite a long secret", "nonce");
+    assert!(is_proof(b"quite a long secret", "nonce", &text));
+    assert!(!is_proof(b"quite a long secret", "another", &text));
+    assert!(!is_proof(b"another long secret", "nonce", &text));
+    for bad in ["", "00", &text[1..], &text.replace(|c: char| c.is_ascii_digit(), "x"), "é"] {
+        assert!(!is_proof(b"quite a long secret", "nonce", bad), "{bad}");
+    }
+}
+
+#[test]
+fn lines_are_read_however_they_come_and_never_beyond_their_limit() {
+    let asks = [Ask::Stop, Ask::Run { cell: 7 }, Ask::Close { keep: true }];
+    let text: String = asks.iter().map(|ask| serde_json::to_string(ask).unwrap() + "\n").collect();
+    for step in 1..=text.len() {
+        let (mut lines, mut found) = (Lines::new(100), Vec::new());
+        for part in text.as_bytes().chunks(step) {
+            lines.feed(part);
+            while let Some(ask) = lines.take::<Ask>().unwrap() {
+                found.push(ask);
+            }
+        }
+        assert_eq!(found, asks, "in pieces of {step}");
+    }
+    for bad in ["\n", "{}\n", "{\"ask\":\"run\"}\n", "{\"ask\":\"run\",\"cell\":-1}\n", "\u{0}\n", &"x".repeat(101)] {
+        let mut lines = Lines::new(100);
+        lines.feed(bad.as_bytes());
+        assert!(lines.take::<Ask>().is_err(), "{bad:?}");
+    }
+    let mut lines = Lines::new(100);
+    lines.feed(serde_json::to_string(&Say::Welcome).unwrap().as_bytes());
+    assert!(lines.take::<Say>().unwrap().is_none(), "it has not come whole");
+}
+
+#[test]
+fn bytes_that_nobody_vouches_for_are_read_or_refused_and_nothing_else() {
+    let mut dice = stele_ground::Dice::new(11);
+    let says = [
+        Say::Challenge { version: 1, nonce: "00ff".into() },
+        Say::Ran { run: Box::new(run(&[5, 70_000], 1)) },
+        Say::Failed { why: "why".into() },
+    ];
+    let good: Vec<u8> =
+        says.iter().flat_map(|say| serde_json::to_vec(say).unwrap().into_iter().chain([b'\n'])).collect();
+    let (mut whole, mut refused) = (0, 0);
+    for _ in 0..20_000 {
+        let mut bytes = good.clone();
+        for _ in 0..dice.below(4) {
+            let at = dice.below(bytes.len() as u64) as usize;
+            match dice.below(3) {
+                0 => bytes[at] = dice.roll() as u8,
+                1 => drop(bytes.remove(at)),
+                _ => bytes.insert(at, *dice.pick(b"\n\"{}[]9e-\0").unwrap()),
+            }
+        }
+        let mut lines = Lines::new(4096);
+        for part in bytes.chunks(1 + dice.below(600) as usize) {
+            lines.feed(part);
+            loop {
+                match lines.take::<Say>() {
+                    Ok(Some(Say::Ran { run })) => {
+                        // Whatever it says, it is merged or found to contradict itself.
+                        whole += usize::from(merged(&[*run.clone(), *run]).is_some());
+                    }
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    Err(_) => {
+                        refused += 1;
+                        break;
+                    }
+                }
+            }
+        }
+    }
+    assert!(whole > 1_000 && refused > 1_000, "{whole} whole, {refused} refused");
+}

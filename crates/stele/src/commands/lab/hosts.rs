@@ -1,0 +1,129 @@
+//! `stele lab serve`, and runs on the hosts that serve.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stele_lab::error::LabError;
+use stele_lab::hosts::client::Hosts;
+use stele_lab::hosts::server::{self, Grant};
+use stele_lab::hosts::wire::SECRET_MIN;
+use stele_lab::job::{Cell, Job};
+use stele_lab::live::target::Target;
+use stele_lab::record::Recorder;
+
+use super::progress::Progress;
+use super::{head_of, recorder, show, stopped, until_stopped};
+use crate::cli::lab::{TokenArgs, What};
+use crate::commands::print_json;
+use crate::failure::{Failure, Outcome};
+
+/// What all hosts share.
+pub fn secret(token: &TokenArgs) -> Outcome<Vec<u8>> {
+    let text = match &token.token_file {
+        Some(path) => std::fs::read_to_string(path).map_err(|error| LabError::of(&error, "cannot be read", path))?,
+        None => std::env::var("STELE_LAB_TOKEN").map_err(|_| {
+            Failure::usage("hosts of the laboratory share a secret").next("give --token-file, or set STELE_LAB_TOKEN")
+        })?,
+    };
+    let text = text.trim();
+    match text.len() < SECRET_MIN {
+        true => Err(Failure::usage(format!("the secret has {} characters; at least {SECRET_MIN}", text.len()))),
+        false => Ok(text.as_bytes().to_vec()),
+    }
+}
+
+/// One connection at a time, until it is ended.
+pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: bool) -> Outcome<()> {
+    let cannot = |error: std::io::Error| Failure::failed(format!("{listen}: cannot listen: {error}"));
+    let listener = tokio::net::TcpListener::bind(listen).await.map_err(cannot)?;
+    let address = listener.local_addr().map_err(cannot)?;
+    match json {
+        true => print_json(&serde_json::json!({ "listen": address }))?,
+        false => println!("serving at {address}"),
+    }
+    let end = Arc::new(AtomicBool::new(false));
+    let grant = Arc::new(Grant { secret, destroy });
+    loop {
+        let (stream, peer) = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    eprintln!("stele: a connection did not come about: {error}");
+                    continue;
+                }
+            },
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        };
+        let stream =
+            stream.into_std().and_then(|stream| stream.set_nonblocking(false).map(|()| stream)).map_err(cannot)?;
+        let (grant, over) = (Arc::clone(&grant), Arc::clone(&end));
+        let mut served = tokio::task::spawn_blocking(move || server::serve(stream, &grant, &over));
+        let ended = tokio::select! {
+            ended = &mut served => ended,
+            _ = tokio::signal::ctrl_c() => {
+                end.store(true, Ordering::Relaxed);
+                let _ = served.await;
+                return Ok(());
+            }
+        };
+        match ended {
+            Ok(Ok(())) => {}
+            Ok(Err(why)) => eprintln!("stele: {peer}: {why}"),
+            Err(error) => eprintln!("stele: {peer}: it ended unexpectedly: {error}"),
+        }
+    }
+}
+
+/// The job on all of them at once.
+pub async fn run(json: bool, what: What, job: Job, names: Vec<String>, secret: Vec<u8>) -> Outcome<()> {
+    let cells = job.cells()?;
+    if job.modelled.is_some() || cells.iter().any(|cell| cell.goal.is_some()) {
+        return Err(Failure::usage("searches and modelled arrays run on one host").next("leave --hosts out"));
+    }
+    let Some(on) = &job.on else {
+        return Err(Failure::usage("nothing says what to measure").next("add --on with the target's name on each host"));
+    };
+    let target: Target = on.parse()?;
+    if what.plan {
+        return show::plan(&job, &cells, json);
+    }
+    until_stopped(move |stop| {
+        let mut hosts = Hosts::open(&names, &secret, &job, what.destroy, stop)?;
+        let measured = sweep(json, &what, (&job, &target, &cells), &mut hosts, stop);
+        measured.and(hosts.close(what.keep).map_err(Failure::from))
+    })
+    .await
+}
+
+fn sweep(
+    json: bool,
+    what: &What,
+    (job, target, cells): (&Job, &Target, &[Cell]),
+    hosts: &mut Hosts,
+    stop: &AtomicBool,
+) -> Outcome<()> {
+    let progress = Progress::new(json, cells);
+    let patience = std::time::Duration::from_nanos(job.opening(cells, what.destroy)?.patience.0);
+    let head = head_of(job, target, (hosts.reached.clone(), hosts.target_bytes, hosts.environment.clone()));
+    let (mut recorder, mut done) = recorder(what.out.as_deref(), what.resume, &head)?;
+    progress.begin(&head, done.len());
+    for (number, cell) in cells.iter().enumerate().skip(done.len()) {
+        let found = hosts.cell(number, cell, patience, stop)?;
+        let ended = stop.load(Ordering::Relaxed);
+        if let Some(found) = found {
+            progress.cell(&found);
+            if let (Some(recorder), false) = (&mut recorder, ended) {
+                recorder.cell(&found)?;
+            }
+            done.push(found);
+        }
+        if ended {
+            show::outcome(&done, json, what.out.as_deref(), None);
+            return Err(stopped(what.out.as_deref()));
+        }
+    }
+    let digest = recorder.map(Recorder::finish).transpose()?;
+    show::outcome(&done, json, what.out.as_deref(), digest.as_deref());
+    Ok(())
+}
