@@ -1,0 +1,100 @@
+//! The laboratory's readers of bytes nobody vouches for: jobs, the files of other tools, results with all that is made of them, and
+//! an NBD server's greeting and replies. What they take must be usable, and what they refuse must not end the process.
+#![no_main]
+
+use std::io::{self, Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
+use libfuzzer_sys::fuzz_target;
+use stele_ground::Duration;
+use stele_lab::import::{self, Origin};
+use stele_lab::job::Job;
+use stele_lab::live::engine::Engine;
+use stele_lab::live::nbd::{self, Nbd};
+use stele_lab::workload::Access;
+use stele_lab::{abba, export, paper, record};
+
+/// Says what it was given, and forgets what it is told.
+struct Server<'a>(&'a [u8]);
+
+impl Read for Server<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
+impl Write for Server<'_> {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        Ok(from.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A job that was taken says what it is again, and can be taken again.
+fn job(job: &Job) {
+    if let Ok(cells) = job.cells() {
+        for cell in cells.iter().take(100) {
+            assert!(!cell.name().is_empty());
+            assert_eq!(cell.setup.spec.sizes.iter().map(|(_, share)| u32::from(*share)).sum::<u32>(), 100);
+        }
+        let text = toml::to_string(job).expect("a job that was read can be written");
+        assert_eq!(Job::parse(&text).expect("and read again"), *job);
+    }
+}
+
+fn results(bytes: &[u8]) {
+    let Ok(recorded) = record::read_from(bytes) else { return };
+    let _ = paper::html(&recorded, None);
+    let _ = paper::pdf(&recorded, None);
+    for (_, kind, _) in paper::charts::KINDS {
+        kind.of(&recorded).characters(80, 20);
+    }
+    let fio: Result<serde_json::Value, _> = serde_json::from_str(&export::fio(&recorded));
+    fio.expect("JSON is exported");
+    (export::iometer(&recorded), export::csv(&recorded), abba::of(&recorded));
+}
+
+fn replies(bytes: &[u8]) {
+    let Ok((client, mut server)) = UnixStream::pair() else { return };
+    // More than a socket takes at once would wait for a reader.
+    let bytes = &bytes[..bytes.len().min(4096)];
+    if server.write_all(bytes).is_err() || server.shutdown(Shutdown::Write).is_err() {
+        return;
+    }
+    let Ok(mut engine) = Nbd::agreed(client, 3, 512) else { return };
+    for slot in 0..3 {
+        engine.start(slot, &Access { target: 0, at: 0, length: 512, write: slot == 1 });
+    }
+    let mut answers = Vec::new();
+    engine.reap(3, Some(Duration::from_millis(50)), &mut answers);
+    let mut slots: Vec<u32> = answers.iter().map(|answer| answer.0).collect();
+    slots.sort_unstable();
+    assert_eq!(slots, [0, 1, 2], "each access is answered once, if only by the end of the connection");
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((choice, bytes)) = input.split_first() else { return };
+    let text = String::from_utf8_lossy(bytes);
+    match choice % 7 {
+        0 => {
+            if let Ok(found) = Job::parse(&text) {
+                job(&found);
+            }
+        }
+        kind @ 1..=3 => {
+            let origin = [Origin::Fio, Origin::Iometer, Origin::Ffsb][usize::from(kind) - 1];
+            let strict = import::jobs(&text, origin, false);
+            let lenient = import::jobs(&text, origin, true);
+            assert!(strict.is_err() || lenient.is_ok(), "leniency takes what strictness takes");
+            for imported in lenient.iter().flatten() {
+                job(&imported.job);
+            }
+        }
+        4 => results(bytes),
+        5 => drop(nbd::negotiate(&mut Server(bytes), "vm")),
+        _ => replies(bytes),
+    }
+});
