@@ -38,6 +38,8 @@ mod pieces;
 use pieces::CACHED_MAX;
 pub(crate) use pieces::{Opening, Pieces};
 
+/// Times that an object may be replaced between being found and being opened, before its reader is told to try again.
+const REPLACED_MAX: usize = 16;
 /// Pieces on their way to a reader at most.
 const AHEAD: usize = 4;
 
@@ -141,7 +143,7 @@ impl ReadCondition {
 }
 
 /// What a read found out before any content is touched.
-struct Opened {
+pub(crate) struct Opened {
     bucket: Arc<Bucket>,
     found: Found,
     info: ObjectInfo,
@@ -158,7 +160,21 @@ impl Archive {
     }
 
     async fn try_get(&self, caller: &Caller, request: &GetRequest) -> Result<ObjectReader> {
-        let Opened { bucket, found, info, range, snapshot, reading } = self.open_version(caller, request)?;
+        for _ in 0..REPLACED_MAX {
+            let opened = self.open_version(caller, request)?;
+            if let Some(reader) = self.read_opened(request, opened).await? {
+                return Ok(reader);
+            }
+        }
+        Err(ArchiveError::Conflict(format!(
+            "`{}/{}` was replaced {REPLACED_MAX} times while it was being opened; try again",
+            request.bucket, request.key
+        )))
+    }
+
+    /// None: the version has gone since it was looked up, and its key with it. Another may be there.
+    pub(crate) async fn read_opened(&self, request: &GetRequest, opened: Opened) -> Result<Option<ObjectReader>> {
+        let Opened { bucket, found, info, range, snapshot, reading } = opened;
         let store = &self.store;
         let mut reader = ObjectReader {
             info,
@@ -171,23 +187,33 @@ impl Archive {
             failed: false,
         };
         if range.is_empty() {
-            return Ok(reader);
+            return Ok(Some(reader));
         }
         if let Content::Stream(stream) = &found.row.content
             && found.row.size <= CACHED_MAX
             && let Some(frame) = locked(&store.frames).get(&(stream.number, 0))
         {
             reader.ready.push_back(frame.slice(range.start as usize..range.end as usize));
-            return Ok(reader);
+            return Ok(Some(reader));
         }
         let name = || format!("`{}/{}` version {}", bucket.name(), request.key, found.id());
         let customer = request.customer_key.as_ref();
-        let key = store.object_key(&bucket, found.row.object, found.row.slot, customer, name).await?;
+        let at = VersionRef { bucket: bucket.number, key: request.key.clone(), number: found.number };
+        let key = match store.object_key(&bucket, found.row.object, found.row.slot, customer, name).await {
+            Ok(key) => key,
+            Err(error) => {
+                let now = lookup::referred(&*store.snapshot()?, &at)?;
+                return match now.is_some_and(|now| now.row.object == found.row.object) {
+                    true => Err(error),
+                    false => Ok(None),
+                };
+            }
+        };
         let name = name();
         let pieces = Pieces::new(Arc::clone(store), name.clone(), &found, Arc::clone(&key), range, snapshot, reading)?;
         reader.origin = Some(Origin {
             store: Arc::clone(store),
-            at: VersionRef { bucket: bucket.number, key: request.key.clone(), number: found.number },
+            at,
             object: found.row.object,
             key,
             name,
@@ -197,7 +223,7 @@ impl Archive {
         if let Some(first) = reader.next().await {
             reader.ready.push_front(first?);
         }
-        Ok(reader)
+        Ok(Some(reader))
     }
 
     /// As `get`, without content: the information and the range that a `get` would send.
@@ -206,7 +232,7 @@ impl Archive {
         self.store.audited(result, || Event::new(caller, Action::Read).object(&request.bucket, &request.key)).await
     }
 
-    fn open_version(&self, caller: &Caller, request: &GetRequest) -> Result<Opened> {
+    pub(crate) fn open_version(&self, caller: &Caller, request: &GetRequest) -> Result<Opened> {
         let store = &self.store;
         check_key(&request.key)?;
         let bucket = store.authorized(caller, Access::Read, &request.bucket, &request.key)?;

@@ -116,9 +116,9 @@ impl Archive {
                 if found.row.marker || found.row.customer.is_some() {
                     continue;
                 }
-                // It may have been deleted since; then there is nothing to say about it.
+                // It may have been deleted or replaced since; then there is nothing to say about it.
                 if let Err(error) = self.scrub_version(&bucket, &key, &found).await
-                    && store.snapshot()?.get(VERSIONS, record_key)?.is_some()
+                    && store.snapshot()?.get(VERSIONS, record_key)?.is_some_and(|now| now == *value)
                 {
                     report.findings.push(error.to_string());
                 }

@@ -225,7 +225,7 @@ fn objects_of_a_bucket_are_put_got_listed_and_deleted() {
             .unwrap()
     };
     for more in [
-        &["--read", "0,100", "--access", "4KiB,1MiB", "--outstanding", "4"][..],
+        &["--read", "0,50,100", "--access", "4KiB,1MiB", "--outstanding", "4"][..],
         &["--read", "50", "--names", "--outstanding", "2"],
     ] {
         let output = run(more);

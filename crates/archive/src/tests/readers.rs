@@ -94,3 +94,27 @@ async fn a_slow_reader_of_a_version_that_is_removed_gets_its_own_bytes_and_then_
     assert!(scene.read.len() < SIZE && scene.read == scene.data[..scene.read.len()]);
     assert!(scene.reader.next().await.is_none());
 }
+
+#[tokio::test]
+async fn an_object_that_is_replaced_between_being_found_and_being_opened_is_not_called_damaged() {
+    let world = World::sized(1, 32 * MIB, 256 << 10);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "busy", NewBucket::default()).await.unwrap();
+    let old = content(1, 100_000);
+    put(&archive, "busy", "key", &old).await.unwrap();
+    let request = GetRequest { bucket: "busy".into(), key: "key".into(), ..GetRequest::default() };
+    let opened = archive.open_version(&admin(), &request).unwrap();
+    // Its key's slot goes to another object.
+    put(&archive, "busy", "key", &content(2, 100_000)).await.unwrap();
+    while archive.step().await.unwrap().more {}
+    for n in 0..40 {
+        put(&archive, "busy", &format!("other {n}"), &content(n, 5000)).await.unwrap();
+    }
+    assert!(archive.read_opened(&request, opened).await.unwrap().is_none(), "it is looked up anew");
+    let mut reader = archive.get(&admin(), request).await.unwrap();
+    let mut read = Vec::new();
+    while let Some(bytes) = reader.next().await {
+        read.extend_from_slice(&bytes.unwrap());
+    }
+    assert!(read == content(2, 100_000));
+}

@@ -180,6 +180,9 @@ impl Bucket {
     }
 }
 
+/// How often a request is sent that the server wants to be tried again (409, 503), all in the time of one access.
+const ASKED_MAX: u32 = 5;
+
 struct Client(Connection);
 
 impl Client {
@@ -199,12 +202,19 @@ impl Client {
         let signed = Request { method, host: &bucket.address.place, path, query, body }.headers(&bucket.keys);
         let mark = if query.is_empty() { "" } else { "?" };
         let head = format!("{method} {path}{mark}{query} HTTP/1.1\r\n{signed}content-length: {}\r\n\r\n", body.len());
-        let answer = self.0.ask(&head, body, into).map_err(|error| match error.kind() {
-            std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
-                format!("no answer for {}", Duration(bucket.patience.as_nanos() as u64))
+        let mut asked = 0;
+        let answer = loop {
+            let answer = self.0.ask(&head, body, into).map_err(|error| match error.kind() {
+                std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
+                    format!("no answer for {}", Duration(bucket.patience.as_nanos() as u64))
+                }
+                _ => said(&error),
+            })?;
+            asked += 1;
+            if !matches!(answer.status, 409 | 503) || asked == ASKED_MAX {
+                break answer;
             }
-            _ => said(&error),
-        })?;
+        };
         match answer.status {
             200..300 => Ok(answer),
             status => {
