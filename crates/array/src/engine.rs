@@ -103,8 +103,12 @@ pub struct Engine {
     pub log_pins: RefCell<BTreeMap<Lsn, u32>>,
     /// In-place writes that are not recorded as done.
     pub redo: Redos,
-    /// Something left the cache or became clean: writers that wait for room look again.
+    /// Something left the cache or became clean: the writer that is first in line for room looks again.
     pub room: Notify,
+    /// Lines of writers that wait: for room among the dirty blocks, and for room in the log. Only the first of each watches, or
+    /// every destage would wake them all.
+    pub room_line: Mutex,
+    pub funds_line: Mutex,
     /// The destage flow has a reason to look.
     pub destage_wanted: Notify,
     /// A drive came, went or changed its standing.
@@ -227,6 +231,8 @@ impl Engine {
             log_pins: RefCell::default(),
             redo: Redos::default(),
             room: Notify::default(),
+            room_line: Mutex::default(),
+            funds_line: Mutex::default(),
             destage_wanted: Notify::default(),
             drives_changed: Notify::default(),
             destaging: Semaphore::new(destages),

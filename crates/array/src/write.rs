@@ -211,6 +211,7 @@ impl Engine {
     /// Waits for log space, but not where nothing can make any.
     pub async fn reserve_for_host(&self, cost: u64) -> Result<Reservation, ArrayError> {
         let since = self.io.now();
+        let _first = self.funds_line.lock().await;
         loop {
             self.check_writable()?;
             let changed = self.room.changed();
@@ -269,6 +270,7 @@ impl Engine {
     /// Waits while the dirty blocks are at their limit.
     pub async fn wait_for_room(&self, bytes: usize) -> Result<(), ArrayError> {
         let since = self.io.now();
+        let _first = self.room_line.lock().await;
         loop {
             self.check_writable()?;
             let changed = self.room.changed();
