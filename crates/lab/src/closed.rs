@@ -45,12 +45,15 @@ pub struct Length {
     pub warm_up: u64,
     /// Rounds until the answer is steady look at windows of [`ROUNDS`] of so many accesses.
     pub round: u64,
-    /// Rounds at most; then the last window counts, and is called unsteady.
+    /// After so many rounds that are not steady, rounds of twice the length are looked at: what comes and goes (destage from mark
+    /// to mark, checkpoints) evens out within a round that is long enough.
     pub rounds_max: u64,
 }
 
 /// Rounds of a window.
 pub const ROUNDS: usize = 5;
+/// How often rounds are made longer; then the last window counts, and is called unsteady.
+const DOUBLINGS: u32 = 2;
 
 /// What one probe found.
 #[derive(Clone, Debug)]
@@ -102,6 +105,23 @@ impl Round {
     pub fn rate(&self) -> f64 {
         self.count() as f64 / self.span.as_secs_f64().max(1e-12)
     }
+
+    /// This round and the next one as one.
+    fn joined(mut self, next: &Round) -> Round {
+        let (before, after) = (self.span.as_secs_f64(), next.span.as_secs_f64());
+        let mean = |first: f64, second: f64| (first * before + second * after) / (before + after).max(1e-12);
+        self.busy = Busy {
+            drives: mean(self.busy.drives, next.busy.drives),
+            busiest_drive: mean(self.busy.busiest_drive, next.busy.busiest_drive),
+            controllers: self.busy.controllers.zip(next.busy.controllers).map(|(first, second)| mean(first, second)),
+        };
+        self.read.merge(&next.read);
+        self.write.merge(&next.write);
+        self.read_bytes += next.read_bytes;
+        self.written_bytes += next.written_bytes;
+        self.span = Duration(self.span.0 + next.span.0);
+        self
+    }
 }
 
 impl<T: Target> Loop<T> {
@@ -128,17 +148,24 @@ impl<T: Target> Loop<T> {
         &self.window
     }
 
+    /// Keeps `outstanding` accesses under way until so many are answered, and measures nothing.
+    pub fn warm_up(&mut self, outstanding: u64, accesses: u64) -> Result<(), String> {
+        self.fill(outstanding)?;
+        self.run(outstanding, accesses).map(drop)
+    }
+
     /// Keeps `outstanding` accesses under way, evenly over the targets, and measures when it is steady.
     pub fn probe(&mut self, outstanding: u64, length: Length) -> Result<Probe, String> {
-        self.fill(outstanding)?;
-        self.run(outstanding, length.warm_up)?;
+        self.warm_up(outstanding, length.warm_up)?;
         let mut rounds: Vec<Round> = Vec::new();
+        let mut doublings = 0;
         loop {
-            rounds.push(self.run(outstanding, length.round)?);
+            rounds.push(self.run(outstanding, length.round << doublings)?);
             let window = &rounds[rounds.len().saturating_sub(ROUNDS)..];
             let rates: Vec<f64> = window.iter().map(Round::rate).collect();
             let steady = window.len() == ROUNDS && is_steady(&rates);
-            if steady || (rounds.len() >= ROUNDS && rounds.len() as u64 >= length.rounds_max) {
+            let ended = rounds.len() >= ROUNDS && rounds.len() as u64 >= length.rounds_max;
+            if steady || (ended && doublings == DOUBLINGS) {
                 let mut response = Histogram::default();
                 for round in window {
                     response.merge(&round.read);
@@ -153,6 +180,11 @@ impl<T: Target> Loop<T> {
                     rates,
                     steady,
                 });
+            }
+            if ended {
+                doublings += 1;
+                let (pairs, _) = rounds[rounds.len() % 2..].as_chunks();
+                rounds = pairs.iter().map(|[first, second]| first.clone().joined(second)).collect();
             }
         }
     }

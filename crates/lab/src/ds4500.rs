@@ -164,6 +164,11 @@ impl Ds4500 {
         (0..arrays).for_each(|array| self.destage(now, array));
     }
 
+    /// How full the write cache is, from 0 to 1.
+    pub fn fullness(&self) -> f64 {
+        self.dirty_bytes as f64 / self.profile.cache.max(1) as f64
+    }
+
     fn later(&mut self, at: Instant, event: Event) {
         self.sequence += 1;
         self.events.push(Reverse((at, self.sequence, event)));

@@ -38,13 +38,11 @@ pub enum Block {
 impl Block {
     /// None for zeros.
     fn of(bytes: &[u8]) -> Option<Block> {
-        let (words, _) = bytes.as_chunks::<8>();
-        let first = *words.first()?;
-        // Many words at a time: nearly all blocks are the same to their end.
-        let wide: [u8; 64] = std::array::from_fn(|at| first[at % 8]);
-        let (chunks, rest) = bytes.as_chunks::<64>();
-        let same = rest.is_empty() && chunks.iter().all(|chunk| chunk == &wide);
-        match (same, u64::from_le_bytes(first)) {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let first = u64::from_ne_bytes(*words.first()?);
+        // To the end without a branch: nearly all blocks are the same to their end.
+        let differs = words.iter().fold(0, |differs, word| differs | (u64::from_ne_bytes(*word) ^ first));
+        match (differs == 0 && rest.is_empty(), u64::from_le(first)) {
             (true, 0) => None,
             (true, word) => Some(Block::Word(word)),
             (false, _) => Some(Block::Bytes(bytes.into())),

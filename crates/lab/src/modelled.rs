@@ -217,17 +217,32 @@ impl<T: Target> Running for Loop<T> {
     }
 }
 
-/// The profile, whose cache is full when a probe begins: what a lower load before it has drained would make it seem faster.
+/// The profile, whose cache is as full as the load keeps it when a probe begins. It is filled first, for a load that fills it takes long to
+/// do so, and then drained by a load that the drives keep up with.
 struct Full {
     running: Loop<Ds4500>,
     filling: Generator,
 }
+
+/// A load that drains less of the cache than this in a round keeps it as full as it is.
+const KEPT: f64 = 0.02;
+/// Rounds that a load may take to drain it.
+const DRAINING: usize = 60;
 
 impl Running for Full {
     fn measure(&mut self, outstanding: u64, length: Length) -> Result<Measured, String> {
         let now = self.running.now();
         let filling = &mut self.filling;
         self.running.target_mut().prefill(now, |array, bytes| filling.draw(array, bytes));
+        let mut before = self.running.target().fullness();
+        for _ in 0..DRAINING {
+            self.running.warm_up(outstanding, length.round)?;
+            let now = self.running.target().fullness();
+            if now + KEPT >= before {
+                break;
+            }
+            before = now;
+        }
         self.running.measure(outstanding, length)
     }
 }

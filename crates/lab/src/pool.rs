@@ -28,9 +28,10 @@ pub struct PoolSpec {
     /// Share of each drive's capacity that is used, parity included.
     pub stroke: f64,
     pub drive: HardDriveSpec,
-    /// One part in so many of working set, log and caches is simulated.
+    /// One part in so many of working set and caches is simulated.
     pub sample: u64,
-    /// Bytes of the log on each of its drives, before sampling.
+    /// Bytes of the log on each of its drives. All of it is simulated: a checkpoint takes as long whatever the sample, and a log of
+    /// a part of the size would be full before one ends, so that hosts wait and come in bursts.
     pub log: Bytes,
     pub seed: u64,
 }
@@ -78,13 +79,14 @@ pub struct PoolTarget {
 }
 
 impl PoolSpec {
-    fn log_sampled(&self) -> u64 {
-        (self.log.0 / self.sample).next_multiple_of(1 << 20).max(8 << 20)
+    /// Of what may be dirty as much of it is simulated as of the working set.
+    fn dirty_limit(&self) -> u64 {
+        (self.log.0 / self.sample).next_multiple_of(1 << 20).max(8 << 20) / 8
     }
 
     /// `log_in_memory`: the log lies in memory that survives power cuts, else on the drives.
     fn medium(&self, log_in_memory: bool) -> MediumSpec {
-        let end = LOG_AT + self.log_sampled();
+        let end = LOG_AT + self.log.0;
         MediumSpec {
             drive: self.drive,
             sample: self.sample,
@@ -105,7 +107,7 @@ impl PoolSpec {
             // All tables fit; blocks that were read are not kept, as the published machine read without a cache.
             table_cache: Bytes(1 << 30),
             block_cache: Bytes(1 << 20),
-            dirty_limit: Bytes(self.log_sampled() / 8),
+            dirty_limit: Bytes(self.dirty_limit()),
             flush_high: 80,
             flush_low: 60,
             seed: self.seed,
@@ -141,7 +143,7 @@ impl PoolSpec {
             name: "laboratory".into(),
             drives: identities.collect(),
             seed: self.seed,
-            log: Some(Bytes(self.log_sampled())),
+            log: Some(self.log),
             spare_drives: Some(1),
             created: 0,
         };

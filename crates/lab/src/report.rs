@@ -55,7 +55,7 @@ fn head(page: &mut String) {
          reads and writes in place, 8 % of each drive in use, accesses aligned to their size. **Stele** is the array's own \
          code on the same modelled drives without those controllers, declustered, 9+1 and mirror-2: write-through where the \
          published cache is off, write-back where it is on. Its log lies in the same 2 GiB of memory that the published \
-         machine had as its cache, on four replicas; its time on a processor is not counted. Working set, cache and log are \
+         machine had as its cache, on four replicas; its time on a processor is not counted. Working set and cache are \
          sampled to one part in 4, spread over the whole share of the drives. Reads are not cached, as the published \
          machine read without a cache. These runs end before table pages are stored at the \
          rate of the long run: by calculation a page for every fifteen to forty small writes, in runs, up to 3 % of the drives' time. \

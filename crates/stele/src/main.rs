@@ -25,12 +25,22 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// What a shell says of a program that SIGPIPE ended.
 const BROKEN_PIPE: i32 = 141;
 
+/// What is logged where STELE_LOG says nothing. A modelled array's own notices are nobody's.
+fn spoken(cli: &cli::Cli) -> &'static str {
+    match cli.command {
+        cli::Command::Lab(_) => "error",
+        _ => "info",
+    }
+}
+
 fn main() -> ExitCode {
     end_quietly_when_nobody_reads();
     let cli = cli::Cli::parse();
     let json = cli.place.json;
     tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("STELE_LOG").unwrap_or_else(|_| "info".into()))
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("STELE_LOG").unwrap_or_else(|_| spoken(&cli).into()),
+        )
         .with_writer(std::io::stderr)
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();

@@ -5,34 +5,44 @@ use stele_ground::Dice;
 use super::*;
 use crate::workload::{Alignment, named};
 
-/// Answers each access after a fixed time, any number at once.
-struct Fixed(u64, BTreeMap<(Instant, u64), ()>);
+/// Answers each access after a fixed time, any number at once; after twice that where the access is of every second hundred and
+/// `uneven`.
+struct Fixed {
+    nanos: u64,
+    uneven: bool,
+    due: BTreeMap<(Instant, u64), ()>,
+}
 
 impl Target for Fixed {
     fn sizes(&self) -> Vec<u64> {
         vec![1 << 30; 3]
     }
     fn submit(&mut self, now: Instant, tag: u64, _: Access) -> Result<(), String> {
-        self.1.insert((now + Duration(self.0), tag), ());
+        let slow = self.uneven && (tag / 100).is_multiple_of(2);
+        self.due.insert((now + Duration(if slow { 2 * self.nanos } else { self.nanos }), tag), ());
         Ok(())
     }
     fn drives_worked(&self) -> Vec<f64> {
         Vec::new()
     }
     fn next_event(&self) -> Option<Instant> {
-        self.1.first_key_value().map(|((at, _), ())| *at)
+        self.due.first_key_value().map(|((at, _), ())| *at)
     }
     fn advance(&mut self, now: Instant, finished: &mut Vec<u64>) -> Result<(), String> {
         while self.next_event().is_some_and(|at| at <= now) {
-            finished.extend(self.1.pop_first().map(|((_, tag), ())| tag));
+            finished.extend(self.due.pop_first().map(|((_, tag), ())| tag));
         }
         Ok(())
     }
 }
 
 fn fixed(nanos: u64) -> Loop<Fixed> {
+    answering(Fixed { nanos, uneven: false, due: BTreeMap::new() })
+}
+
+fn answering(target: Fixed) -> Loop<Fixed> {
     let generator = Generator::new(named("oltp_4k").unwrap(), Alignment::Sector, Dice::new(1));
-    Loop::new(Fixed(nanos, BTreeMap::new()), generator, Instant(0))
+    Loop::new(target, generator, Instant(0))
 }
 
 const LENGTH: Length = Length { warm_up: 50, round: 100, rounds_max: 9 };
@@ -53,4 +63,16 @@ fn rounds_that_drift_are_not_steady() {
     assert!(is_steady(&[100.0, 102.0, 99.0, 101.0, 100.0]));
     assert!(!is_steady(&[100.0, 103.0, 106.0, 109.0, 113.0]));
     assert!(!is_steady(&[100.0, 90.0, 115.0, 100.0, 100.0]));
+}
+
+#[test]
+fn a_target_that_comes_and_goes_is_steady_over_rounds_long_enough_to_hold_both() {
+    let mut running = answering(Fixed { nanos: 1_000_000, uneven: true, due: BTreeMap::new() });
+    let probe = running.probe(1, Length { warm_up: 0, ..LENGTH }).unwrap();
+    assert!(probe.steady, "{:?}", probe.rates);
+    assert!((probe.rate / 666.7 - 1.0).abs() < 0.05, "{}", probe.rate);
+    assert!(running.window().iter().all(|round| round.count() >= 200));
+    // Each round of the window has the accesses of those it was joined from.
+    let span: f64 = running.window().iter().map(|round| round.span.as_secs_f64()).sum();
+    assert!((probe.response.count() as f64 / span / probe.rate - 1.0).abs() < 1e-9);
 }

@@ -1,7 +1,7 @@
 //! A chart as shapes on a sheet, with what each is for in place of its colour: what draws them chooses that.
 
 use super::scale::Scale;
-use super::{Axis, Bars, Chart, Plot, SERIES_MAX, Series, figure};
+use super::{Axis, Bars, Chart, Plot, SERIES_MAX, Series, figure, short};
 use crate::paper::metrics::{Face, cut, width, wrapped};
 
 /// What a shape is for.
@@ -44,12 +44,14 @@ pub struct Drawing {
 pub const WIDE: f64 = 720.0;
 const HIGH: f64 = 400.0;
 pub const LEFT: f64 = 70.0;
-pub const RIGHT: f64 = 20.0;
+pub const RIGHT: f64 = 30.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 52.0;
 const TEXT: f64 = 12.0;
 const TITLE: f64 = 14.0;
 const LEGEND: f64 = 20.0;
+/// A page's own font is up to so much wider than the one that lengths are known of.
+const WIDER: f64 = 1.2;
 /// Lines of a group's name.
 const NAME_LINES: usize = 3;
 /// Above so many bars their values are not written.
@@ -62,7 +64,7 @@ impl Chart {
             return None;
         }
         let mut drawing = Drawing { wide: WIDE, high: HIGH, title: self.title.clone(), shapes: Vec::new() };
-        let title = cut(Face::Bold, TITLE, &self.title, WIDE - LEFT - RIGHT);
+        let title = cut(Face::Bold, TITLE, &self.title, (WIDE - LEFT) / WIDER);
         drawing.text((LEFT, 20.0), title, Anchor::Start, Ink::Title);
         match &self.plot {
             Plot::Lines { across, series } => self.draw_lines(&mut drawing, across, series)?,
@@ -125,10 +127,11 @@ impl Chart {
                 let left = middle + wide * (number as f64 - shown as f64 / 2.0);
                 let (high, at) = ((ground - top).abs(), (left + wide * 0.05, top.min(ground)));
                 drawing.shapes.push(Shape::Bar { at, wide: wide * 0.9, high, ink: Ink::Series(number) });
-                let said = figure(value);
-                if groups.len() * shown <= VALUES_MAX
-                    && width(Face::Plain, TEXT, &said) <= wide.max(room / shown as f64)
-                {
+                // Alone in its group, a value may be as wide as the group.
+                let most = if shown == 1 { room } else { wide };
+                let fits = |said: &String| width(Face::Plain, TEXT, said) * WIDER <= most;
+                let said = [figure(value), short(value), short(rough(value))].into_iter().find(fits);
+                if let Some(said) = said.filter(|_| groups.len() * shown <= VALUES_MAX) {
                     drawing.text((left + wide / 2.0, at.1 - 4.0), said, Anchor::Middle, Ink::Tick);
                 }
             }
@@ -180,6 +183,12 @@ impl Chart {
             drawing.high += LEGEND;
         }
     }
+}
+
+/// To two digits.
+fn rough(value: f64) -> f64 {
+    let unit = 10f64.powf(value.abs().max(1e-9).log10().floor() - 1.0);
+    (value / unit).round() * unit
 }
 
 /// From a share of the plot's height.

@@ -130,7 +130,7 @@ fn method(page: &mut Document) {
         charge.kib_nanos / 1000.0
     ));
     page.paragraph(format!(
-        "Working set, log and cache are sampled: of each drive 367 MB are simulated, in bands spread over all that is used of it (the \
+        "Working set and caches are sampled, the log is not: of each drive 367 MB are simulated, in bands spread over all that is used of it (the \
          model's cache: one part in {PROFILE_SAMPLE}). Workloads are Iometer's as published, accesses aligned to their size: OLTP is 67 % \
          reads at random places; the file server is 80 % reads of 0.5 to 64 KiB, the static web server reads of 0.5 to 512 KiB. A closed \
          loop keeps accesses outstanding; the search multiplies their number until the response is beyond 20 ms, then closes in by \
@@ -148,8 +148,10 @@ fn results(page: &mut Document, found: Found<'_>, part: &RecipePart, level: Leve
     let (drives, chart) = (ds4500::curve_drives(part.quick), if first == 1 { 1 } else { 7 });
     page.section(name);
     let rates = |page: &mut Document, number: u8, title: String| {
-        if let Some(table) = tables::rates(found, &format!("Table {number}"), &title, against) {
+        let name = format!("Table {number}");
+        if let Some(table) = tables::rates(found, &name, &title, against) {
             page.table(table);
+            page.list(tables::remarks(found, &name, against));
         }
     };
     page.part(format!("{name}: OLTP"));

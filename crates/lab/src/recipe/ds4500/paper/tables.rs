@@ -63,7 +63,7 @@ pub fn rates(found: Found<'_>, name: &str, title: &str, against: bool) -> Option
     if against {
         table = table.right("error", "model's error");
     }
-    table = table.left("remark", "");
+    table = table.left("model-bound", "model bound by");
     for (printed, cell) in &cells {
         let model = found.printed("ds4500", printed);
         let value = |cell: &CellRecord| if is_mixed { throughput(cell) } else { rate(cell) };
@@ -89,10 +89,20 @@ pub fn rates(found: Found<'_>, name: &str, title: &str, against: bool) -> Option
             let error = model.zip(theirs).map(|(model, theirs)| (value(model) / theirs - 1.0) * 100.0);
             row.push(error.map_or(Entry::absent(), percent));
         }
-        row.push(Entry::text(remark(printed, cell, model, against)).faint());
+        row.push(model.map_or(Entry::absent(), |model| Entry::text(bound_by(model))));
         table.row(row_of(printed), row);
     }
     Some(table)
+}
+
+/// What is to be said of single cells of such a table.
+pub fn remarks(found: Found<'_>, name: &str, against: bool) -> Vec<String> {
+    let said = |(printed, cell): (Printed, &CellRecord)| {
+        let remark = remark(&printed, cell, found.printed("ds4500", &printed), against);
+        let cache = if printed.cached { "with the write cache" } else { "without the cache" };
+        (!remark.is_empty()).then(|| format!("{} drives {cache}, {}: {remark}", printed.drives, workload(&printed)))
+    };
+    measured(found, name).into_iter().filter_map(said).collect()
 }
 
 fn remark(printed: &Printed, cell: &CellRecord, model: Option<&CellRecord>, against: bool) -> String {
@@ -103,9 +113,8 @@ fn remark(printed: &Printed, cell: &CellRecord, model: Option<&CellRecord>, agai
     if !is_steady(cell) {
         remarks.push("not steady".into());
     }
-    if let Some(model) = model {
-        let bound = bound_by(model);
-        remarks.push(format!("model bound by {bound}{}", if is_steady(model) { "" } else { ", not steady" }));
+    if model.is_some_and(|model| !is_steady(model)) {
+        remarks.push("model not steady".into());
     }
     if against && let Some(why) = suspicion(printed) {
         remarks.push(format!("printed: {why}"));
