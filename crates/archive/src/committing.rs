@@ -10,10 +10,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use stele_catalog::{CatalogError, Receipt, Snapshot, Table, Transaction};
+use stele_catalog::{CatalogError, Failure, Precondition, Receipt, Snapshot, Table, Transaction};
 
 use crate::error::Result;
 use crate::install::Lease;
+use crate::record::bucket::BucketRow;
+use crate::record::{BUCKETS, decode};
 use crate::space::keytable::Changed;
 use crate::space::segments::Writing;
 use crate::store::{KeyLock, Store, locked};
@@ -82,10 +84,32 @@ impl Committing {
 
     /// Commits, and does what follows before it answers. The answer is the flush behind whatever is acknowledged.
     pub async fn commit(
-        mut self,
+        self,
         transaction: Transaction,
     ) -> std::result::Result<(Receipt, Option<Changed>), CatalogError> {
         let answer = self.store.catalog.commit(transaction).await;
+        self.answered(answer).await
+    }
+
+    /// As `commit`, for what requires its bucket to be as it was judged, and does not change it. Reclamation moves the
+    /// bucket's note, which its record names; where only that is another, the commit is tried again with the record as it is.
+    pub async fn commit_within_bucket(
+        self,
+        mut transaction: Transaction,
+    ) -> std::result::Result<(Receipt, Option<Changed>), CatalogError> {
+        loop {
+            let answer = self.store.catalog.commit(transaction.clone()).await;
+            match &answer {
+                Err(CatalogError::Failed(failure)) if follow_bucket(&mut transaction, failure) => {}
+                _ => return self.answered(answer).await,
+            }
+        }
+    }
+
+    async fn answered(
+        mut self,
+        answer: std::result::Result<Receipt, CatalogError>,
+    ) -> std::result::Result<(Receipt, Option<Changed>), CatalogError> {
         let Some(held) = self.held.take() else { return answer.map(|receipt| (receipt, None)) };
         match answer {
             Ok(receipt) => Ok((receipt, held.took_place(&self.store))),
@@ -106,6 +130,23 @@ impl Committing {
             }
         }
     }
+}
+
+/// Makes the transaction require the bucket's record as it was found. False: the failure is of something else, or the
+/// bucket's settings are others.
+fn follow_bucket(transaction: &mut Transaction, failure: &Failure) -> bool {
+    let required = transaction.preconditions.get_mut(failure.precondition);
+    let (Some(Precondition::Equals { table: BUCKETS, key, value }), Some((_, found))) = (required, &failure.found)
+    else {
+        return false;
+    };
+    let row = |value: &[u8]| decode::<BucketRow>(BUCKETS, key, value);
+    let (Ok(before), Ok(now)) = (row(value), row(found)) else { return false };
+    let unchanged = now == BucketRow { note: now.note, change: now.change, ..before };
+    if unchanged {
+        *value = found.clone();
+    }
+    unchanged
 }
 
 impl Drop for Committing {

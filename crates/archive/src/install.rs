@@ -319,7 +319,7 @@ impl Install<'_> {
                 left.into_iter().for_each(|(stream, note)| store.clear_later(stream, note));
                 removed.and_then(|removed| store.dispose(removed))
             });
-        match committing.commit(transaction).await {
+        match committing.commit_within_bucket(transaction).await {
             Err(CatalogError::Failed(failure)) if failure.precondition >= before => {
                 let quota = bucket.row.quota;
                 return Err(ArchiveError::QuotaExceeded {

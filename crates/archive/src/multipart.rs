@@ -225,7 +225,7 @@ impl Archive {
         let proof = Proof { table: UPLOADS, key: record_key, value: Some(upload.raw.clone()) };
         let committing = Committing::new(store, proof).lease(lease).lock(lock);
         // The flushes behind the acknowledgement: the commit's, and that of the key's entry.
-        committing.commit(store.with_record(transaction, event)).await?;
+        committing.commit_within_bucket(store.with_record(transaction, event)).await?;
         entry.await?;
         let mut info = upload.info(bucket.name(), &request.key);
         info.customer_key_md5 = request.customer_key.as_ref().map(CustomerKey::md5);

@@ -249,6 +249,12 @@ async fn finish_object(
 ) -> Result<ObjectInfo> {
     let store = &archive.store;
     let lock = store.lock(bucket.number, &request.key).await?;
+    // Its settings may have changed while the body came in; another of the same name is not the one that was asked for.
+    let now = store.authorized(caller, Access::Write, bucket.name(), &request.key)?;
+    if now.number != bucket.number {
+        return Err(ArchiveError::NoSuchBucket(bucket.name().into()));
+    }
+    let bucket = now;
     let (retention, hold) =
         initial_retention(store, caller, &bucket, &request.key, request.retention, request.legal_hold)?;
     let null = !bucket.versioned();

@@ -9,6 +9,7 @@ mod closing;
 mod evidence;
 mod faults;
 mod model;
+mod moving;
 mod readers;
 mod refused;
 mod rules;

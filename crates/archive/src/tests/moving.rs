@@ -1,0 +1,80 @@
+//! Writers whose bucket changes, or is moved by reclamation, while they work.
+
+use std::pin::pin;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::testing::{Gate, MIB};
+
+const ALL: usize = 1_000_000;
+
+/// A store in which the segment with the bucket's note holds hardly anything else that is needed.
+fn scene() -> (World, Gate, Archive) {
+    let (world, gate) = World::gated(3, 32 * MIB, 256 << 10);
+    gate.close();
+    let archive = gate.drive(world.create(), ALL).unwrap();
+    gate.drive(archive.create_bucket(&admin(), "busy", NewBucket::default()), ALL).unwrap().unwrap();
+    for n in 0..12 {
+        gate.drive(put(&archive, "busy", "filler", &content(n, 60_000)), ALL).unwrap().unwrap();
+    }
+    (world, gate, archive)
+}
+
+async fn writer(archive: &Archive, data: &[u8]) -> Result<ObjectWriter> {
+    let request = PutRequest { bucket: "busy".into(), key: "new".into(), ..PutRequest::default() };
+    let mut writer = archive.put(&admin(), request).await?;
+    writer.write(Bytes::copy_from_slice(data)).await?;
+    Ok(writer)
+}
+
+/// Whether a put came to its end within so many polls, before the note was moved.
+fn moved_after(polls: usize, data: &[u8]) -> bool {
+    let (_world, gate, archive) = scene();
+    let note = || archive.store.buckets.by_name("busy").unwrap().row.note;
+    let writer = gate.drive(writer(&archive, data), ALL).unwrap().unwrap();
+    let mut finish = pin!(writer.finish(Expected::default()));
+    if gate.drive(finish.as_mut(), polls).is_some() {
+        return true;
+    }
+    let before = note();
+    while gate.drive(archive.step(), ALL).unwrap().unwrap().more {}
+    assert_ne!(note(), before, "reclamation moves the bucket's note");
+    let answer = gate.drive(finish, ALL).unwrap();
+    assert!(answer.is_ok(), "moved after {polls} polls: {answer:?}");
+    assert!(gate.drive(get(&archive, "busy", "new"), ALL).unwrap().unwrap() == data);
+    false
+}
+
+#[test]
+fn a_put_goes_on_wherever_it_is_when_its_buckets_note_is_moved() {
+    for data in [content(1, 1000), content(2, 300_000)] {
+        let mut polls = 0;
+        while !moved_after(polls, &data) {
+            polls += 1;
+        }
+        assert!(polls > 3, "a put waits more often than that");
+    }
+}
+
+#[test]
+fn a_put_goes_by_what_its_bucket_says_when_the_body_is_there() {
+    let (_world, gate, archive) = scene();
+    let writer = gate.drive(writer(&archive, b"body"), ALL).unwrap().unwrap();
+    let change = BucketChange::Versioning(Versioning::Enabled);
+    gate.drive(archive.change_bucket(&admin(), "busy", change), ALL).unwrap().unwrap();
+    let info = gate.drive(writer.finish(Expected::default()), ALL).unwrap().unwrap();
+    assert_ne!(info.version, VersionId::Null, "it is a version beside others");
+}
+
+#[test]
+fn a_put_into_a_bucket_that_was_removed_and_made_again_is_refused() {
+    let (_world, gate, archive) = scene();
+    let writer = gate.drive(writer(&archive, b"body"), ALL).unwrap().unwrap();
+    let request = DeleteRequest { bucket: "busy".into(), key: "filler".into(), ..DeleteRequest::default() };
+    gate.drive(archive.delete(&admin(), request), ALL).unwrap().unwrap();
+    gate.drive(archive.delete_bucket(&admin(), "busy"), ALL).unwrap().unwrap();
+    gate.drive(archive.create_bucket(&admin(), "busy", NewBucket::default()), ALL).unwrap().unwrap();
+    let answer = gate.drive(writer.finish(Expected::default()), ALL).unwrap();
+    assert!(matches!(answer, Err(ArchiveError::NoSuchBucket(_))), "{answer:?}");
+}
