@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use stele_ground::{Bytes, Dice, Duration, MIB};
+use stele_ground::{Bytes, Dice, MIB};
 use stele_media::{Buffer, system};
 
-use super::engine::{Answer, Engine};
+use super::inline::Direct;
 use super::target::{Filling, Opening, Ready, Way};
 use crate::error::LabError;
 use crate::workload::Access;
@@ -250,10 +250,9 @@ impl Directory {
     }
 }
 
+/// A worker's way to the files, or to their names.
 pub struct Files {
     directory: Arc<Directory>,
-    buffer: Buffer,
-    answer: Option<Answer>,
     /// Looks at, makes and removes names instead of reading and writing.
     names: Option<Names>,
 }
@@ -265,31 +264,41 @@ struct Names {
 
 impl Files {
     /// `worker` tells it from those beside it.
-    pub fn new(directory: Arc<Directory>, length_max: usize, names: bool, worker: u32) -> Files {
+    pub fn new(directory: Arc<Directory>, names: bool, worker: u32) -> Files {
         let names = names.then(|| Names { own: directory.path.join(passing_name(worker)), there: false });
-        Files { directory, buffer: Buffer::zeroed(length_max), answer: None, names }
+        Files { directory, names }
+    }
+}
+
+impl Directory {
+    fn data(&self, access: &Access, buffer: &mut [u8]) -> io::Result<()> {
+        let file = &self.files[(access.at / self.file_bytes) as usize];
+        match access.write {
+            true => file.write_all_at(buffer, access.at % self.file_bytes),
+            false => file.read_exact_at(buffer, access.at % self.file_bytes),
+        }
     }
 
-    fn data(&mut self, access: &Access) -> io::Result<()> {
-        let Directory { files, file_bytes, .. } = &*self.directory;
-        let buffer = &mut self.buffer[..access.length as usize];
-        let file = &files[(access.at / file_bytes) as usize];
-        match access.write {
-            true => file.write_all_at(buffer, access.at % file_bytes),
-            false => file.read_exact_at(buffer, access.at % file_bytes),
+    fn name(&self, access: &Access, names: &mut Names) -> io::Result<()> {
+        if !access.write {
+            let number = (access.at / self.file_bytes) as u32;
+            return std::fs::metadata(self.path.join(name(number))).map(drop);
+        }
+        names.there = !names.there;
+        match names.there {
+            true => OpenOptions::new().write(true).create_new(true).open(&names.own).map(drop),
+            false => std::fs::remove_file(&names.own),
         }
     }
 }
 
-fn on_name(names: &mut Names, directory: &Directory, access: &Access) -> io::Result<()> {
-    if !access.write {
-        let number = (access.at / directory.file_bytes) as u32;
-        return std::fs::metadata(directory.path.join(name(number))).map(drop);
-    }
-    names.there = !names.there;
-    match names.there {
-        true => OpenOptions::new().write(true).create_new(true).open(&names.own).map(drop),
-        false => std::fs::remove_file(&names.own),
+impl Direct for Files {
+    fn carry_out(&mut self, access: &Access, buffer: &mut [u8]) -> Result<(), String> {
+        let done = match &mut self.names {
+            Some(names) => self.directory.name(access, names),
+            None => self.directory.data(access, buffer),
+        };
+        done.map_err(|error| error.to_string())
     }
 }
 
@@ -298,32 +307,6 @@ impl Drop for Files {
         if let Some(Names { own, there: true }) = &self.names {
             let _ = std::fs::remove_file(own);
         }
-    }
-}
-
-impl Engine for Files {
-    fn slots(&self) -> u32 {
-        1
-    }
-
-    fn start(&mut self, slot: u32, access: &Access) {
-        let done = match &mut self.names {
-            Some(names) => on_name(names, &self.directory, access),
-            None => self.data(access),
-        };
-        self.answer = Some((slot, done.map_err(|error| error.to_string())));
-    }
-
-    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
-        match self.answer.take() {
-            Some(answer) => answers.push(answer),
-            None if least > 0 => std::thread::sleep(std::time::Duration::from_nanos(limit.map_or(0, |limit| limit.0))),
-            None => {}
-        }
-    }
-
-    fn buffer(&mut self, _: u32) -> &mut [u8] {
-        &mut self.buffer
     }
 }
 

@@ -1,4 +1,4 @@
-//! Plain system calls, one access at a time: for what lies in memory.
+//! One access at a time, carried out by the worker's own thread: for what lies in memory, and for what has calls that block.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,30 +10,32 @@ use stele_media::Buffer;
 use super::engine::{Answer, Engine};
 use crate::workload::Access;
 
-pub struct Inline {
-    file: Arc<File>,
+/// Carries out an access from beginning to end.
+pub trait Direct {
+    /// Sends the buffer, or reads into it; it is as long as the access.
+    fn carry_out(&mut self, access: &Access, buffer: &mut [u8]) -> Result<(), String>;
+}
+
+pub struct Inline<D> {
+    direct: D,
     buffer: Buffer,
     answer: Option<Answer>,
 }
 
-impl Inline {
-    pub fn new(file: Arc<File>, length_max: usize) -> Inline {
-        Inline { file, buffer: Buffer::zeroed(length_max), answer: None }
+impl<D: Direct> Inline<D> {
+    pub fn new(direct: D, length_max: usize) -> Inline<D> {
+        Inline { direct, buffer: Buffer::zeroed(length_max), answer: None }
     }
 }
 
-impl Engine for Inline {
+impl<D: Direct> Engine for Inline<D> {
     fn slots(&self) -> u32 {
         1
     }
 
     fn start(&mut self, slot: u32, access: &Access) {
-        let buffer = &mut self.buffer[..access.length as usize];
-        let done = match access.write {
-            true => self.file.write_all_at(buffer, access.at),
-            false => self.file.read_exact_at(buffer, access.at),
-        };
-        self.answer = Some((slot, done.map_err(|error| error.to_string())));
+        let done = self.direct.carry_out(access, &mut self.buffer[..access.length as usize]);
+        self.answer = Some((slot, done));
     }
 
     fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
@@ -46,5 +48,15 @@ impl Engine for Inline {
 
     fn buffer(&mut self, _: u32) -> &mut [u8] {
         &mut self.buffer
+    }
+}
+
+impl Direct for Arc<File> {
+    fn carry_out(&mut self, access: &Access, buffer: &mut [u8]) -> Result<(), String> {
+        let done = match access.write {
+            true => self.write_all_at(buffer, access.at),
+            false => self.read_exact_at(buffer, access.at),
+        };
+        done.map_err(|error| error.to_string())
     }
 }

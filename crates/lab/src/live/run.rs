@@ -15,7 +15,7 @@ use super::inline::Inline;
 use super::iscsi::Iscsi;
 use super::nbd::Nbd;
 use super::nfs::Nfs;
-use super::s3::S3;
+use super::s3::Objects;
 use super::target::{Ready, Way};
 use super::uring::Uring;
 use super::worker::{Part, Report, Task, Worker};
@@ -332,12 +332,16 @@ fn work(ready: &Ready, seat: Seat, task: Task, stop: &AtomicBool, reports: &Send
         Way::Ring(file) => with(Uring::new(Arc::clone(file), slots, length_max), task, stop, reports),
         Way::Inline(file) => with(Ok(Inline::new(Arc::clone(file), length_max)), task, stop, reports),
         Way::Directory(directory) => {
-            with(Ok(Files::new(Arc::clone(directory), length_max, names, number)), task, stop, reports)
+            let files = Files::new(Arc::clone(directory), names, number);
+            with(Ok(Inline::new(files, length_max)), task, stop, reports)
         }
         Way::Nbd { address, .. } => with(Nbd::new(address, slots, length_max), task, stop, reports),
         Way::Iscsi(address) => with(Iscsi::new(address, slots, length_max), task, stop, reports),
         Way::Nfs(remote) => with(Nfs::new(remote, slots, length_max), task, stop, reports),
-        Way::S3(bucket) => with(Ok(S3::new(bucket, length_max, names, number)), task, stop, reports),
+        Way::S3(bucket) => {
+            let objects = Objects::new(bucket, names, number);
+            with(Ok(Inline::new(objects, length_max)), task, stop, reports)
+        }
         Way::Null => with(Ok(Null::new(slots, length_max)), task, stop, reports),
     };
     // Nobody listens any more only where the run was given up.

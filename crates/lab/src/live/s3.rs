@@ -13,10 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stele_ground::{Bytes, Dice, Duration};
-use stele_media::Buffer;
 
 use super::content::Content;
-use super::engine::{Answer, Engine};
+use super::inline::Direct;
 use super::stream::{decoded, said, with_port};
 use super::target::{Opening, Ready, Way};
 use crate::error::LabError;
@@ -235,23 +234,24 @@ impl Client {
     }
 }
 
-pub struct S3 {
+/// A worker's way to the objects, or to their names.
+pub struct Objects {
     bucket: Arc<Bucket>,
     client: Client,
-    buffer: Buffer,
-    answer: Option<Answer>,
     /// The key that is put and deleted in turn, and whether it is there.
     name: Option<(String, bool)>,
 }
 
-impl S3 {
-    pub fn new(bucket: &Arc<Bucket>, length_max: usize, names: bool, worker: u32) -> S3 {
+impl Objects {
+    /// `worker` tells it from those beside it.
+    pub fn new(bucket: &Arc<Bucket>, names: bool, worker: u32) -> Objects {
         let name = names.then(|| (bucket.path(&format!("{PREFIX}name-{worker:06}")), false));
-        let (client, bucket) = (Client::new(bucket), Arc::clone(bucket));
-        S3 { bucket, client, buffer: Buffer::zeroed(length_max), answer: None, name }
+        Objects { client: Client::new(bucket), bucket: Arc::clone(bucket), name }
     }
+}
 
-    fn carry_out(&mut self, access: &Access) -> Result<(), String> {
+impl Direct for Objects {
+    fn carry_out(&mut self, access: &Access, buffer: &mut [u8]) -> Result<(), String> {
         let (bucket, client) = (&*self.bucket, &mut self.client);
         match &mut self.name {
             Some(_) if !access.write => return client.list(bucket).map(drop),
@@ -264,7 +264,6 @@ impl S3 {
         }
         let number = (access.at / access.length) % u64::from(bucket.objects);
         let path = bucket.object(access.length, number as u32);
-        let buffer = &mut self.buffer[..access.length as usize];
         if access.write {
             return client.ask(bucket, "PUT", &path, "", buffer, &mut []).map(drop);
         }
@@ -276,30 +275,7 @@ impl S3 {
     }
 }
 
-impl Engine for S3 {
-    fn slots(&self) -> u32 {
-        1
-    }
-
-    fn start(&mut self, slot: u32, access: &Access) {
-        let done = self.carry_out(access);
-        self.answer = Some((slot, done));
-    }
-
-    fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
-        match self.answer.take() {
-            Some(answer) => answers.push(answer),
-            None if least > 0 => std::thread::sleep(std::time::Duration::from_nanos(limit.map_or(0, |limit| limit.0))),
-            None => {}
-        }
-    }
-
-    fn buffer(&mut self, _: u32) -> &mut [u8] {
-        &mut self.buffer
-    }
-}
-
-impl Drop for S3 {
+impl Drop for Objects {
     fn drop(&mut self) {
         if let Some((path, true)) = &self.name {
             let _ = self.client.ask(&self.bucket, "DELETE", path, "", &[], &mut []);

@@ -1,5 +1,7 @@
 use std::collections::BTreeSet;
 
+use stele_ground::Duration;
+
 use super::*;
 use crate::live::content::Content;
 use crate::live::run::{Load, Of, Setup, Timing, run};
