@@ -1,6 +1,5 @@
 //! Drives hosts: opens the job on all, starts each cell on all at once, and merges what they found.
 
-use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -8,6 +7,7 @@ use super::wire::{Ask, LINE_MAX, LOOK, Link, Say, Silence, VERSION, proof};
 use super::{HostRecord, merged};
 use crate::error::LabError;
 use crate::job::{Cell, Job};
+use crate::live::stream::{self, connect};
 use crate::record::CellRecord;
 
 /// A host that says nothing for so long has failed; longer while it measures.
@@ -153,18 +153,8 @@ impl Host {
 }
 
 fn one(name: &str, secret: &[u8], job: &Job, destroy: bool, stop: &AtomicBool) -> Result<(Link, Say), String> {
-    let mut failed = "the name has no address".to_owned();
-    let mut stream = None;
-    for address in name.to_socket_addrs().map_err(|error| error.to_string())? {
-        match TcpStream::connect_timeout(&address, crate::live::stream::PATIENCE) {
-            Ok(connected) => {
-                stream = Some(connected);
-                break;
-            }
-            Err(error) => failed = error.to_string(),
-        }
-    }
-    let mut link = Link::new(stream.ok_or(failed)?, LINE_MAX).map_err(|error| error.to_string())?;
+    let stream = connect(name, stream::PATIENCE).map_err(|error| error.to_string())?;
+    let mut link = Link::new(stream, LINE_MAX).map_err(|error| error.to_string())?;
     let hear = |link: &mut Link| match link.hear(Instant::now() + PATIENCE) {
         Ok(Say::Failed { why }) | Err(Silence::Ended(why)) => Err(why),
         Ok(say) => Ok(say),

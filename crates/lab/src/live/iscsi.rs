@@ -342,6 +342,19 @@ impl Dialect for Iscsi {
         self.flying
     }
 
+    fn broken(&mut self) -> &mut Option<String> {
+        &mut self.broken
+    }
+
+    fn give_up(&mut self, why: &str, answers: &mut Vec<Answer>) {
+        self.waiting.clear();
+        for (number, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.busy) {
+            slot.busy = false;
+            self.flying -= 1;
+            answers.push((number as u32, Err(why.to_owned())));
+        }
+    }
+
     fn receive(&mut self, answers: &mut Vec<Answer>) -> io::Result<()> {
         loop {
             let broken = |broken| match broken {
@@ -377,21 +390,7 @@ impl Engine for Iscsi {
     }
 
     fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
-        if self.broken.is_none()
-            && let Err(error) = stream::exchange(self, least, limit, answers)
-        {
-            self.broken = Some(stream::said(&error));
-        }
-        if let Some(why) = self.broken.clone() {
-            self.waiting.clear();
-            for number in 0..self.slots.len() {
-                if self.slots[number].busy {
-                    self.slots[number].busy = false;
-                    self.flying -= 1;
-                    answers.push((number as u32, Err(why.clone())));
-                }
-            }
-        }
+        stream::reap(self, least, limit, answers);
     }
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {

@@ -276,6 +276,18 @@ impl Dialect for Nbd {
         self.flying
     }
 
+    fn broken(&mut self) -> &mut Option<String> {
+        &mut self.broken
+    }
+
+    fn give_up(&mut self, why: &str, answers: &mut Vec<Answer>) {
+        for slot in 0..self.slots.len() {
+            if self.slots[slot].busy {
+                self.answer(slot, Err(why.to_owned()), answers);
+            }
+        }
+    }
+
     fn receive(&mut self, answers: &mut Vec<Answer>) -> io::Result<()> {
         while self.flying > 0 {
             let into: &mut [u8] = match &mut self.reading {
@@ -332,18 +344,7 @@ impl Engine for Nbd {
     }
 
     fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
-        if self.broken.is_none()
-            && let Err(error) = stream::exchange(self, least, limit, answers)
-        {
-            self.broken = Some(stream::said(&error));
-        }
-        if let Some(why) = self.broken.clone() {
-            for slot in 0..self.slots.len() {
-                if self.slots[slot].busy {
-                    self.answer(slot, Err(why.clone()), answers);
-                }
-            }
-        }
+        stream::reap(self, least, limit, answers);
     }
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {

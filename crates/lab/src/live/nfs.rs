@@ -354,6 +354,19 @@ impl Dialect for Nfs {
         self.flying
     }
 
+    fn broken(&mut self) -> &mut Option<String> {
+        &mut self.broken
+    }
+
+    fn give_up(&mut self, why: &str, answers: &mut Vec<Answer>) {
+        self.calls.clear();
+        for (number, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.busy) {
+            slot.busy = false;
+            self.flying -= 1;
+            answers.push((number as u32, Err(why.to_owned())));
+        }
+    }
+
     fn receive(&mut self, answers: &mut Vec<Answer>) -> io::Result<()> {
         let most = self.remote.read_max as usize + (64 << 10);
         while let Some(count) = self.wire.read(&mut self.stage)? {
@@ -395,19 +408,7 @@ impl Engine for Nfs {
     }
 
     fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
-        if self.broken.is_none()
-            && let Err(error) = stream::exchange(self, least, limit, answers)
-        {
-            self.broken = Some(stream::said(&error));
-        }
-        if let Some(why) = self.broken.clone() {
-            self.calls.clear();
-            for (number, slot) in self.slots.iter_mut().enumerate().filter(|(_, slot)| slot.busy) {
-                slot.busy = false;
-                self.flying -= 1;
-                answers.push((number as u32, Err(why.clone())));
-            }
-        }
+        stream::reap(self, least, limit, answers);
     }
 
     fn buffer(&mut self, slot: u32) -> &mut [u8] {

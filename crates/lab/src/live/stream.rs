@@ -15,27 +15,32 @@ pub const PATIENCE: WallDuration = WallDuration::from_secs(10);
 
 pub const ENDED: &str = "the server ended the connection";
 
+/// To `HOST:PORT`, whichever of its addresses answers first; it reads and writes for no longer than `patience`.
+pub fn connect(place: &str, patience: WallDuration) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in place.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_read_timeout(Some(patience))?;
+                stream.set_write_timeout(Some(patience))?;
+                return Ok(stream);
+            }
+            Err(error) => failed = error,
+        }
+    }
+    Err(failed)
+}
+
 pub enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl Stream {
-    /// To `HOST:PORT`, whichever of its addresses answers first.
-    pub fn tcp(host: &str) -> io::Result<Stream> {
-        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in host.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    stream.set_read_timeout(Some(PATIENCE))?;
-                    stream.set_write_timeout(Some(PATIENCE))?;
-                    return Ok(Stream::Tcp(stream));
-                }
-                Err(error) => failed = error,
-            }
-        }
-        Err(failed)
+    /// To `HOST:PORT`.
+    pub fn tcp(place: &str) -> io::Result<Stream> {
+        connect(place, PATIENCE).map(Stream::Tcp)
     }
 
     pub fn unix(path: &Path) -> io::Result<Stream> {
@@ -168,10 +173,28 @@ pub trait Dialect {
     fn receive(&mut self, answers: &mut Vec<super::engine::Answer>) -> io::Result<()>;
 
     fn flying(&self) -> u32;
+
+    /// Why nothing more comes of the connection.
+    fn broken(&mut self) -> &mut Option<String>;
+
+    /// Answers all that is under way with that.
+    fn give_up(&mut self, why: &str, answers: &mut Vec<super::engine::Answer>);
+}
+
+/// What an engine's `reap` does. A connection that broke stays broken.
+pub fn reap(dialect: &mut impl Dialect, least: u32, limit: Option<Duration>, answers: &mut Vec<super::engine::Answer>) {
+    if dialect.broken().is_none()
+        && let Err(error) = exchange(dialect, least, limit, answers)
+    {
+        *dialect.broken() = Some(said(&error));
+    }
+    if let Some(why) = dialect.broken().clone() {
+        dialect.give_up(&why, answers);
+    }
 }
 
 /// Sends and receives until `least` were answered or the time is over.
-pub fn exchange(
+fn exchange(
     dialect: &mut impl Dialect,
     least: u32,
     limit: Option<Duration>,
