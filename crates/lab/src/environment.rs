@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use stele_ground::Bytes;
+
 /// Names and values, in the order in which a report prints them.
 pub fn capture(target: Option<&Path>) -> Vec<(String, String)> {
     let mut found = Vec::new();
@@ -31,6 +33,12 @@ pub fn capture(target: Option<&Path>) -> Vec<(String, String)> {
         }
     }
     found
+}
+
+/// What may be taken without something else being swapped out.
+pub fn memory_available() -> Option<Bytes> {
+    let text = value("/proc/meminfo", "MemAvailable", ':')?;
+    text.strip_suffix("kB")?.trim().parse().ok().map(|count: u64| Bytes(count << 10))
 }
 
 fn value(path: &str, key: &str, between: char) -> Option<String> {

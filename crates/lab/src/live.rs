@@ -22,6 +22,7 @@ pub(crate) mod stream;
 pub mod target;
 mod uring;
 pub mod versions;
+pub mod volume;
 mod worker;
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use super::nfs::Nfs;
 use super::s3::Objects;
 use super::target::{Ready, Way};
 use super::uring::Uring;
+use super::volume::Blocks;
 use super::worker::{Part, Report, Task, Worker};
 use crate::closed::{self, ROUNDS};
 use crate::error::LabError;
@@ -342,6 +343,7 @@ fn work(ready: &Ready, seat: Seat, task: Task, stop: &AtomicBool, reports: &Send
             let objects = Objects::new(bucket, names, number);
             with(Ok(Inline::new(objects, length_max)), task, stop, reports)
         }
+        Way::Volume(volume) => with(Ok(Blocks::new(volume, slots, length_max)), task, stop, reports),
         Way::Null => with(Ok(Null::new(slots, length_max)), task, stop, reports),
     };
     // Nobody listens any more only where the run was given up.

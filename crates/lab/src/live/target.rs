@@ -13,7 +13,7 @@ use stele_ground::{Bytes, Duration};
 use super::content::Content;
 use super::directory::{self, Directory};
 use super::versions::Versions;
-use super::{iscsi, local, nbd, nfs, s3};
+use super::{iscsi, local, nbd, nfs, s3, volume};
 use crate::error::LabError;
 
 /// As it is given on a command line.
@@ -33,6 +33,8 @@ pub enum Target {
     Nfs(nfs::Address),
     /// Objects in a bucket.
     S3(s3::Address),
+    /// A volume of Stele in this process.
+    Volume(volume::Address),
 }
 
 /// How it is opened.
@@ -135,6 +137,8 @@ pub enum Way {
     Nfs(nfs::Remote),
     /// Requests, one at a time for each worker.
     S3(Arc<s3::Bucket>),
+    /// A volume in this process, which all workers share.
+    Volume(Arc<volume::Volume>),
 }
 
 impl Way {
@@ -165,12 +169,13 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// Removes what is of use to nobody else: files of a directory, and a remote one that this run made.
+    /// Removes what is of use to nobody else: files of a directory, a remote one and a pool that this run made.
     pub fn remove(&self) -> Result<(), LabError> {
         match &self.way {
             Way::Directory(directory) => directory.remove(),
             Way::Nfs(remote) => remote.remove(),
             Way::S3(bucket) => bucket.remove(),
+            Way::Volume(volume) => volume.remove(),
             Way::Null | Way::Inline(_) | Way::Ring(_) | Way::Nbd { .. } | Way::Iscsi(_) => Ok(()),
         }
     }
@@ -179,8 +184,7 @@ impl Ready {
 /// Size of the null target where none is given.
 const NULL_SIZE: Bytes = Bytes(1 << 30);
 
-const KINDS: &str =
-    "null, a file, a block device, a directory (dir:PATH), or a URL of nbd://, iscsi://, nfs:// or s3+http://";
+const KINDS: &str = "null, a file, a block device, a directory (dir:PATH), volume:CODE, or a URL of nbd://, iscsi://, nfs:// or s3+http://";
 
 impl std::str::FromStr for Target {
     type Err = LabError;
@@ -196,6 +200,9 @@ impl std::str::FromStr for Target {
         }
         if text.starts_with("s3") && text.contains("://") {
             return text.parse().map(Target::S3);
+        }
+        if text.starts_with("volume:") {
+            return text.parse().map(Target::Volume);
         }
         if text.starts_with("nfs:") {
             return text.parse().map(Target::Nfs);
@@ -223,6 +230,7 @@ impl std::fmt::Display for Target {
             Target::Iscsi(address) => write!(f, "{address}"),
             Target::Nfs(address) => write!(f, "{address}"),
             Target::S3(address) => write!(f, "{address}"),
+            Target::Volume(address) => write!(f, "{address}"),
             Target::Path(path) => write!(f, "{}", path.display()),
             Target::Directory(path) => write!(f, "dir:{}", path.display()),
         }
@@ -234,6 +242,7 @@ impl Target {
     pub fn path(&self) -> Option<&std::path::Path> {
         match self {
             Target::Path(path) | Target::Directory(path) => Some(path),
+            Target::Volume(address) => address.directory.as_deref(),
             Target::Null | Target::Nbd(_) | Target::Iscsi(_) | Target::Nfs(_) | Target::S3(_) => None,
         }
     }
@@ -254,6 +263,7 @@ impl Target {
             Target::Iscsi(address) => iscsi::open(address, opening, progress),
             Target::Nfs(address) => nfs::open(address, opening, progress),
             Target::S3(address) => s3::open(address, opening),
+            Target::Volume(address) => volume::open(address, opening, progress),
             Target::Directory(path) => directory::open(path, opening, progress),
             Target::Path(path) => {
                 let kind = std::fs::metadata(path).map(|found| found.file_type());
