@@ -28,7 +28,7 @@ use crate::live::run::{Load, Of, Setup, Timing};
 use crate::live::target::{FILES, Opening, PATIENCE};
 use crate::modelled::sweep::VirtualPart;
 use crate::search::{Goal, Statistic};
-use crate::workload::{self, AccessSpec, Alignment};
+use crate::workload::{self, AccessSpec, Alignment, Operation};
 
 /// Outstanding accesses that a search tries at most where nothing is said.
 const OUTSTANDING_MAX: u64 = 512;
@@ -106,6 +106,10 @@ pub struct WorkloadPart {
     /// What accesses do: `data` (read and write), or `names` (look at a file's name; make one and remove it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub of: Option<OfPart>,
+    /// Bytes of one file that are read, or written, before the next is drawn; those of reads and of writes like `40MiB/8KiB`.
+    /// The share that reads is then of operations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
@@ -297,6 +301,7 @@ impl Job {
         let content = self.content()?;
         let goal = self.search.as_ref().map(SearchPart::goal).transpose()?;
         let workers = self.load.workers.as_ref().map_or(vec![processors()], Given::values);
+        let of = self.workload.of()?;
         self.check_count()?;
         let mut cells = Vec::new();
         for (mut axes, spec) in self.specs()? {
@@ -321,10 +326,7 @@ impl Job {
                         workers: *workers,
                         timing,
                         content,
-                        of: match self.workload.of {
-                            Some(OfPart::Names) => Of::Names,
-                            Some(OfPart::Data) | None => Of::Data,
-                        },
+                        of,
                         seed: content.seed,
                     };
                     cells.push(Cell { axes, setup, goal });
@@ -460,6 +462,26 @@ impl Job {
                 }
                 Ok(specs)
             }
+        }
+    }
+}
+
+impl WorkloadPart {
+    fn of(&self) -> Result<Of, LabError> {
+        let operation = |text: &String| {
+            let (read, write) = text.split_once('/').unwrap_or((text, text));
+            let bytes = |text: &str| Bytes::parse(text.trim()).map(|bytes| bytes.0).filter(|bytes| *bytes > 0);
+            let operation = bytes(read).zip(bytes(write)).map(|(read, write)| Operation { read, write });
+            operation
+                .ok_or_else(|| bad("workload.operation", text, "say it like 40MiB, or 40MiB/8KiB for reads and writes"))
+        };
+        match (self.of, &self.operation) {
+            (Some(OfPart::Names), Some(_)) => {
+                Err(LabError::Usage("workload: operations are of data, not of names: give either".into()))
+            }
+            (Some(OfPart::Names), None) => Ok(Of::Names),
+            (_, Some(text)) => operation(text).map(Of::Operations),
+            (_, None) => Ok(Of::Data),
         }
     }
 }

@@ -44,6 +44,15 @@ pub enum Alignment {
     Request,
 }
 
+/// What FFSB weighs: accesses of one kind within one file, one behind another or each at a random place of it, before the
+/// next file is drawn.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Operation {
+    /// Bytes that one reads, and that one writes; whole accesses, and at least one.
+    pub read: u64,
+    pub write: u64,
+}
+
 /// One access of a host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Access {
@@ -86,11 +95,25 @@ pub struct Generator {
     ends: Vec<u64>,
     /// Bytes of each file, where a target is made of files.
     file: Option<u64>,
+    /// The share that reads, and that of random ones, is then of operations.
+    operation: Option<(Operation, UnderWay)>,
+}
+
+/// How far an operation has come.
+#[derive(Clone, Copy, Default, Debug)]
+struct UnderWay {
+    write: bool,
+    random: bool,
+    /// Where its file begins.
+    file: u64,
+    next: u64,
+    /// Bytes.
+    left: u64,
 }
 
 impl Generator {
     pub fn new(spec: AccessSpec, alignment: Alignment, dice: Dice) -> Generator {
-        Generator { spec, alignment, dice, ends: Vec::new(), file: None }
+        Generator { spec, alignment, dice, ends: Vec::new(), file: None, operation: None }
     }
 
     /// No access goes beyond a multiple of it. A random one is at a random place of a random file; a sequential one that would
@@ -99,11 +122,18 @@ impl Generator {
         Generator { file: file.map(|file| file.0), ..self }
     }
 
+    /// Accesses come in operations, on one target.
+    pub fn in_operations(self, operation: Option<Operation>) -> Generator {
+        Generator { operation: operation.map(|operation| (operation, UnderWay::default())), ..self }
+    }
+
     /// The next access of a target of so many bytes.
     pub fn draw(&mut self, target: usize, bytes: u64) -> Access {
         let length = self.size().min(bytes);
-        let write = self.dice.below(100) >= u64::from(self.spec.read.unwrap_or(100));
-        let random = self.dice.below(100) < u64::from(self.spec.random.unwrap_or(100));
+        if let Some((operation, way)) = self.operation {
+            return self.draw_within(operation, way, Access { target, at: 0, length, write: false }, bytes);
+        }
+        let (write, random) = self.kind();
         if self.ends.len() <= target {
             self.ends.resize(target + 1, 0);
         }
@@ -129,6 +159,36 @@ impl Generator {
         };
         self.ends[target] = at + length;
         Access { target, at, length, write }
+    }
+
+    /// Whether the next one writes, and whether it is at a random place.
+    fn kind(&mut self) -> (bool, bool) {
+        let write = self.dice.below(100) >= u64::from(self.spec.read.unwrap_or(100));
+        (write, self.dice.below(100) < u64::from(self.spec.random.unwrap_or(100)))
+    }
+
+    fn draw_within(&mut self, operation: Operation, mut way: UnderWay, access: Access, bytes: u64) -> Access {
+        let length = access.length;
+        let file = self.file.unwrap_or(bytes).min(bytes);
+        let step = match self.alignment {
+            Alignment::Sector => 512,
+            Alignment::Request => length,
+        };
+        if way.left < length {
+            (way.write, way.random) = self.kind();
+            let whole = if way.write { operation.write } else { operation.read };
+            way.left = (whole - whole % length).min(file - file % length).max(length);
+            way.file = self.dice.below(bytes / file) * file;
+            // So that all of it lies in the file.
+            way.next = way.file + self.dice.below((file - way.left) / step + 1) * step;
+        }
+        if way.random {
+            way.next = way.file + self.dice.below((file - length) / step + 1) * step;
+        }
+        let at = way.next;
+        (way.next, way.left) = (at + length, way.left - length);
+        self.operation = Some((operation, way));
+        Access { at, write: way.write, ..access }
     }
 
     fn size(&mut self) -> u64 {

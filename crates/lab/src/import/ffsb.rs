@@ -1,13 +1,15 @@
 //! FFSB's profiles: a job for each group of threads.
 //!
-//! FFSB weighs whole operations, each of which reads or writes so many bytes of one file in blocks; here the share of accesses
-//! that read follows from the weights and the number of blocks of each. Each thread has one access outstanding. Its files become
-//! one range as long as all of them: a random access goes anywhere in it, and a sequential one continues where the last one of its
-//! thread ended, where FFSB would begin at a file's first byte. Bytes are counted when they are answered, read and written apart.
+//! FFSB weighs whole operations: each draws a file and reads or writes so many bytes of it in blocks, one behind another from a
+//! random place on, or each at a random place. The job does the same, on files of a directory; a thread has one access
+//! outstanding. Random places are multiples of the block here, of 4096 or of 1 there; and its files stay open, where FFSB opens
+//! one for each operation. FFSB counts a whole file for each write operation, however little it wrote; here bytes are
+//! counted when they are answered, read and written apart.
 
 use super::{Complaints, Imported, size, whole};
 use crate::error::LabError;
 use crate::job::{Given, Job};
+use crate::live::directory::FILES_MAX;
 
 /// Keys that say how FFSB reports, or that make what is not measured.
 const WITHOUT_EFFECT: &[&str] = &[
@@ -34,7 +36,6 @@ const OTHERS: &[&str] = &[
     "createdir_weight",
     "stat_weight",
     "open_close_weight",
-    "writeall_weight",
     "writeall_fsync_weight",
     "write_fsync_weight",
 ];
@@ -62,6 +63,15 @@ struct Kind {
     bytes: u64,
     block: u64,
     random: bool,
+    /// Each is of a file from its beginning to its end, whatever `bytes` and `random` say.
+    whole: bool,
+}
+
+impl Kind {
+    fn weigh(&mut self, weight: u64, whole: bool) {
+        self.weight = self.weight.max(weight);
+        self.whole |= whole && weight > 0;
+    }
 }
 
 pub fn ffsb(text: &str, lenient: bool) -> Result<Vec<Imported>, LabError> {
@@ -125,12 +135,15 @@ pub fn ffsb(text: &str, lenient: bool) -> Result<Vec<Imported>, LabError> {
                         if weight > 0 && group.read.weight > 0 {
                             complaints.lost(number, "read and readall together are not known here")?;
                         }
-                        group.read.weight = group.read.weight.max(weight);
-                        if key == "readall_weight" && weight > 0 {
-                            group.read.bytes = files.bytes;
-                        }
+                        group.read.weigh(weight, key == "readall_weight");
                     }
-                    "write_weight" => group.write.weight = count()?,
+                    "write_weight" | "writeall_weight" => {
+                        let weight = count()?;
+                        if weight > 0 && group.write.weight > 0 {
+                            complaints.lost(number, "write and writeall together are not known here")?;
+                        }
+                        group.write.weigh(weight, key == "writeall_weight");
+                    }
                     "read_size" => group.read.bytes = bytes()?,
                     "write_size" => group.write.bytes = bytes()?,
                     "read_blocksize" => group.read.block = bytes()?,
@@ -160,7 +173,12 @@ fn job_of(
     complaints: &mut Complaints,
 ) -> Result<Imported, LabError> {
     let bad = |why: &str| LabError::Usage(format!("line {}: [{}]: {why}", group.line, group.name));
-    let used: Vec<&Kind> = [&group.read, &group.write].into_iter().filter(|kind| kind.weight > 0).collect();
+    let kind = |kind: &Kind| {
+        let bytes = if kind.whole { files.bytes } else { kind.bytes };
+        Kind { bytes, random: kind.random && !kind.whole, ..*kind }
+    };
+    let (read, write) = (kind(&group.read), kind(&group.write));
+    let used: Vec<&Kind> = [&read, &write].into_iter().filter(|kind| kind.weight > 0).collect();
     let Some(first) = used.first() else { return Err(bad("it neither reads nor writes")) };
     if used.iter().any(|kind| kind.block == 0 || kind.bytes == 0) {
         return Err(bad("the sizes of its operations and of their blocks are needed"));
@@ -172,15 +190,27 @@ fn job_of(
         complaints
             .lost(group.line, "reads and writes of which one is random are not known here, and the reads count")?;
     }
-    let blocks = |kind: &Kind| kind.weight as f64 * kind.bytes.div_ceil(kind.block.max(1)) as f64;
-    let read = blocks(&group.read) / (blocks(&group.read) + blocks(&group.write)) * 100.0;
-    let mut job = Job { buffered: !direct, ..Job::default() };
-    job.on = files.place.as_ref().map(|place| format!("{}/stele-lab-ffsb", place.trim_end_matches('/')));
-    let bytes = files.count.max(1).checked_mul(files.bytes).filter(|bytes| *bytes > 0);
+    let count = match u32::try_from(files.count.max(1)) {
+        Ok(count) if count <= FILES_MAX => count,
+        _ => {
+            let why =
+                format!("{} files are more than the {FILES_MAX} that stay open here, and so many count", files.count);
+            complaints.lost(group.line, &why)?;
+            FILES_MAX
+        }
+    };
+    let share = 100.0 * read.weight as f64 / (read.weight as f64 + write.weight as f64);
+    let mut job = Job { buffered: !direct, files: Some(count), ..Job::default() };
+    job.on = files.place.as_ref().map(|place| format!("dir:{place}"));
+    let bytes = u64::from(count).checked_mul(files.bytes).filter(|bytes| *bytes > 0);
     job.size = bytes.map(|bytes| bytes.to_string());
-    job.workload.read = Some(Given::One(read.round() as u8));
+    job.workload.read = Some(Given::One(share.round() as u8));
     job.workload.random = Some(Given::One(if first.random { 100 } else { 0 }));
     job.workload.access = Some(Given::One(first.block.to_string()));
+    job.workload.operation = Some(match used.as_slice() {
+        [read, write] => format!("{}/{}", read.bytes, write.bytes),
+        _ => first.bytes.to_string(),
+    });
     (job.load.outstanding, job.load.workers) = (Some(Given::One(group.threads)), Some(Given::One(group.threads)));
     if seconds > 0 {
         (job.time.least, job.time.most) = (Some(format!("{seconds}s")), Some(format!("{seconds}s")));

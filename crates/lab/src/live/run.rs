@@ -24,7 +24,7 @@ use crate::closed::{self, ROUNDS};
 use crate::error::LabError;
 use crate::histogram::Histogram;
 use crate::usage::Usage;
-use crate::workload::{AccessSpec, Alignment, Generator};
+use crate::workload::{AccessSpec, Alignment, Generator, Operation};
 
 /// Threads of one run.
 pub const WORKERS_MAX: u32 = 512;
@@ -83,8 +83,19 @@ pub enum Of {
     /// Read and write.
     #[default]
     Data,
+    /// Read and write in operations, each within one file.
+    Operations(Operation),
     /// Reads look at the name of a file; writes make one and remove it in turn.
     Names,
+}
+
+impl Of {
+    fn operation(self) -> Option<Operation> {
+        match self {
+            Of::Operations(operation) => Some(operation),
+            Of::Data | Of::Names => None,
+        }
+    }
 }
 
 /// All workers together over one round.
@@ -176,7 +187,7 @@ const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
 /// longer than its patience has failed.
 pub fn run_until(ready: &Ready, setup: &Setup, end: &AtomicBool, watch: Watch<'_>) -> Result<Found, LabError> {
     let workers = workers_for(ready, setup)?;
-    if let (Way::S3(bucket), Of::Data) = (&ready.way, setup.of) {
+    if let (Way::S3(bucket), Of::Data | Of::Operations(_)) = (&ready.way, setup.of) {
         bucket.prepare(&setup.spec, end)?;
     }
     // Parts of workers begin where a file does.
@@ -197,9 +208,10 @@ pub fn run_until(ready: &Ready, setup: &Setup, end: &AtomicBool, watch: Watch<'_
     let mut failed: Option<String> = None;
     for number in 0..workers {
         let slots = slots_of(setup.load, workers, number);
+        let generator = Generator::new(setup.spec.clone(), setup.alignment, dice.fork()).within(ready.file);
         let task = Task {
             number,
-            generator: Generator::new(setup.spec.clone(), setup.alignment, dice.fork()).within(ready.file),
+            generator: generator.in_operations(setup.of.operation()),
             content: setup.content,
             versions: ready.versions.clone(),
             dice: dice.fork(),

@@ -54,3 +54,46 @@ fn requests_may_be_aligned_to_their_own_size() {
     let mut generator = Generator::new(named("web_server").unwrap(), Alignment::Request, Dice::new(1));
     assert!((0..1000).map(|_| generator.draw(0, 1 << 30)).all(|access| access.at.is_multiple_of(access.length)));
 }
+
+#[test]
+fn an_operation_stays_within_its_file_and_its_kind() {
+    const FILE: u64 = 40 << 10;
+    let operation = Operation { read: 16 << 10, write: 9 << 10 };
+    for random in [0, 100] {
+        let sizes = vec![(4096, 100)];
+        let spec = AccessSpec { name: "ffsb".into(), random: Some(random), read: Some(25), sizes };
+        let generator = Generator::new(spec, Alignment::Request, Dice::new(3)).within(Some(Bytes(FILE)));
+        let mut generator = generator.in_operations(Some(operation));
+        let (mut reads, mut places, mut continued) = (0, std::collections::BTreeSet::new(), 0);
+        for _ in 0..2000 {
+            let first = generator.draw(0, 10 * FILE);
+            // Two whole accesses of a write's 9 KiB, four of a read's 16.
+            let rest: Vec<Access> =
+                (1..if first.write { 2 } else { 4 }).map(|_| generator.draw(0, 10 * FILE)).collect();
+            let mut last = first;
+            for access in rest {
+                assert_eq!((access.write, access.at / FILE), (first.write, first.at / FILE));
+                assert!(random == 100 || access.at == last.at + 4096, "{access:?} follows {last:?}");
+                continued += u32::from(access.at == last.at + 4096);
+                last = access;
+            }
+            assert!((last.at + 4095) / FILE == first.at / FILE);
+            reads += u32::from(!first.write);
+            places.insert(first.at);
+        }
+        assert!((430..570).contains(&reads), "a quarter of the operations read, not {reads} of 2000");
+        assert!(places.len() > 60, "they begin anywhere: {}", places.len());
+        assert!(random == 0 || continued < 500, "{continued}");
+    }
+}
+
+#[test]
+fn an_operation_as_long_as_its_file_goes_through_it_from_its_beginning() {
+    const FILE: u64 = 10 << 12;
+    let spec = AccessSpec { name: "all".into(), random: Some(0), read: Some(100), sizes: vec![(4096, 100)] };
+    let generator = Generator::new(spec, Alignment::Request, Dice::new(3)).within(Some(Bytes(FILE)));
+    let mut generator = generator.in_operations(Some(Operation { read: 1 << 30, write: 1 << 30 }));
+    for number in 0..100 {
+        assert_eq!(generator.draw(0, 8 * FILE).at % FILE, number % 10 * 4096);
+    }
+}

@@ -1,6 +1,7 @@
 use super::*;
 use crate::import::Origin;
-use crate::live::run::Load;
+use crate::live::run::{Load, Of};
+use crate::workload::Operation;
 use stele_ground::Bytes;
 
 /// The published runs: 100 files of 40 MB for five minutes.
@@ -21,18 +22,33 @@ fn a_published_run_becomes_the_accesses_that_it_made() {
     assert_eq!((setup.spec.read, setup.spec.random, &setup.spec.sizes), (Some(100), Some(100), &vec![(8192, 100)]));
     assert_eq!((setup.load, setup.workers, setup.timing.most.0), (Load::Outstanding(16), 16, 300_000_000_000));
     assert_eq!(only.job.size().unwrap(), Some(Bytes(4000 << 20)));
-    assert!(only.job.buffered && only.job.on.as_deref() == Some("/mnt/gateway/stele-lab-ffsb"));
+    assert_eq!(setup.of, Of::Operations(Operation { read: 40 << 20, write: 40 << 20 }));
+    assert!(only.job.buffered && only.job.on.as_deref() == Some("dir:/mnt/gateway") && only.job.files == Some(100));
 }
 
 #[test]
 fn weights_are_of_whole_operations() {
-    // One read of 40 MB in 8 KiB blocks for each three writes of 8 KiB: almost all accesses read.
-    let text =
-        profile("read_weight=1\nread_size=40m\nread_blocksize=8k\nwrite_weight=3\nwrite_size=8k\nwrite_blocksize=8k");
-    assert_eq!(ffsb(&text, false).unwrap()[0].job.workload.read, Some(Given::One(100)));
-    let text =
-        profile("read_weight=1\nread_size=16k\nread_blocksize=8k\nwrite_weight=3\nwrite_size=16k\nwrite_blocksize=8k");
-    assert_eq!(ffsb(&text, false).unwrap()[0].job.workload.read, Some(Given::One(25)));
+    let workload = |more: &str| {
+        let part = ffsb(&profile(more), false).unwrap().remove(0).job.workload;
+        (part.read, part.random, part.operation)
+    };
+    let blocks = "read_blocksize=8k\nwrite_blocksize=8k\nread_random=1\nwrite_random=1";
+    let parts =
+        |read, random, operation: &str| (Some(Given::One(read)), Some(Given::One(random)), Some(operation.to_owned()));
+    let given = format!("read_weight=1\nread_size=40m\nwrite_weight=3\nwrite_size=8k\n{blocks}");
+    assert_eq!(workload(&given), parts(25, 100, "41943040/8192"));
+    let given = format!("writeall_weight=1\nwrite_size=8k\n{blocks}");
+    assert_eq!(workload(&given), parts(0, 0, "41943040"), "all of a file, from its beginning");
+    let given = format!("readall_weight=2\nwriteall_weight=2\n{blocks}");
+    assert_eq!(workload(&given), parts(50, 0, "41943040/41943040"));
+}
+
+#[test]
+fn more_files_than_stay_open_are_named() {
+    let text = profile("read_weight=1\nread_size=40m\nread_blocksize=8k").replace("num_files=100", "num_files=1000");
+    let error = ffsb(&text, false).unwrap_err().to_string();
+    assert!(error.contains("1000 files are more than the 900"), "{error}");
+    assert_eq!(ffsb(&text, true).unwrap()[0].job.files, Some(900));
 }
 
 #[test]
