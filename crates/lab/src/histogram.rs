@@ -14,6 +14,9 @@ pub struct Histogram {
     longest: Duration,
 }
 
+/// Spans of one that is read: those of 65,536 together can still be counted.
+const COUNT_MAX: u64 = 1 << 48;
+
 fn bucket_of(span: u64) -> usize {
     if span < CUTS {
         return span as usize;
@@ -90,7 +93,7 @@ impl Histogram {
                 histogram.buckets.resize(bucket + 1, 0);
             }
             histogram.buckets[*bucket] = histogram.buckets[*bucket].checked_add(*count)?;
-            histogram.count = histogram.count.checked_add(*count)?;
+            histogram.count = histogram.count.checked_add(*count).filter(|count| *count <= COUNT_MAX)?;
         }
         let spans = sum <= u128::from(histogram.count) * u128::from(longest.0);
         let last = counts.iter().map(|(bucket, _)| *bucket).max();

@@ -61,18 +61,23 @@ pub fn merged(runs: &[RunRecord]) -> Option<RunRecord> {
     let rounds = rounds?;
     let rates: Vec<f64> = rounds.iter().map(|round| round.rate).collect();
     let window = rates.get(rates.len().saturating_sub(ROUNDS)..).unwrap_or_default();
-    let lag: u64 = rounds.iter().map(|round| round.lag_ns).sum();
-    let spans: u64 = rounds.iter().map(|round| round.read.sum_ns.saturating_add(round.write.sum_ns)).sum();
+    let lag = together(rounds.iter().map(|round| round.lag_ns));
+    let spans = together(rounds.iter().flat_map(|round| [round.read.sum_ns, round.write.sum_ns]));
     Some(RunRecord {
-        outstanding: runs.iter().map(|run| run.outstanding).sum(),
+        outstanding: runs.iter().map(|run| run.outstanding).try_fold(0, |sum: u32, one| Some(sum.saturating_add(one?))),
         rate_asked: runs.iter().map(|run| run.rate_asked).sum(),
-        workers: runs.iter().map(|run| run.workers).sum(),
+        workers: runs.iter().fold(0, |sum: u32, run| sum.saturating_add(run.workers)),
         steady: window.len() == ROUNDS && closed::is_steady(window),
         stopped: runs.iter().any(|run| run.stopped),
         lag_share: lag as f64 / spans.max(1) as f64,
         busy: Vec::new(),
         rounds,
     })
+}
+
+/// A host may say anything: a sum that cannot be counted stays at its end.
+fn together(values: impl Iterator<Item = u64>) -> u64 {
+    values.fold(0, u64::saturating_add)
 }
 
 fn round(rounds: &[&RoundRecord]) -> Option<RoundRecord> {
@@ -91,8 +96,8 @@ fn round(rounds: &[&RoundRecord]) -> Option<RoundRecord> {
         written_bytes: sum(|round| round.written_bytes),
         read: histogram(|round| &round.read)?,
         write: histogram(|round| &round.write)?,
-        lag_ns: rounds.iter().map(|round| round.lag_ns).sum(),
-        held_back: rounds.iter().map(|round| round.held_back).sum(),
+        lag_ns: together(rounds.iter().map(|round| round.lag_ns)),
+        held_back: together(rounds.iter().map(|round| round.held_back)),
         cpu_own: sum(|round| round.cpu_own),
         cpu_machine: sum(|round| round.cpu_machine),
     })

@@ -56,7 +56,7 @@ impl Hosts {
                 all.reached.push_str("; ");
             }
             all.reached.push_str(&format!("{name}: {reached}"));
-            all.target_bytes += target_bytes;
+            all.target_bytes = all.target_bytes.saturating_add(target_bytes);
             all.environment.extend(environment.into_iter().map(|(key, value)| (format!("{name} {key}"), value)));
             all.hosts.push(Host { name: name.clone(), link: Some(link), lost: None });
         }

@@ -84,16 +84,11 @@ fn lines_are_read_however_they_come_and_never_beyond_their_limit() {
     assert!(lines.take::<Say>().unwrap().is_none(), "it has not come whole");
 }
 
-#[test]
-fn bytes_that_nobody_vouches_for_are_read_or_refused_and_nothing_else() {
+/// Lines of these values with up to three bytes changed, lost or put in, and how many of them came through and were refused.
+fn damaged<T: serde::Serialize + serde::de::DeserializeOwned>(values: &[T], mut take: impl FnMut(T)) -> (usize, usize) {
     let mut dice = stele_ground::Dice::new(11);
-    let says = [
-        Say::Challenge { version: 1, nonce: "00ff".into() },
-        Say::Ran { run: Box::new(run(&[5, 70_000], 1)) },
-        Say::Failed { why: "why".into() },
-    ];
     let good: Vec<u8> =
-        says.iter().flat_map(|say| serde_json::to_vec(say).unwrap().into_iter().chain([b'\n'])).collect();
+        values.iter().flat_map(|value| serde_json::to_vec(value).unwrap().into_iter().chain([b'\n'])).collect();
     let (mut whole, mut refused) = (0, 0);
     for _ in 0..20_000 {
         let mut bytes = good.clone();
@@ -109,12 +104,11 @@ fn bytes_that_nobody_vouches_for_are_read_or_refused_and_nothing_else() {
         for part in bytes.chunks(1 + dice.below(600) as usize) {
             lines.feed(part);
             loop {
-                match lines.take::<Say>() {
-                    Ok(Some(Say::Ran { run })) => {
-                        // Whatever it says, it is merged or found to contradict itself.
-                        whole += usize::from(merged(&[*run.clone(), *run]).is_some());
+                match lines.take::<T>() {
+                    Ok(Some(value)) => {
+                        whole += 1;
+                        take(value);
                     }
-                    Ok(Some(_)) => {}
                     Ok(None) => break,
                     Err(_) => {
                         refused += 1;
@@ -124,5 +118,51 @@ fn bytes_that_nobody_vouches_for_are_read_or_refused_and_nothing_else() {
             }
         }
     }
-    assert!(whole > 1_000 && refused > 1_000, "{whole} whole, {refused} refused");
+    (whole, refused)
+}
+
+#[test]
+fn what_a_host_says_is_merged_or_refused_whatever_it_is() {
+    let says = [
+        Say::Challenge { version: 1, nonce: "00ff".into() },
+        Say::Ran { run: Box::new(run(&[5, 70_000], 1)) },
+        Say::Failed { why: "why".into() },
+    ];
+    let mut sums = 0;
+    let counted = damaged(&says, |say| {
+        if let Say::Ran { run } = say {
+            sums += usize::from(merged(&[*run.clone(), *run]).is_some());
+        }
+    });
+    assert!(sums > 1_000 && counted.1 > 1_000, "{sums} merged, {counted:?}");
+}
+
+#[test]
+fn what_a_host_is_asked_is_a_job_or_refused_whatever_it_is() {
+    let job = "on = 'volume:8+2,drives=12'\nsize = '1GiB'\n[workload]\naccess = ['4KiB', '8KiB:50/1MiB:50']\noperation = '1MiB'\n";
+    let asks = [
+        Ask::Prove { proof: "00ff".into() },
+        Ask::Open { job: Box::new(crate::job::Job::parse(job).unwrap()), destroy: false },
+        Ask::Run { cell: 3 },
+    ];
+    let (mut jobs, mut targets) = (0, 0);
+    let counted = damaged(&asks, |ask| {
+        if let Ask::Open { job, destroy } = ask {
+            let cells = job.cells().and_then(|cells| job.opening(&cells, destroy));
+            jobs += usize::from(cells.is_ok());
+            targets += usize::from(job.on.unwrap_or_default().parse::<crate::live::target::Target>().is_ok());
+        }
+    });
+    assert!(jobs > 1_000 && targets > 1_000 && counted.1 > 1_000, "{jobs} jobs, {targets} targets, {counted:?}");
+}
+
+#[test]
+fn sums_that_cannot_be_counted_stay_at_their_end() {
+    let mut most = run(&[5], u64::MAX);
+    (most.outstanding, most.workers, most.rounds[0].held_back) = (Some(u32::MAX), u32::MAX, u64::MAX);
+    let both = merged(&[most.clone(), most.clone()]).unwrap();
+    assert_eq!((both.outstanding, both.workers), (Some(u32::MAX), u32::MAX));
+    assert_eq!((both.rounds[0].lag_ns, both.rounds[0].held_back), (u64::MAX, u64::MAX));
+    most.rounds[0].read.counts[0].1 = 1 << 60;
+    assert_eq!(merged(&[most]), None, "more than anybody counts");
 }
