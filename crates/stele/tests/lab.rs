@@ -72,7 +72,13 @@ fn a_sweep_over_a_file_is_measured_kept_and_shown() {
 
 #[test]
 fn a_run_that_is_interrupted_keeps_what_is_whole_and_goes_on() {
-    let place = Place::new("lab-stop");
+    for signal in ["-INT", "-TERM"] {
+        interrupted_by(signal);
+    }
+}
+
+fn interrupted_by(signal: &str) {
+    let place = Place::new(&format!("lab-stop{signal}"));
     let out = place.path("null.lab");
     // Rates have cells of the same length, so that the second one is under way when the first has ended.
     let run =
@@ -84,7 +90,7 @@ fn a_run_that_is_interrupted_keeps_what_is_whole_and_goes_on() {
         let line: Value = serde_json::from_str(&line).unwrap();
         if !stopped && line["cell"] == 1 && !line["round"].is_null() {
             let pid = child.id().to_string();
-            assert!(std::process::Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
+            assert!(std::process::Command::new("kill").args([signal, &pid]).status().unwrap().success());
             stopped = true;
         }
     }

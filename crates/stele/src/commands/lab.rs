@@ -6,9 +6,9 @@ mod pages;
 mod paper;
 mod progress;
 mod show;
+mod stop;
 
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,6 +26,7 @@ use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 use progress::Progress;
+use stop::until_stopped;
 
 impl From<LabError> for Failure {
     fn from(error: LabError) -> Failure {
@@ -205,24 +206,6 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
         return show::plan(&job, &cells, json);
     }
     until_stopped(move |stop| sweep(json, &what, &job, &targets, &cells, stop)).await
-}
-
-/// Works on a thread of its own; Ctrl-C asks it to stop.
-async fn until_stopped<T: Send + 'static>(work: impl FnOnce(&AtomicBool) -> Outcome<T> + Send + 'static) -> Outcome<T> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&stop);
-    let listener = tokio::spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            eprintln!("\nstele: stopping; what was measured is kept. Once more ends it at once.");
-            asked.store(true, Ordering::Relaxed);
-        }
-        if tokio::signal::ctrl_c().await.is_ok() {
-            std::process::exit(130);
-        }
-    });
-    let done = tokio::task::spawn_blocking(move || work(&stop)).await;
-    listener.abort();
-    done.map_err(|error| Failure::failed(format!("the laboratory ended unexpectedly: {error}")))?
 }
 
 /// Where results go, and the cells that are there already.

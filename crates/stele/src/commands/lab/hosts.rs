@@ -13,7 +13,8 @@ use stele_lab::live::target::Target;
 use stele_lab::record::Recorder;
 
 use super::progress::Progress;
-use super::{head_of, recorder, show, stopped, until_stopped};
+use super::stop::{Requests, until_stopped};
+use super::{head_of, recorder, show, stopped};
 use crate::cli::lab::{TokenArgs, What};
 use crate::commands::print_json;
 use crate::failure::{Failure, Outcome};
@@ -42,6 +43,7 @@ pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: boo
         true => print_json(&serde_json::json!({ "listen": address }))?,
         false => println!("serving at {address}"),
     }
+    let mut requests = Requests::new()?;
     let end = Arc::new(AtomicBool::new(false));
     let grant = Arc::new(Grant { secret, destroy });
     loop {
@@ -53,7 +55,7 @@ pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: boo
                     continue;
                 }
             },
-            _ = tokio::signal::ctrl_c() => return Ok(()),
+            () = requests.next() => return Ok(()),
         };
         let stream =
             stream.into_std().and_then(|stream| stream.set_nonblocking(false).map(|()| stream)).map_err(cannot)?;
@@ -61,7 +63,7 @@ pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: boo
         let mut served = tokio::task::spawn_blocking(move || server::serve(stream, &grant, &over));
         let ended = tokio::select! {
             ended = &mut served => ended,
-            _ = tokio::signal::ctrl_c() => {
+            () = requests.next() => {
                 end.store(true, Ordering::Relaxed);
                 let _ = served.await;
                 return Ok(());

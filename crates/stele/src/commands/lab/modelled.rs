@@ -139,7 +139,7 @@ pub async fn job(json: bool, what: What, job: Job, part: &VirtualPart) -> Outcom
         return super::show::plan(&job, &names, json);
     }
     let out = what.out.clone();
-    let came = super::until_stopped(move |stop| {
+    let came = super::stop::until_stopped(move |stop| {
         measure(json, &job, "modelled arrays", &plan, what.out.as_deref(), what.resume, stop)
     })
     .await?;

@@ -55,7 +55,7 @@ async fn of_recipe(json: bool, asked: Paper, name: String, against: bool) -> Out
     }
     let job = Job { recipe: Some(part), ..Job::default() };
     let (kept, resume) = (lab.clone(), asked.resume);
-    let came = super::until_stopped(move |stop| {
+    let came = super::stop::until_stopped(move |stop| {
         super::modelled::measure(json, &job, "modelled arrays", &plan.cells, Some(&kept), resume, stop)
     })
     .await?;
