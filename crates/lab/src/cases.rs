@@ -47,5 +47,6 @@ pub fn question(cell: &Cell, array: Array, effort: Effort) -> Result<Planned, St
         alignment: Alignment::Request,
         ask: Ask::Highest { goal: goal(start, effort), curve: false },
         effort,
+        streams: 1,
     })
 }

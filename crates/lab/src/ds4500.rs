@@ -228,7 +228,7 @@ impl Ds4500 {
         let writes: Vec<(Piece, bool)> = pieces().map(|piece| (*piece, true)).collect();
         match self.profile.level {
             Level::Raid10 => self.begin_job(now, access.target, writes, Vec::new(), purpose),
-            Level::Raid5 => {
+            Level::Raid5 | Level::Raid6 => {
                 let reads = pieces().map(|piece| (*piece, false)).collect();
                 self.begin_job(now, access.target, reads, writes, purpose);
             }

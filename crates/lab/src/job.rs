@@ -88,6 +88,9 @@ pub struct RecipePart {
     /// Fewer cells.
     #[serde(default)]
     pub quick: bool,
+    /// Targets beside the job's own, all at work at once.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beside: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
@@ -361,7 +364,7 @@ impl Job {
         }
     }
 
-    fn timing(&self) -> Result<Timing, LabError> {
+    pub(crate) fn timing(&self) -> Result<Timing, LabError> {
         let part = &self.time;
         let round = duration("time.round", &part.round, Duration::from_secs(1))?;
         if round < Duration::from_millis(1) {
@@ -529,7 +532,7 @@ pub(crate) fn greatest_common(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { greatest_common(other, one % other) }
 }
 
-fn processors() -> u32 {
+pub(crate) fn processors() -> u32 {
     std::thread::available_parallelism().map_or(1, usize::from) as u32
 }
 

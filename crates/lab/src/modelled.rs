@@ -19,7 +19,9 @@ use crate::pool::{Filled, PoolSpec, PoolTarget};
 use crate::published::Level;
 use crate::search::{self, Goal, Highest};
 use crate::workload::{AccessSpec, Alignment, Generator};
+use parts::Parts;
 
+mod parts;
 pub mod run;
 pub mod sweep;
 
@@ -139,6 +141,9 @@ impl Array {
                     self.drives
                 ));
             }
+            Maker::Ds4500 if self.level == Level::Raid6 => {
+                return bad("raid=6: the published machine was measured with 5 and 10".to_owned());
+            }
             Maker::Stele if self.drives < 12 => {
                 return bad(format!("drives={}: a pool of 9+1 with room to rebuild takes 12 at least", self.drives));
             }
@@ -158,11 +163,12 @@ impl Array {
         (used / SIMULATED).round().max(1.0) as u64
     }
 
-    /// A pool of Stele: 9+1 or mirror-2, declustered over all drives.
+    /// A pool of Stele: 9+1, 8+2 or mirror-2, declustered over all drives.
     pub fn pool(&self, machine: Machine) -> Result<PoolSpec, String> {
         let code: Code = match self.level {
             Level::Raid5 => "9+1",
             Level::Raid10 => "mirror-2",
+            Level::Raid6 => "8+2",
         }
         .parse()
         .map_err(|_| "a code of the laboratory is unknown")?;
@@ -249,7 +255,7 @@ impl Running for Full {
 
 /// A pool whose cache has to be as full as it stays before anything counts: at first, and where a lower load may have drained it.
 struct Warming {
-    running: Loop<PoolTarget>,
+    running: Loop<Parts<PoolTarget>>,
     /// Accesses until it is.
     accesses: u64,
     before: u64,
@@ -286,12 +292,13 @@ pub fn profile(array: &Array, machine: Machine, spec: &AccessSpec, alignment: Al
     Box::new(Full { running: Loop::new(target, generator, Default::default()), filling })
 }
 
-/// A filled pool of Stele, opened for this array.
+/// A filled pool of Stele, opened for this array, its volume in as many parts as there are streams.
 pub fn stele(
     array: &Array,
     filled: &Filled,
     spec: &AccessSpec,
     alignment: Alignment,
+    streams: u64,
 ) -> Result<Box<dyn Running>, String> {
     let mut target = filled.open(array.log == LogPlace::Memory)?;
     target.acknowledge(if array.cached { WriteMode::WriteBack } else { WriteMode::WriteThrough })?;
@@ -303,7 +310,7 @@ pub fn stele(
         true => filled.dirty_limit() / spec.mean_length() * 2 * 100 / (100 - reads.min(80)),
         false => 0,
     };
-    Ok(Box::new(Warming { running: Loop::new(target, generator, now), accesses, before: 0 }))
+    Ok(Box::new(Warming { running: Loop::new(Parts::new(target, streams), generator, now), accesses, before: 0 }))
 }
 
 /// What is asked of an array under a workload.

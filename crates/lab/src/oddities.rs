@@ -40,6 +40,12 @@ pub enum Kind {
     SumDoesNotFit,
     DeeperIsSlower,
     ClaimExceedsFigures,
+    /// A figure is needed and not stated.
+    NotStated,
+    /// What is stated of a whole and of its parts do not go together.
+    PartsDoNotFit,
+    /// In one of two units that are in use it is more than can be.
+    UnitUnclear,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -256,6 +262,50 @@ pub fn published() -> Vec<Oddity> {
     found.extend(strokes());
     found.extend(fibre_channel());
     found.extend(backup());
+    found.extend(archive());
+    found
+}
+
+/// What the DR550 paper says of its runs and drives.
+fn archive() -> Vec<Oddity> {
+    let mut found = Vec::new();
+    let mut add = |place: String, kind, why| found.push(Oddity { place: format!("DR550, {place}"), kind, why });
+    let axis = |name: &str| {
+        let row = rows(include_str!("../data/dr550.csv")).find(|row| row.get(5) == Some(&name))?;
+        number(row.get(7)?)
+    };
+    let peaks = crate::published::archive_peaks();
+    if let (Some(files), Some(size), Some(minutes)) = (axis("files_per_run"), axis("file_size"), axis("run_length")) {
+        let (whole, seconds) = (files * size, minutes * 60.0);
+        for peak in &peaks {
+            let Some(rate) = peak.rate.filter(|rate| whole / rate < seconds / 1.5) else { continue };
+            let why = format!(
+                "{files} files of {size} MB are {whole} MB, {:.0} s at {rate} MB/s; a run is said to last {seconds} s, which is {:.1} MB/s",
+                whole / rate,
+                whole / seconds
+            );
+            add(format!("section {}", peak.section), Kind::PartsDoNotFit, why);
+        }
+    }
+    for peak in peaks.iter().filter(|peak| peak.rate.is_none()) {
+        let cache = if peak.cached { "with" } else { "without" };
+        let why = format!("no peak is stated for {} {}s {cache} cache", peak.pattern, peak.direction);
+        add(format!("section {}", peak.section), Kind::NotStated, why);
+    }
+    let part = |name: &str| {
+        let row = rows(include_str!("../data/environment.csv"))
+            .find(|row| row.first().is_some_and(|paper| *paper == "dr550-fsg") && row.get(2) == Some(&name))?;
+        number(row.get(3)?.rsplit(' ').next()?)
+    };
+    if let (Some(drives), Some(each), Some(whole)) = (part("drives_total"), part("drive_capacity"), part("capacity")) {
+        let raw = drives * each / 1000.0;
+        if whole < raw * 0.95 {
+            let why = format!(
+                "{drives} drives of {each} GB are {raw} TB, stated are over {whole} TB: level and spares that take the rest are not stated"
+            );
+            add("drives".into(), Kind::NotStated, why);
+        }
+    }
     found
 }
 
@@ -352,6 +402,18 @@ fn fibre_channel() -> Vec<Oddity> {
             });
         }
     }
+    // One direction of 8 Gbit/s with 8 bits of 10 for data.
+    const LINK: f64 = 800e6;
+    for (depth, read, _, _) in
+        streams.iter().filter(|(_, read, ..)| read * f64::from(1 << 20) > LINK && read * 1e6 <= LINK)
+    {
+        let why = format!(
+            "{read} MB/s read at depth {depth} are {:.0} million bytes a second if MB are 2^20, more than the {:.0} of a link of 8 Gbit/s",
+            read * f64::from(1 << 20) / 1e6,
+            LINK / 1e6
+        );
+        found.push(Oddity { place: "Fibre Channel Table 2".into(), kind: Kind::UnitUnclear, why });
+    }
     for (depth, _, _, total) in &streams {
         let shallower = streams.iter().find(|(other, _, _, rate)| other < depth && rate > total);
         if let Some((other, _, _, rate)) = shallower {
@@ -374,6 +436,29 @@ fn backup() -> Vec<Oddity> {
         }
     }
     let mut found = Vec::new();
+    let mut limits: Vec<(f64, f64)> = Vec::new();
+    for row in rows(include_str!("../data/gnr_tsm.csv"))
+        .filter(|row| row.first().is_some_and(|record| record.starts_with("array_limit")))
+    {
+        let rate = row.get(3).and_then(|value| number(value.trim_end_matches('+')));
+        let drives = row.get(8).and_then(|note| number(note.split(' ').next()?));
+        limits.extend(rate.zip(drives));
+    }
+    if let (Some((rate, drives)), Some((more, larger))) = (limits.first(), limits.last())
+        && larger > drives
+        && more / larger < rate / drives * (1.0 - SUPERLINEAR)
+    {
+        let each = |rate: f64, drives: f64| rate * 1000.0 / drives;
+        found.push(Oddity {
+            place: "Backup, nominal rates".into(),
+            kind: Kind::PartsDoNotFit,
+            why: format!(
+                "{rate} GB/s and more of {drives} drives are {:.0} MB/s each, {more} of {larger} are {:.0}",
+                each(*rate, *drives),
+                each(*more, *larger)
+            ),
+        });
+    }
     for (servers, least) in claims {
         for (_, direction, value) in results.iter().filter(|(of, _, value)| *of == servers && *value < least * 1000.0) {
             found.push(Oddity {

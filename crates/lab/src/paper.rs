@@ -335,7 +335,7 @@ fn method(recorded: &Recorded, document: &mut Document) {
 }
 
 /// The day in UTC of so many seconds since 1970.
-fn date(seconds: u64) -> String {
+pub(crate) fn date(seconds: u64) -> String {
     // Days are counted from 1 March of year 0, so that leap days end a year.
     let days = seconds / 86_400 + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);

@@ -8,6 +8,8 @@
 pub enum Level {
     Raid5,
     Raid10,
+    /// Two parities, as 8+2: of no published table, but of the machine behind published streams.
+    Raid6,
 }
 
 impl Level {
@@ -15,7 +17,21 @@ impl Level {
         match self {
             Level::Raid5 => "RAID-5",
             Level::Raid10 => "RAID-10",
+            Level::Raid6 => "RAID-6",
         }
+    }
+
+    /// As a job names it.
+    pub fn number(self) -> u8 {
+        match self {
+            Level::Raid5 => 5,
+            Level::Raid10 => 10,
+            Level::Raid6 => 6,
+        }
+    }
+
+    pub fn numbered(number: u8) -> Option<Level> {
+        [Level::Raid5, Level::Raid10, Level::Raid6].into_iter().find(|level| level.number() == number)
     }
 }
 
@@ -75,7 +91,7 @@ pub fn cells() -> Vec<Cell> {
                 ("oltp", Level::Raid5) => 1,
                 ("oltp", Level::Raid10) => 5,
                 (_, Level::Raid5) => 4,
-                (_, Level::Raid10) => 8,
+                _ => 8,
             };
             let (cached, workload) = (*cache == "write_enabled", (*workload).to_owned());
             cells.push(Cell { table, level, drives, cached, workload, size, rate });
@@ -118,6 +134,119 @@ pub fn suspicion(cell: &Cell) -> Option<&'static str> {
         (4, 180, true, "random_write", 4) => Some("falls from 140 to 180 drives"),
         _ => None,
     }
+}
+
+/// The highest rate of one of the DR550 paper's charts in MB/s, as far as its text states it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Peak {
+    /// Of the chart; the one behind it shows the same in accesses a second.
+    pub section: u8,
+    /// `random` or `sequential`.
+    pub pattern: String,
+    /// `read` or `write`.
+    pub direction: String,
+    pub cached: bool,
+    /// Those that were best; several: either.
+    pub threads: Vec<u32>,
+    /// MB/s; whose unit is not stated.
+    pub rate: Option<f64>,
+}
+
+/// The eight charts in MB/s of the DR550 paper.
+pub fn archive_peaks() -> Vec<Peak> {
+    let peak = |row: Vec<&str>| {
+        let [kind, section, pattern, direction, cache, metric, threads, value, ..] = row.as_slice() else {
+            return None;
+        };
+        ((*kind, *metric) == ("section", "mbps")).then_some(())?;
+        Some(Peak {
+            section: section.parse().ok()?,
+            pattern: (*pattern).to_owned(),
+            direction: (*direction).to_owned(),
+            cached: *cache == "on",
+            threads: threads.split(';').filter_map(|text| text.parse().ok()).collect(),
+            rate: value.parse().ok(),
+        })
+    };
+    rows(include_str!("../data/dr550.csv")).filter_map(peak).collect()
+}
+
+/// One printed result of backup and restore over GPFS Native RAID.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Streamed {
+    pub servers: u32,
+    /// `backup`, `restore` or `mixed`.
+    pub direction: String,
+    /// MB/s; whose unit is not stated.
+    pub rate: f64,
+    /// Millions of bytes a second that the links of all servers carry by name.
+    pub link: f64,
+}
+
+pub fn streamed() -> Vec<Streamed> {
+    let result = |row: Vec<&str>| {
+        let ["result", servers, direction, value, _, _, link, ..] = row.as_slice() else { return None };
+        Some(Streamed {
+            servers: servers.parse().ok()?,
+            direction: (*direction).to_owned(),
+            rate: value.parse().ok()?,
+            link: link.parse().ok()?,
+        })
+    };
+    rows(include_str!("../data/gnr_tsm.csv")).filter_map(result).collect()
+}
+
+/// One row of the Fibre Channel paper's Table 1.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Cached {
+    /// As printed.
+    pub name: String,
+    /// Percent.
+    pub read: u8,
+    pub depth: u32,
+    /// Bytes of an access.
+    pub size: u64,
+    /// Accesses a second.
+    pub rate: f64,
+}
+
+pub fn cached() -> Vec<Cached> {
+    let cell = |row: Vec<&str>| {
+        let [name, read, depth, size, rate] = row.as_slice() else { return None };
+        Some(Cached {
+            name: (*name).to_owned(),
+            read: read.parse().ok()?,
+            depth: depth.parse().ok()?,
+            size: size.parse().ok()?,
+            rate: rate.parse().ok()?,
+        })
+    };
+    rows(include_str!("../data/fc8_iops.csv")).filter_map(cell).collect()
+}
+
+/// One row of the Fibre Channel paper's Table 2: both directions at once, in MB/s whose unit is not stated.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Duplex {
+    pub depth: u32,
+    /// Bytes of an access.
+    pub size: u64,
+    pub read: f64,
+    pub written: f64,
+    pub both: f64,
+}
+
+pub fn duplex() -> Vec<Duplex> {
+    let cell = |row: Vec<&str>| {
+        let [_, depth, size, read, written, both] = row.as_slice() else { return None };
+        Some(Duplex {
+            depth: depth.parse().ok()?,
+            size: size.parse().ok()?,
+            read: read.parse().ok()?,
+            written: written.parse().ok()?,
+            both: both.parse().ok()?,
+        })
+    };
+    rows(include_str!("../data/fc8_throughput.csv")).filter_map(cell).collect()
 }
 
 /// The name of the cell's workload among the access specifications.

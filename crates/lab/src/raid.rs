@@ -19,7 +19,7 @@ pub struct Piece {
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Spread {
     pub data: Vec<Piece>,
-    /// RAID-10: the copies, in the order of the data. RAID-5: parity, one piece a row or two that lie apart.
+    /// RAID-10: the copies, in the order of the data. RAID-5 and RAID-6: parity, one piece a row and parity or two that lie apart.
     pub cover: Vec<Piece>,
 }
 
@@ -33,10 +33,12 @@ fn row_segments(level: Level) -> u64 {
     match level {
         Level::Raid5 => ARRAY as u64 - 1,
         Level::Raid10 => ARRAY as u64 / 2,
+        Level::Raid6 => ARRAY as u64 - 2,
     }
 }
 
-/// Cuts an access into pieces. RAID-5 parity rotates (left-symmetric); RAID-10 drives are mirrored in neighbouring pairs.
+/// Cuts an access into pieces. Parity rotates (left-symmetric), the second one of RAID-6 on the drive behind the first; RAID-10
+/// drives are mirrored in neighbouring pairs.
 pub fn spread(level: Level, at: u64, length: u64) -> Spread {
     let mut spread = Spread::default();
     let (mut here, end) = (at, at + length);
@@ -52,10 +54,13 @@ pub fn spread(level: Level, at: u64, length: u64) -> Spread {
                 spread.data.push(Piece { drive: 2 * column, at: place, length });
                 spread.cover.push(Piece { drive: 2 * column + 1, at: place, length });
             }
-            Level::Raid5 => {
+            Level::Raid5 | Level::Raid6 => {
                 let parity = ARRAY - 1 - (row % ARRAY as u64) as usize;
-                spread.data.push(Piece { drive: (parity + 1 + column) % ARRAY, at: place, length });
-                widen(&mut spread.cover, Piece { drive: parity, at: place, length });
+                let parities = ARRAY - row_segments(level) as usize;
+                spread.data.push(Piece { drive: (parity + parities + column) % ARRAY, at: place, length });
+                for number in 0..parities {
+                    widen(&mut spread.cover, Piece { drive: (parity + number) % ARRAY, at: place, length });
+                }
             }
         }
     }
@@ -64,15 +69,16 @@ pub fn spread(level: Level, at: u64, length: u64) -> Spread {
 
 /// Parity of the parts of one row that touch or overlap is one command; parts that lie apart are commands of their own.
 fn widen(cover: &mut Vec<Piece>, next: Piece) {
-    match cover.last_mut() {
-        Some(last)
-            if last.drive == next.drive && last.at <= next.at + next.length && next.at <= last.at + last.length =>
-        {
+    let meets = |last: &&mut Piece| {
+        last.drive == next.drive && last.at <= next.at + next.length && next.at <= last.at + last.length
+    };
+    match cover.iter_mut().rev().find(meets) {
+        Some(last) => {
             let end = (last.at + last.length).max(next.at + next.length);
             last.at = last.at.min(next.at);
             last.length = end - last.at;
         }
-        _ => cover.push(next),
+        None => cover.push(next),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Recipes: each measures what one of the published papers measured, and writes that paper again for what was measured.
 //!
-//! A recipe's plan follows from its name and from whether it is to be quick, and from nothing else; so a result that was stopped can
-//! be gone on with, and the same plan in virtual time gives the same digits, file and page.
+//! A recipe's plan in virtual time follows from its name and from whether it is to be quick, and from nothing else; so a result that
+//! was stopped can be gone on with, and the same plan gives the same digits, file and page. On real storage it follows from the job
+//! and from what the targets are.
 
 use stele_ground::Duration;
 
@@ -12,7 +13,12 @@ use crate::live::run::{Load, Of, Setup, Timing};
 use crate::modelled::run::Planned;
 use crate::modelled::{Ask, LogPlace, Maker};
 
+pub mod dr550;
 pub mod ds4500;
+pub mod fc8;
+pub mod gnr_tsm;
+pub mod live;
+mod page;
 
 /// A recipe as it is listed.
 #[derive(Clone, Copy, Debug)]
@@ -21,10 +27,18 @@ pub struct Recipe {
     pub about: &'static str,
 }
 
-pub const RECIPES: [Recipe; 1] = [Recipe {
-    name: "ds4500",
-    about: "RAID-5 and RAID-10 over 20 to 180 drives at a mean response of 20 ms: tables 1 to 8, charts 1 to 12",
-}];
+pub const RECIPES: [Recipe; 4] = [
+    Recipe {
+        name: "ds4500",
+        about: "RAID-5 and RAID-10 over 20 to 180 drives at a mean response of 20 ms: tables 1 to 8, charts 1 to 12",
+    },
+    Recipe {
+        name: "dr550",
+        about: "100 files, random and sequential, 512 bytes to 8 KiB, 1 to 32 threads, cache on and off",
+    },
+    Recipe { name: "gnr-tsm", about: "backup, restore and mixed streams by sessions and servers" },
+    Recipe { name: "fc8", about: "accesses from cache at queue depths of 16 and 32, and both directions at once" },
+];
 
 /// What a recipe asks of modelled arrays, in the order in which it is asked.
 #[derive(Clone, Debug)]
@@ -38,11 +52,22 @@ pub struct Plan {
 pub fn plan(part: &RecipePart) -> Result<Plan, LabError> {
     match part.name.as_str() {
         "ds4500" => ds4500::plan(part.quick),
+        "dr550" => dr550::plan(part.quick),
+        "gnr-tsm" => gnr_tsm::plan(part.quick),
+        "fc8" => Err(fc8::not_in_virtual_time()),
         other => Err(unknown(other)),
     }
 }
 
-pub fn unknown(name: &str) -> LabError {
+/// An error that names those that there are, where it is none of them.
+pub fn known(part: &RecipePart) -> Result<(), LabError> {
+    match RECIPES.iter().any(|recipe| recipe.name == part.name) {
+        true => Ok(()),
+        false => Err(unknown(&part.name)),
+    }
+}
+
+fn unknown(name: &str) -> LabError {
     let names: Vec<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
     LabError::Missing(format!("recipe '{name}': there is none of that name; there are {}", names.join(", ")))
 }
@@ -50,13 +75,9 @@ pub fn unknown(name: &str) -> LabError {
 /// A planned question as a cell of a result file, told apart by all that may differ.
 fn cell_of(planned: &Planned) -> Cell {
     let array = planned.array;
-    let raid = match array.level {
-        crate::published::Level::Raid5 => "5",
-        crate::published::Level::Raid10 => "10",
-    };
     let mut axes: Axes = vec![
         ("array".into(), array.maker.name().into()),
-        ("raid".into(), raid.into()),
+        ("raid".into(), array.level.number().to_string()),
         ("drives".into(), array.drives.to_string()),
         ("cache".into(), if array.cached { "on" } else { "off" }.into()),
         ("stroke".into(), array.stroke.to_string()),
@@ -106,7 +127,14 @@ pub fn paper(
     against: bool,
 ) -> Result<crate::paper::document::Document, LabError> {
     match part.name.as_str() {
+        "ds4500" if !page::is_virtual(recorded) => ds4500::live::document(recorded, part, title, against),
         "ds4500" => ds4500::paper::document(recorded, part, title, against),
+        "dr550" => dr550::paper::document(recorded, part, title, against),
+        "gnr-tsm" => gnr_tsm::paper::document(recorded, part, title, against),
+        "fc8" => fc8::paper::document(recorded, part, title, against),
         other => Err(unknown(other)),
     }
 }
+
+#[cfg(test)]
+pub mod tests;

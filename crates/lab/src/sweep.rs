@@ -95,7 +95,7 @@ fn one(ready: &Ready, number: usize, setup: &Setup, end: &AtomicBool, watch: Wat
     run_until(ready, setup, end, &mut watch)
 }
 
-fn probe_of(outstanding: u64, found: &Found) -> Probe {
+pub(crate) fn probe_of(outstanding: u64, found: &Found) -> Probe {
     let total = found.total();
     Probe {
         outstanding,

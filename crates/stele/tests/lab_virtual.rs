@@ -43,10 +43,10 @@ fn a_recipe_that_is_stopped_writes_the_paper_of_what_it_has_and_repeats_digit_fo
     let place = Place::new("lab-recipe");
     place.refused(4, &["recipe 'ds9999'", "ds4500"], &["lab", "paper", "--recipe", "ds9999", "--virtual"]);
     place.refused(2, &["--virtual"], &["lab", "paper", "--recipe", "ds4500"]);
-    let stopped = |name: &str| -> (String, String) {
+    let stopped = |recipe: &str, name: &str| -> (String, String) {
         let page = place.path(name);
         let recipe =
-            ["lab", "paper", "--recipe", "ds4500", "--virtual", "--quick", "--against", "published", "-o", &page];
+            ["lab", "paper", "--recipe", recipe, "--virtual", "--quick", "--against", "published", "-o", &page];
         let mut child =
             place.command(&recipe).args(["--json"]).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
@@ -60,11 +60,16 @@ fn a_recipe_that_is_stopped_writes_the_paper_of_what_it_has_and_repeats_digit_fo
         // The head and the first cell; how many more there are is a matter of luck.
         (kept.lines().take(2).collect::<Vec<_>>().join("\n"), std::fs::read_to_string(page).unwrap())
     };
-    let (first, page) = stopped("first.html");
+    let (first, page) = stopped("ds4500", "first.html");
     assert!(page.contains("did not come to its end") && page.contains("quick run"), "{page}");
     let again = place.path("again.html");
     let written = ["lab", "paper", &place.path("first.lab"), "--against", "published", "-o", &again];
     assert!(place.stele(&written).status.success());
     assert!(std::fs::read_to_string(again).unwrap() == page, "the page of a file is that of the run");
-    assert_eq!(stopped("second.html").0, first);
+    assert_eq!(stopped("ds4500", "second.html").0, first);
+    for (recipe, says) in [("dr550", "48 modelled drives"), ("gnr-tsm", "116 modelled drives")] {
+        let (first, page) = stopped(recipe, &format!("{recipe}-first.html"));
+        assert!(page.contains(says) && page.contains("did not come to its end"), "{page}");
+        assert_eq!(stopped(recipe, &format!("{recipe}-second.html")).0, first);
+    }
 }

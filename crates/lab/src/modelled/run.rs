@@ -23,6 +23,8 @@ pub struct Planned {
     pub alignment: Alignment,
     pub ask: Ask,
     pub effort: Effort,
+    /// Accesses go to so many parts of the volume, each with its own end for sequential ones; of Stele's arrays only.
+    pub streams: u64,
 }
 
 type Filling = (u32, Level, u8);
@@ -87,7 +89,9 @@ pub fn run(
     let one = |planned: &Planned| -> Result<Answer, String> {
         let (array, spec) = (&planned.array, &planned.spec);
         let mut running = match pools.get(&array.filling()).filter(|_| array.maker == Maker::Stele) {
-            Some(shared) => shared.with(array, |filled| stele(array, filled, spec, planned.alignment))?,
+            Some(shared) => {
+                shared.with(array, |filled| stele(array, filled, spec, planned.alignment, planned.streams))?
+            }
             None => profile(array, Machine::PUBLISHED, spec, planned.alignment),
         };
         ask(running.as_mut(), &planned.ask, planned.effort, &goes_on)

@@ -43,7 +43,7 @@ pub struct VirtualPart {
     pub array: Option<Given<Maker>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drives: Option<Given<u32>>,
-    /// 5 or 10.
+    /// 5, 6 (8+2) or 10.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raid: Option<Given<u8>>,
     /// Writes are answered from memory.
@@ -80,7 +80,7 @@ impl VirtualPart {
             match axis {
                 "array" => self.array = given(list.split(',').map(str::parse).collect::<Result<_, _>>()?),
                 "drives" => self.drives = given(numbers("numbers of drives, like 20,60,100")?),
-                "raid" => self.raid = given(small("5, 10, or 5,10")?),
+                "raid" => self.raid = given(small("5, 6 (8+2) or 10, or several like 5,10")?),
                 "stroke" => self.stroke = given(small("percent of each drive that is used, like 8,45,90")?),
                 "cache" => {
                     let switch = |text: &str| match text.trim() {
@@ -118,11 +118,8 @@ impl VirtualPart {
                             several(&mut axes, "raid", raids.len(), raid);
                             several(&mut axes, "cache", caches.len(), &cache.name());
                             several(&mut axes, "stroke", strokes.len(), stroke);
-                            let level = match raid {
-                                5 => Level::Raid5,
-                                10 => Level::Raid10,
-                                other => return Err(LabError::Usage(format!("raid={other}: 5 or 10"))),
-                            };
+                            let level = Level::numbered(*raid)
+                                .ok_or_else(|| LabError::Usage(format!("raid={raid}: 5, 6 or 10")))?;
                             let cached = *cache == Switch::On;
                             let (maker, drives, stroke) = (*maker, *drive, *stroke);
                             let array = Array { maker, level, drives, cached, stroke, log: LogPlace::Memory };
@@ -183,7 +180,7 @@ fn planned(array: Array, cell: &Cell) -> Result<Planned, LabError> {
             curve: false,
         },
     };
-    Ok(Planned { array, spec: cell.setup.spec.clone(), alignment: cell.setup.alignment, ask, effort })
+    Ok(Planned { array, spec: cell.setup.spec.clone(), alignment: cell.setup.alignment, ask, effort, streams: 1 })
 }
 
 /// An answer as a result file keeps it.

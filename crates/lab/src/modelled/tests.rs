@@ -13,7 +13,7 @@ fn array(maker: Maker, level: Level, cached: bool) -> Array {
 
 fn planned(array: Array, loads: &[u64]) -> Planned {
     let spec = workload::named("oltp_8k").unwrap();
-    Planned { array, spec, alignment: Alignment::Request, ask: Ask::Loads(loads.to_vec()), effort: TINY }
+    Planned { array, spec, alignment: Alignment::Request, ask: Ask::Loads(loads.to_vec()), effort: TINY, streams: 1 }
 }
 
 fn rates(plan: &[Planned], threads: usize) -> Vec<u64> {

@@ -23,6 +23,23 @@ fn every_segment_has_its_own_place_and_parity_goes_round() {
 }
 
 #[test]
+fn two_parities_lie_on_drives_of_their_own_and_take_turns() {
+    let mut drives: Vec<usize> = Vec::new();
+    for segment in 0..capacity(Level::Raid6, 10 * SEGMENT) / SEGMENT {
+        let found = spread(Level::Raid6, segment * SEGMENT, SEGMENT);
+        assert_eq!((found.data.len(), found.cover.len()), (1, 2));
+        drives.push(found.data[0].drive);
+        let all = [found.data[0].drive, found.cover[0].drive, found.cover[1].drive];
+        assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "{all:?}");
+    }
+    for drive in 0..ARRAY {
+        assert_eq!(drives.iter().filter(|one| **one == drive).count(), 8, "drive {drive}");
+    }
+    let row = spread(Level::Raid6, 0, 8 * SEGMENT);
+    assert_eq!((row.data.len(), row.cover.len()), (8, 2), "parities of a whole row are a command each");
+}
+
+#[test]
 fn an_access_across_segments_is_cut_and_shares_parity_where_its_parts_meet() {
     let found = spread(Level::Raid5, SEGMENT - 512, 4096);
     assert_eq!(found.data.iter().map(|piece| piece.length).collect::<Vec<_>>(), [512, 3584]);

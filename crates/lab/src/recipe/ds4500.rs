@@ -13,6 +13,7 @@ use crate::oddities::{Printed, ds4500_tables};
 use crate::published::Level;
 use crate::workload::{self, AccessSpec, Alignment};
 
+pub mod live;
 pub mod paper;
 
 /// Percent of each drive in use, but in tables 2 and 6.
@@ -72,6 +73,7 @@ fn planned(array: Array, spec: AccessSpec, start: f64, curve: bool) -> Planned {
         alignment: Alignment::Request,
         ask: Ask::Highest { goal: goal(start.round().max(1.0) as u64, effort), curve },
         effort,
+        streams: 1,
     }
 }
 

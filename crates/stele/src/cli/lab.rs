@@ -68,9 +68,14 @@ Examples:
   stele lab paper --recipe ds4500 --virtual --against published -o ds4500.html      all tables, in minutes
   stele lab paper --recipe ds4500 --virtual --quick -o quick.html                   a few of them
   stele lab paper ds4500.lab --against published -o again.html                      the same paper, from what was kept
+  stele lab paper --recipe dr550 --on dir:/srv/share --against published            a file server's 240 cells
+  stele lab paper --recipe fc8 --on nbd://host/vm1 --destroy --quick                accesses from cache
+  stele lab paper --recipe gnr-tsm --on dir:/a --on dir:/b --against published      streams, one server and two
+  stele lab paper --recipe ds4500 --on /dev/sdx --destroy --plan                    what would run, and for how long
 
-A recipe keeps what it measured in a .lab file beside the page; stopped with Ctrl-C it writes the paper of what it has, and
---resume goes on.")]
+Recipes: ds4500 (RAID-5 and RAID-10 at 20 ms), dr550 (threads on 100 files), gnr-tsm (backup and restore streams), fc8 (accesses
+from cache). A recipe keeps what it measured in a .lab file beside the page; stopped with Ctrl-C or SIGTERM it writes the paper of
+what it has, and --resume goes on.")]
     Paper(Paper),
     /// Draw one chart of a .lab file: here, or as SVG into a file
     #[command(after_help = "\
@@ -161,13 +166,18 @@ pub struct Paper {
     /// A PDF, whatever the name
     #[arg(long)]
     pub pdf: bool,
-    /// Measure as this paper did: ds4500
+    /// Measure as this paper did: ds4500, dr550, gnr-tsm or fc8
     #[arg(long, value_name = "NAME")]
     pub recipe: Option<String>,
     /// On modelled arrays in virtual time: Stele's own code, and the published machine's profile
-    #[arg(long = "virtual", requires = "recipe")]
+    #[arg(long = "virtual", requires = "recipe", conflicts_with = "on")]
     pub modelled: bool,
-    /// Fewer cells; the paper says which are left out
+    /// On this target; gnr-tsm takes a second one, which stands for a second server
+    #[arg(long, value_name = "TARGET", requires = "recipe")]
+    pub on: Vec<String>,
+    #[command(flatten)]
+    pub place: PlaceArgs,
+    /// Fewer cells, or shorter ones; the paper says what is left out
     #[arg(long, requires = "recipe")]
     pub quick: bool,
     /// Beside the published figures
@@ -179,6 +189,41 @@ pub struct Paper {
     /// Where a recipe keeps what it measured [default: beside the page]
     #[arg(long, value_name = "FILE", requires = "recipe")]
     pub lab: Option<PathBuf>,
+    /// Say what would run and for how long, and end
+    #[arg(long, requires = "recipe")]
+    pub plan: bool,
+}
+
+/// How a recipe uses a real target, and for how long.
+#[derive(Args, Debug)]
+pub struct PlaceArgs {
+    /// Bytes of the target to use [default: what the paper says, less where the run is quick; all of a device]
+    #[arg(long, requires = "on", conflicts_with = "modelled")]
+    pub size: Option<String>,
+    /// Files that it is divided into, where the target is a directory; objects of each length in a bucket [default: 100]
+    #[arg(long, requires = "on", conflicts_with = "modelled")]
+    pub files: Option<u32>,
+    /// What is on the target may be written over
+    #[arg(long, requires = "on", conflicts_with = "modelled")]
+    pub destroy: bool,
+    /// Leave the files of a directory where they are, for the next run, and what was made on a server
+    #[arg(long, requires = "on", conflicts_with = "modelled")]
+    pub keep: bool,
+    /// Time to measure each cell, exactly
+    #[arg(long, requires = "on", conflicts_with_all = ["modelled", "least", "most"])]
+    pub time: Option<String>,
+    /// Time to measure each cell at least [default: 10s; 600ms of a quick run]
+    #[arg(long, requires = "on", conflicts_with = "modelled")]
+    pub least: Option<String>,
+    /// Time to measure each cell at most, where it does not become steady [default: three times the least]
+    #[arg(long, requires = "on", conflicts_with = "modelled")]
+    pub most: Option<String>,
+    /// Time before anything counts [default: 2s; 200ms of a quick run]
+    #[arg(long, requires = "on", conflicts_with = "modelled")]
+    pub warm_up: Option<String>,
+    /// Length of a round [default: 1s; 100ms of a quick run]
+    #[arg(long, requires = "on", conflicts_with = "modelled")]
+    pub round: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

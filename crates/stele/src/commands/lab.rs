@@ -5,6 +5,7 @@ mod modelled;
 mod pages;
 mod paper;
 mod progress;
+mod recipe;
 mod show;
 mod stop;
 
@@ -273,27 +274,10 @@ fn measure_ready(
     let (mut recorder, before) = recorder(what.out.as_deref(), what.resume, &head)?;
     let mut done = before;
     progress.begin(&head, done.len());
-    let mut ended = true;
-    for (number, cell) in cells.iter().enumerate().skip(done.len()) {
+    let ended = in_turn(cells, &mut done, &mut recorder, progress, stop, &mut |number, cell, watch| {
         let against = readies.get(1).filter(|_| abba::is_against(&cell.axes));
-        let found = sweep::cell(against.unwrap_or(ready), number, cell, stop, &mut |step| {
-            progress.round(&step);
-            !stop.load(Ordering::Relaxed)
-        })?;
-        let stopped = stop.load(Ordering::Relaxed);
-        if let Some(found) = found {
-            progress.cell(&found);
-            // A cell that was cut short is shown, and measured whole when the job goes on.
-            if let (Some(recorder), false) = (&mut recorder, stopped) {
-                recorder.cell(&found)?;
-            }
-            done.push(found);
-        }
-        if stopped {
-            ended = false;
-            break;
-        }
-    }
+        Ok(sweep::cell(against.unwrap_or(ready), number, cell, stop, watch)?)
+    })?;
     let digest = match recorder.filter(|_| ended) {
         Some(recorder) => Some(recorder.finish()?),
         None => None,
@@ -306,6 +290,39 @@ fn measure_ready(
         true => Ok(()),
         false => Err(stopped(what.out.as_deref())),
     }
+}
+
+/// Measures one cell; none where it was stopped before anything could be counted.
+type One<'a> = &'a mut dyn FnMut(usize, &Cell, sweep::Watch<'_>) -> Outcome<Option<CellRecord>>;
+
+/// Runs the cells that are not done yet, one after another, and keeps each as it ends. Answers whether all were.
+fn in_turn(
+    cells: &[Cell],
+    done: &mut Vec<CellRecord>,
+    recorder: &mut Option<Recorder>,
+    progress: &Progress<'_>,
+    stop: &AtomicBool,
+    one: One<'_>,
+) -> Outcome<bool> {
+    for (number, cell) in cells.iter().enumerate().skip(done.len()) {
+        let found = one(number, cell, &mut |step| {
+            progress.round(&step);
+            !stop.load(Ordering::Relaxed)
+        })?;
+        let stopped = stop.load(Ordering::Relaxed);
+        if let Some(found) = found {
+            progress.cell(&found);
+            // A cell that was cut short is shown, and measured whole when the job goes on.
+            if let (Some(recorder), false) = (recorder.as_mut(), stopped) {
+                recorder.cell(&found)?;
+            }
+            done.push(found);
+        }
+        if stopped {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn stopped(out: Option<&Path>) -> Failure {

@@ -34,7 +34,7 @@ fn a_quick_plan_is_part_of_the_whole_one_and_says_what_it_leaves_out() {
 
 /// A result without having run: what every cell would say is made up of its number.
 fn made_up(quick: bool, cells: usize, digest: Option<&str>) -> Recorded {
-    let part = RecipePart { name: "ds4500".into(), quick };
+    let part = RecipePart { name: "ds4500".into(), quick, beside: Vec::new() };
     let head = Head {
         version: VERSION,
         program: "stele".into(),

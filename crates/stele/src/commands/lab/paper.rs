@@ -3,13 +3,16 @@
 use std::path::{Path, PathBuf};
 
 use stele_lab::error::LabError;
-use stele_lab::job::{Job, RecipePart};
+use stele_lab::job::{Cell, Job, RecipePart, TimePart};
+use stele_lab::live::target::Target;
+use stele_lab::modelled::run::Planned;
 use stele_lab::paper;
 use stele_lab::paper::document::Document;
 use stele_lab::recipe;
+use stele_lab::recipe::live::Asked;
 use stele_lab::record::{self, Recorded};
 
-use super::pages;
+use super::{pages, show};
 use crate::cli::lab::{Against, Paper};
 use crate::failure::{Failure, Kind, Outcome};
 
@@ -38,11 +41,56 @@ fn document_of(recorded: &Recorded, title: Option<&str>, against: bool) -> Outco
     }
 }
 
+/// What a recipe has to do.
+enum Work {
+    Modelled(Vec<(Cell, Planned)>),
+    Live { asked: Vec<Asked>, targets: Vec<Target> },
+}
+
+impl Work {
+    fn cells(&self) -> Vec<Cell> {
+        match self {
+            Work::Modelled(plan) => plan.iter().map(|(cell, _)| cell.clone()).collect(),
+            Work::Live { asked, .. } => asked.iter().map(|asked| asked.cell.clone()).collect(),
+        }
+    }
+}
+
+/// The job of a recipe. Addresses are kept as they are shown, without a secret that they may hold.
+fn job_of(asked: &Paper, name: &str, targets: &[Target]) -> Job {
+    let place = &asked.place;
+    let mut shown = targets.iter().map(Target::to_string);
+    let on = shown.next();
+    Job {
+        on,
+        size: place.size.clone(),
+        files: place.files,
+        time: TimePart {
+            warm_up: place.warm_up.clone(),
+            round: place.round.clone(),
+            least: place.time.clone().or(place.least.clone()),
+            most: place.time.clone().or(place.most.clone()),
+            patience: None,
+        },
+        recipe: Some(RecipePart { name: name.to_owned(), quick: asked.quick, beside: shown.collect() }),
+        ..Job::default()
+    }
+}
+
 async fn of_recipe(json: bool, asked: Paper, name: String, against: bool) -> Outcome<()> {
-    let part = RecipePart { name: name.clone(), quick: asked.quick };
-    let plan = recipe::plan(&part)?;
-    if !asked.modelled {
-        return Err(Failure::usage(format!("recipe '{name}': nothing says what to measure")).next("add --virtual"));
+    let targets = asked.on.iter().map(|target| target.parse()).collect::<Result<Vec<Target>, LabError>>()?;
+    let job = job_of(&asked, &name, &targets);
+    let work = match (asked.modelled, job.recipe.as_ref().filter(|_| targets.is_empty())) {
+        (true, Some(part)) => Work::Modelled(recipe::plan(part)?.cells),
+        (false, Some(part)) => {
+            recipe::known(part)?;
+            return Err(Failure::usage(format!("recipe '{name}': nothing says what to measure"))
+                .next("add --virtual, or --on with a target"));
+        }
+        _ => Work::Live { asked: recipe::live::plan(&job, &targets)?, targets },
+    };
+    if asked.plan {
+        return show::plan(&job, &work.cells(), json);
     }
     let pdf = is_pdf(asked.pdf, asked.out.as_deref());
     let ending = if pdf { "pdf" } else { "html" };
@@ -53,10 +101,15 @@ async fn of_recipe(json: bool, asked: Paper, name: String, against: bool) -> Out
         return Err(Failure::new(Kind::Refused, format!("{}: exists already", page.display()))
             .next("name another file with -o, or go on with what was stopped with --resume"));
     }
-    let job = Job { recipe: Some(part), ..Job::default() };
-    let (kept, resume) = (lab.clone(), asked.resume);
-    let came = super::stop::until_stopped(move |stop| {
-        super::modelled::measure(json, &job, "modelled arrays", &plan.cells, Some(&kept), resume, stop)
+    let (kept, resume, destroy, keep) = (lab.clone(), asked.resume, asked.place.destroy, asked.place.keep);
+    let came = super::stop::until_stopped(move |stop| match work {
+        Work::Modelled(plan) => {
+            super::modelled::measure(json, &job, "modelled arrays", &plan, Some(&kept), resume, stop)
+        }
+        Work::Live { asked, targets } => {
+            let measured = super::recipe::Measured { job: &job, targets: &targets, asked: &asked, destroy, keep };
+            measured.measure(json, &kept, resume, stop)
+        }
     })
     .await?;
     let document = document_of(&Recorded::from(&came), asked.title.as_deref(), against)?;

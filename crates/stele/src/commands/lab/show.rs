@@ -34,7 +34,7 @@ pub fn plan(job: &Job, cells: &[Cell], json: bool) -> Outcome<()> {
         table.row(vec![(number + 1).to_string(), cell.name(), cell.setup.spec.name.clone(), load]);
     }
     print!("{}", table.render());
-    if job.modelled.is_some() {
+    if job.modelled.is_some() || (job.recipe.is_some() && job.on.is_none()) {
         println!("\n{} in virtual time", count_of(cells.len()));
         return Ok(());
     }

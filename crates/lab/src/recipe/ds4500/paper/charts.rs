@@ -1,6 +1,6 @@
 //! Charts 1 to 12, and bars beside the tables.
 
-use super::found::{Found, Key, raid, rate, throughput};
+use super::found::{Found, Key, rate, throughput};
 use crate::oddities::{Printed, ds4500_tables};
 use crate::paper::chart::{Axis, Bars, Chart, Series};
 use crate::published::{self, Level};
@@ -110,7 +110,7 @@ pub fn bars(found: Found<'_>, workload: &str, level: Level, cached: bool, agains
     bars.push(Bars { name: "DS4500's model".into(), values: value("ds4500") });
     let cache = if cached { "with the write cache" } else { "without a cache" };
     let what = workload.replace('_', " ").replace("8k", "8 KiB");
-    let title = format!("RAID-{}, {what}, {cache}: rate at 20 ms by drives", raid(level));
+    let title = format!("{}, {what}, {cache}: rate at 20 ms by drives", level.name());
     let groups = rows.iter().map(|printed| format!("{} drives", printed.drives)).collect();
     Chart::bars(title, Axis::linear("accesses/s"), groups, bars)
 }

@@ -35,19 +35,12 @@ impl<'a> Key<'a> {
     }
 }
 
-pub fn raid(level: Level) -> &'static str {
-    match level {
-        Level::Raid5 => "5",
-        Level::Raid10 => "10",
-    }
-}
-
 impl<'a> Found<'a> {
     pub fn cell(&self, key: Key<'_>) -> Option<&'a CellRecord> {
-        let (drives, stroke) = (key.drives.to_string(), key.stroke.to_string());
+        let (raid, drives, stroke) = (key.level.number().to_string(), key.drives.to_string(), key.stroke.to_string());
         let wanted = [
             ("array", key.array),
-            ("raid", raid(key.level)),
+            ("raid", raid.as_str()),
             ("drives", drives.as_str()),
             ("cache", if key.cached { "on" } else { "off" }),
             ("stroke", stroke.as_str()),

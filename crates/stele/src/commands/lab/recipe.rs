@@ -1,0 +1,162 @@
+//! A recipe on real storage: its targets are opened anew for each half of its cells, with and without the page cache, and a cell may
+//! run on two of them at once.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stele_lab::error::LabError;
+use stele_lab::hosts::{HostRecord, merged};
+use stele_lab::job::{Cell, Job};
+use stele_lab::live::target::{Ready, Target};
+use stele_lab::recipe::live::{Asked, opening};
+use stele_lab::record::CellRecord;
+use stele_lab::{environment, sweep};
+
+use super::modelled::Came;
+use super::progress::Progress;
+use crate::failure::{Failure, Outcome};
+
+/// What is to be measured, and on what.
+pub struct Measured<'a> {
+    pub job: &'a Job,
+    pub targets: &'a [Target],
+    pub asked: &'a [Asked],
+    pub destroy: bool,
+    pub keep: bool,
+}
+
+/// The targets as they are open now.
+struct Open {
+    buffered: bool,
+    readies: Vec<Ready>,
+}
+
+impl Measured<'_> {
+    /// Measures what `out` does not hold yet, and removes what was made for it.
+    pub fn measure(&self, json: bool, out: &Path, resume: bool, stop: &AtomicBool) -> Outcome<Came> {
+        let mut open: Option<Open> = None;
+        let measured = self.in_halves(json, out, resume, stop, &mut open);
+        let mut removed = Ok(());
+        for ready in open.iter().flat_map(|open| &open.readies).filter(|_| !self.keep) {
+            removed = removed.and(ready.remove().map_err(Failure::from));
+        }
+        measured.and_then(|came| removed.map(|()| came))
+    }
+
+    fn in_halves(
+        &self,
+        json: bool,
+        out: &Path,
+        resume: bool,
+        stop: &AtomicBool,
+        open: &mut Option<Open>,
+    ) -> Outcome<Came> {
+        let all: Vec<Cell> = self.asked.iter().map(|asked| asked.cell.clone()).collect();
+        let filling = Progress::new(json, &all);
+        let mut fitting: Vec<&Asked> = Vec::new();
+        let mut reached: Vec<String> = Vec::new();
+        for buffered in [false, true] {
+            let of_half: Vec<&Asked> = self.asked.iter().filter(|asked| asked.buffered == buffered).collect();
+            if of_half.is_empty() {
+                continue;
+            }
+            let readies = self.opened(buffered, &filling, stop, open)?;
+            reached.extend(readies.iter().map(|ready| ready.description.clone()));
+            let fits = |asked: &&Asked| {
+                let whole = |ready: &Ready| {
+                    asked.cell.setup.spec.sizes.iter().all(|(length, _)| length.is_multiple_of(ready.block.0))
+                };
+                readies.iter().all(whole)
+            };
+            fitting.extend(of_half.into_iter().filter(fits));
+        }
+        let Some(first) = self.targets.first().filter(|_| !fitting.is_empty()) else {
+            return Err(Failure::usage("the target takes none of the recipe's accesses: its blocks are larger"));
+        };
+        let bytes = open.iter().flat_map(|open| &open.readies).map(|ready| ready.size.0).sum();
+        let of_target = (reached.join("; "), bytes, environment::capture(first.path()));
+        let head = super::head_of(self.job, first, of_target);
+        let (recorder, mut cells) = super::recorder(Some(out), resume, &head)?;
+        let mut recorder = recorder;
+        let in_order: Vec<Cell> = fitting.iter().map(|asked| asked.cell.clone()).collect();
+        let progress = Progress::new(json, &in_order);
+        progress.begin(&head, cells.len());
+        let ended =
+            super::in_turn(&in_order, &mut cells, &mut recorder, &progress, stop, &mut |number, cell, watch| {
+                let Some(asked) = fitting.get(number) else { return Ok(None) };
+                let readies = self.opened(asked.buffered, &filling, stop, open)?;
+                let readies = readies.get(..asked.targets).unwrap_or(readies);
+                together(readies, self.targets, number, cell, stop, watch)
+            })?;
+        let digest = match recorder.filter(|_| ended) {
+            Some(recorder) => Some(recorder.finish()?),
+            None => None,
+        };
+        Ok(Came { head, cells, digest, ended })
+    }
+
+    /// The targets, opened in this way; what is open otherwise is let go of before, so that it is not locked.
+    fn opened<'o>(
+        &self,
+        buffered: bool,
+        progress: &Progress<'_>,
+        stop: &AtomicBool,
+        open: &'o mut Option<Open>,
+    ) -> Outcome<&'o [Ready]> {
+        if open.as_ref().is_none_or(|open| open.buffered != buffered) {
+            *open = None;
+            let open = open.insert(Open { buffered, readies: Vec::new() });
+            for target in self.targets {
+                let opening = opening(self.job, target, self.asked, buffered, self.destroy)?;
+                let ready = target.open(opening, &mut |done, all| {
+                    progress.filling(done, all);
+                    !stop.load(Ordering::Relaxed)
+                })?;
+                open.readies.push(ready);
+            }
+        }
+        Ok(open.as_ref().map_or(&[], |open| open.readies.as_slice()))
+    }
+}
+
+/// One cell on all of them at once.
+fn together(
+    readies: &[Ready],
+    targets: &[Target],
+    number: usize,
+    cell: &Cell,
+    stop: &AtomicBool,
+    watch: sweep::Watch<'_>,
+) -> Outcome<Option<CellRecord>> {
+    let Some((first, rest)) = readies.split_first() else { return Ok(None) };
+    let (own, others) = std::thread::scope(|scope| {
+        let rest: Vec<_> = rest
+            .iter()
+            .map(|ready| scope.spawn(move || sweep::cell(ready, number, cell, stop, &mut |_| true)))
+            .collect();
+        let own = sweep::cell(first, number, cell, stop, watch);
+        let others: Vec<Result<Option<CellRecord>, LabError>> = rest
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| Err(LabError::Failed("a run panicked".into()))))
+            .collect();
+        (own, others)
+    });
+    let mut all = vec![own?];
+    for other in others {
+        all.push(other?);
+    }
+    let Some(mut records) = all.into_iter().collect::<Option<Vec<CellRecord>>>() else { return Ok(None) };
+    if records.len() == 1 {
+        return Ok(records.pop());
+    }
+    // All run in this process: its processor time is counted once.
+    for round in records.iter_mut().skip(1).flat_map(|record| &mut record.runs).flat_map(|run| &mut run.rounds) {
+        (round.cpu_own, round.cpu_machine) = (0.0, 0.0);
+    }
+    let runs: Vec<_> = records.iter().filter_map(|record| record.runs.last().cloned()).collect();
+    let hosts = targets.iter().zip(&runs).map(|(target, run)| HostRecord::of(&target.to_string(), run)).collect();
+    let Some(merged) = merged(&runs) else {
+        return Err(Failure::failed(format!("{}: what both targets did cannot be added up", cell.name())));
+    };
+    Ok(records.into_iter().next().map(|record| CellRecord { runs: vec![merged], hosts, ..record }))
+}

@@ -1,0 +1,87 @@
+//! The recipes of the laboratory on real storage, as commands: small ones, whose pages are read.
+
+mod support;
+
+use std::path::Path;
+
+use serde_json::Value;
+use support::Place;
+
+/// Options of cells that are over at once.
+const SHORT: [&str; 6] = ["--time", "20ms", "--round", "10ms", "--warm-up", "10ms"];
+
+/// Runs a quick recipe, and answers its page and the cells of its file.
+fn measured(place: &Place, name: &str, options: &[&str]) -> (String, Value) {
+    let (page, again) = (place.path(&format!("{name}.html")), place.path(&format!("{name}-again.html")));
+    let recipe = ["lab", "paper", "--recipe", name, "--quick", "--against", "published", "-o", &page];
+    let output = place.stele(&[&recipe[..], options, &SHORT].concat());
+    assert!(output.status.success(), "{name}: {output:?}");
+    let text = std::fs::read_to_string(&page).unwrap();
+    let kept = place.path(&format!("{name}.lab"));
+    let output = place.stele(&["lab", "paper", &kept, "--against", "published", "-o", &again]);
+    assert!(output.status.success(), "{name}: {output:?}");
+    assert!(std::fs::read_to_string(again).unwrap() == text, "{name}: the page of a file is that of the run");
+    (text, place.json(&["lab", "show", &kept])["cells"].clone())
+}
+
+#[test]
+fn dr550_measures_files_in_a_directory_and_leaves_none_behind() {
+    let place = Place::new("lab-dr550");
+    let on = format!("dir:{}", place.path("files"));
+    let (page, cells) = measured(&place, "dr550", &["--on", &on, "--size", "1MiB", "--files", "4"]);
+    for said in ["Chart 1. ", "Chart 14. ", ">110<", "BLAKE3", "What is odd", "4 files of 256 KiB"] {
+        assert!(page.contains(said), "{said}: {page}");
+    }
+    let cells = cells.as_array().unwrap();
+    assert!(cells.iter().any(|cell| cell["name"].as_str().unwrap().contains("sequential")), "{cells:?}");
+    assert!(!Path::new(&place.path("files")).exists());
+}
+
+#[test]
+fn fc8_measures_a_file_that_it_makes_with_all_nine_rows() {
+    let place = Place::new("lab-fc8");
+    let (page, cells) = measured(&place, "fc8", &["--on", &place.path("target"), "--size", "4MiB"]);
+    assert!(page.contains("401,605") && page.contains("Table 2. "), "{page}");
+    assert!(cells.as_array().unwrap().len() >= 7, "512 bytes are too short for some drives: {cells}");
+}
+
+#[test]
+fn gnr_tsm_drives_two_targets_at_once() {
+    let place = Place::new("lab-gnr");
+    let on = ["one", "two"].map(|name| format!("dir:{}", place.path(name)));
+    let options = ["--on", &on[0], "--on", &on[1], "--size", "8MiB", "--files", "4"];
+    let (page, cells) = measured(&place, "gnr-tsm", &options);
+    assert!(page.contains("5,424") && page.contains("two servers"), "{page}");
+    let both = cells.as_array().unwrap().iter().filter(|cell| cell["name"].as_str().unwrap().starts_with("servers 2"));
+    assert_eq!(both.count(), 9);
+}
+
+#[test]
+fn ds4500_searches_a_target_for_the_rates_at_20_ms() {
+    let place = Place::new("lab-ds4500");
+    let (page, cells) = measured(&place, "ds4500", &["--on", "null"]);
+    assert!(page.contains("this target") && page.contains("16,525"), "{page}");
+    assert_eq!(cells[0]["search"]["open_end"], "the response was never exceeded", "{cells}");
+}
+
+#[test]
+fn what_a_recipe_cannot_do_is_refused_before_anything_is_opened() {
+    let place = Place::new("lab-recipe-bad");
+    let recipe = |name: &'static str| ["lab", "paper", "--recipe", name];
+    place.refused(4, &["recipe 'ds9999'", "dr550, gnr-tsm, fc8"], &[&recipe("ds9999")[..], &["--on", "null"]].concat());
+    place.refused(4, &["recipe 'ds9999'"], &recipe("ds9999"));
+    place.refused(2, &["--virtual, or --on"], &recipe("dr550"));
+    place.refused(2, &["answered from a cache", "--on nbd://"], &[&recipe("fc8")[..], &["--virtual"]].concat());
+    place.refused(2, &["cannot be used with"], &[&recipe("dr550")[..], &["--virtual", "--on", "null"]].concat());
+    place.refused(2, &["dir:PATH"], &[&recipe("dr550")[..], &["--on", "nbd://127.0.0.1/vm1"]].concat());
+    place.refused(2, &["nbd://"], &[&recipe("fc8")[..], &["--on", "dir:/nowhere"]].concat());
+    place.refused(2, &["one target"], &[&recipe("fc8")[..], &["--on", "null", "--on", "null"]].concat());
+    place.refused(2, &["cannot be used with"], &[&recipe("dr550")[..], &["--virtual", "--size", "1GiB"]].concat());
+    let file = place.path("records");
+    std::fs::write(&file, vec![7; 8192]).unwrap();
+    place.refused(3, &["--destroy"], &[&recipe("fc8")[..], &["--on", &file]].concat());
+    assert!(std::fs::read(&file).unwrap().iter().all(|byte| *byte == 7));
+    let plan = place.json(&[&recipe("dr550")[..], &["--on", "null", "--plan"]].concat());
+    assert_eq!(plan["cells"].as_array().unwrap().len(), 120, "nothing is cached before the null target");
+    assert_eq!(plan["least_seconds"], 120.0 * 12.0);
+}
