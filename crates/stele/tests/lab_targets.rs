@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
-use support::{Place, installed, wait_for};
+use support::{Place, Server, installed, wait_for};
 
 const SHORT: [&str; 6] = ["--time", "200ms", "--round", "20ms", "--warm-up", "0s"];
 
@@ -204,14 +204,52 @@ fn a_file_of_an_nfs_server_is_made_measured_checked_and_removed() {
     drop(server);
 }
 
+/// The keys of a server in a file that clients read.
+fn credentials(place: &Place, server: &Server) -> String {
+    let file = place.path("credentials");
+    let keys =
+        format!("[default]\naws_access_key_id={}\naws_secret_access_key={}\n", server.access_key, server.secret_key);
+    std::fs::write(&file, keys).unwrap();
+    file
+}
+
+#[test]
+fn a_server_with_tls_is_measured_if_its_certificate_is_trusted() {
+    let place = Place::new("lab-s3-tls");
+    let server = place.up_with(&["--tls"]);
+    let file = credentials(&place, &server);
+    place.json(&["bucket", "create", "bench"]);
+    let on = format!("s3://{}/bench", server.address);
+    let run = |more: &[&str]| {
+        let given =
+            ["lab", "run", "--on", &on, "--files", "8", "--read", "50", "--verify", "--outstanding", "2", "--json"];
+        let mut command = place.command(&[&given[..], more, &SHORT].concat());
+        command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_PROFILE").env("AWS_SHARED_CREDENTIALS_FILE", &file);
+        command.output().unwrap()
+    };
+    let output = run(&["--ca", server.ready["certificate"].as_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let left = place.json(&["bucket", "show", "bench"]);
+    assert!(!left.to_string().contains("stele-lab"), "{left}");
+    // Nobody else's certificate will do, and none of the system's authorities has signed this one.
+    let other = Place::new("lab-s3-tls-other");
+    let stranger = other.up_with(&["--tls"]);
+    for more in [&["--ca", stranger.ready["certificate"].as_str().unwrap()][..], &[]] {
+        let output = run(more);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(4) && said.contains("--ca FILE"), "{said}");
+    }
+    let output = place.command(&["lab", "run", "--on", "null", "--ca", &file]).output().unwrap();
+    assert!(output.status.code() == Some(2), "{output:?}");
+    stranger.stop();
+    server.stop();
+}
+
 #[test]
 fn objects_of_a_bucket_are_put_got_listed_and_deleted() {
     let place = Place::new("lab-s3");
     let server = place.up();
-    let keys =
-        format!("[default]\naws_access_key_id={}\naws_secret_access_key={}\n", server.access_key, server.secret_key);
-    let file = place.path("credentials");
-    std::fs::write(&file, keys).unwrap();
+    let file = credentials(&place, &server);
     place.json(&["bucket", "create", "bench"]);
     let on = format!("s3+http://{}/bench", server.address);
     let run = |more: &[&str]| {

@@ -1,14 +1,17 @@
-//! Objects in a bucket, over plain HTTP: reads are GETs and writes are PUTs of whole objects, as long as the access; a thread and
-//! a connection for each one outstanding. With `names` reads are LISTs, and writes put an empty object and delete it in turn.
+//! Objects in a bucket, over HTTP with TLS or without: reads are GETs and writes are PUTs of whole objects, as long as the
+//! access; a thread and a connection for each one outstanding. With `names` reads are LISTs, and writes put an empty object and
+//! delete it in turn. To a run that checks what it reads each object is one place, all of one length.
 //!
 //! All keys begin with `stele-lab/`, where the first object is a mark; what has that beginning and no mark is somebody else's.
 //! The objects go when the run ends, unless they are to be kept.
 
 mod http;
+mod secure;
 mod sign;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,9 +21,11 @@ use super::content::Content;
 use super::inline::Direct;
 use super::stream::{decoded, said, with_port};
 use super::target::{Opening, Ready, Way};
+use super::versions::Versions;
 use crate::error::LabError;
 use crate::workload::{Access, AccessSpec};
 use http::Connection;
+use secure::Trust;
 use sign::{Keys, Request};
 
 const PREFIX: &str = "stele-lab/";
@@ -35,31 +40,63 @@ pub struct Address {
     /// `HOST:PORT`.
     place: String,
     bucket: String,
+    /// With TLS.
+    secure: bool,
+    /// Certificates of authorities, instead of the system's.
+    ca: Option<PathBuf>,
 }
+
+const SHAPE: &str = "s3://HOST[:PORT]/BUCKET[?ca=FILE], or s3+http:// without TLS";
 
 impl std::str::FromStr for Address {
     type Err = LabError;
-    /// `s3+http://HOST[:PORT]/BUCKET`.
     fn from_str(text: &str) -> Result<Address, LabError> {
-        if text.starts_with("s3://") {
-            return Err(LabError::Usage(format!(
-                "target '{text}': S3 is spoken without TLS only; say s3+http://HOST[:PORT]/BUCKET"
-            )));
-        }
-        let bad = || LabError::Usage(format!("target '{text}': say s3+http://HOST[:PORT]/BUCKET"));
-        let (host, bucket) = text.strip_prefix("s3+http://").and_then(|rest| rest.split_once('/')).ok_or_else(bad)?;
+        let bad = || LabError::Usage(format!("target '{text}': say {SHAPE}"));
+        let (scheme, rest) = text.split_once("://").ok_or_else(bad)?;
+        let (secure, port) = match scheme {
+            "s3" | "s3+https" => (true, 443),
+            "s3+http" => (false, 80),
+            _ => return Err(bad()),
+        };
+        let (rest, ca) = match rest.split_once("?ca=") {
+            Some((_, "")) => return Err(bad()),
+            Some((_, _)) if !secure => return Err(bad()),
+            Some((rest, path)) => (rest, Some(PathBuf::from(path))),
+            None => (rest, None),
+        };
+        let (host, bucket) = rest.split_once('/').ok_or_else(bad)?;
         let bucket = decoded(bucket.trim_end_matches('/')).ok_or_else(bad)?;
         let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
         if bucket.is_empty() || !bucket.chars().all(plain) {
             return Err(bad());
         }
-        Ok(Address { place: with_port(host, 80).ok_or_else(bad)?, bucket })
+        Ok(Address { place: with_port(host, port).ok_or_else(bad)?, bucket, secure, ca })
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "s3+http://{}/{}", self.place, self.bucket)
+        let scheme = if self.secure { "s3" } else { "s3+http" };
+        write!(f, "{scheme}://{}/{}", self.place, self.bucket)?;
+        self.ca.as_ref().map_or(Ok(()), |path| write!(f, "?ca={}", path.display()))
+    }
+}
+
+impl Address {
+    /// With these authorities. None: it is reached without TLS.
+    pub fn trusting(self, ca: &Path) -> Option<Address> {
+        self.secure.then(|| Address { ca: Some(ca.to_owned()), ..self })
+    }
+
+    /// What requests are sent to, and signed for: the usual port is left out, as other clients do.
+    fn authority(&self) -> &str {
+        let usual = if self.secure { ":443" } else { ":80" };
+        self.place.strip_suffix(usual).unwrap_or(&self.place)
+    }
+
+    fn trust(&self) -> Result<Option<Arc<Trust>>, LabError> {
+        let host = self.place.rsplit_once(':').map_or(self.place.as_str(), |(host, _)| host);
+        self.secure.then(|| Trust::new(host, self.ca.as_deref()).map(Arc::new)).transpose()
     }
 }
 
@@ -67,27 +104,42 @@ impl fmt::Display for Address {
 pub struct Bucket {
     address: Address,
     keys: Keys,
+    trust: Option<Arc<Trust>>,
     objects: u32,
     patience: std::time::Duration,
     /// Lengths of objects, and whether all of them were put.
     lengths: Mutex<BTreeSet<(u64, bool)>>,
     content: Content,
+    /// What checks of all objects together need.
+    versions: Option<Arc<Versions>>,
 }
 
 pub(super) fn open(address: &Address, opening: Opening) -> Result<Ready, LabError> {
-    if opening.content.verify {
-        return Err(LabError::Usage(format!("{address}: what objects hold is not checked; leave --verify out")));
+    open_with(address, Keys::find()?, opening)
+}
+
+fn open_with(address: &Address, keys: Keys, opening: Opening) -> Result<Ready, LabError> {
+    let length = opening.longest;
+    let even = length >= 512 && (length.is_multiple_of(4096) || 4096_u64.is_multiple_of(length));
+    if opening.content.verify && !(even && opening.step == length) {
+        return Err(LabError::Usage(format!(
+            "{address}: objects are checked where all are of one length, 512, 1024, 2048 or a multiple of 4096; \
+             give one --access, or leave --verify out"
+        )));
     }
     if opening.files == 0 || opening.files > OBJECTS_MAX {
         return Err(LabError::Usage(format!("--files: from 1 to {OBJECTS_MAX} objects")));
     }
+    let size = Bytes(u64::from(opening.files) * length);
     let bucket = Bucket {
         address: address.clone(),
-        keys: Keys::find()?,
+        keys,
+        trust: address.trust()?,
         objects: opening.files,
         patience: std::time::Duration::from_nanos(opening.patience.0),
         lengths: Mutex::default(),
         content: opening.content,
+        versions: opening.versions(size)?,
     };
     let mut client = Client::new(&bucket);
     let listed = client.list(&bucket).map_err(|error| LabError::Missing(format!("{address}: {error}")))?;
@@ -99,12 +151,17 @@ pub(super) fn open(address: &Address, opening: Opening) -> Result<Ready, LabErro
     let failed = |error| LabError::Failed(format!("{address}: {error}"));
     client.ask(&bucket, "PUT", &bucket.path(MARK), "", &[], &mut []).map_err(failed)?;
     Ok(Ready {
-        size: Bytes(u64::from(opening.files) * opening.longest),
-        block: Bytes(1),
+        size,
+        // An object is read and written as a whole.
+        block: Bytes(if opening.content.verify { length } else { 1 }),
         file: None,
-        versions: None,
+        versions: bucket.versions.clone(),
         patience: opening.patience,
-        description: format!("S3 bucket {address}, {} objects of each length, without TLS", opening.files),
+        description: format!(
+            "S3 bucket {address}, {} objects of each length, {} TLS",
+            opening.files,
+            if address.secure { "with" } else { "without" }
+        ),
         way: Way::S3(Arc::new(bucket)),
     })
 }
@@ -131,10 +188,15 @@ impl Bucket {
             drop(lengths);
             self.each(end, |client, dice, number| {
                 let mut data = vec![0; *length as usize];
-                let mut source = self.content.source(dice.clone(), None);
+                let mut source = self.content.source(dice.clone(), self.versions.clone());
                 source.prepare(&mut data);
-                source.stamp(&mut data, u64::from(number) * length);
-                client.ask(self, "PUT", &self.object(*length, number), "", &data, &mut []).map(drop)
+                let at = u64::from(number) * length;
+                source.stamp(&mut data, at);
+                client.ask(self, "PUT", &self.object(*length, number), "", &data, &mut [])?;
+                if let Some(versions) = &self.versions {
+                    versions.answered(at, *length);
+                }
+                Ok(())
             })?;
             self.lengths.lock().unwrap_or_else(PoisonError::into_inner).insert((*length, true));
         }
@@ -186,7 +248,7 @@ struct Client(Connection);
 
 impl Client {
     fn new(bucket: &Bucket) -> Client {
-        Client(Connection::new(&bucket.address.place, bucket.patience))
+        Client(Connection::new(&bucket.address.place, bucket.patience, bucket.trust.clone()))
     }
 
     fn ask(
@@ -198,7 +260,7 @@ impl Client {
         body: &[u8],
         into: &mut [u8],
     ) -> Result<http::Answer, String> {
-        let signed = Request { method, host: &bucket.address.place, path, query, body }.headers(&bucket.keys);
+        let signed = Request { method, host: bucket.address.authority(), path, query, body }.headers(&bucket.keys);
         let mark = if query.is_empty() { "" } else { "?" };
         let head = format!("{method} {path}{mark}{query} HTTP/1.1\r\n{signed}content-length: {}\r\n\r\n", body.len());
         let mut asked = 0;
@@ -207,7 +269,7 @@ impl Client {
                 std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
                     format!("no answer for {}", Duration(bucket.patience.as_nanos() as u64))
                 }
-                _ => said(&error),
+                _ => secure::said(&error).unwrap_or_else(|| said(&error)),
             })?;
             asked += 1;
             if !matches!(answer.status, 409 | 503) || asked == ASKED_MAX {

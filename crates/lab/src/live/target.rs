@@ -184,7 +184,8 @@ impl Ready {
 /// Size of the null target where none is given.
 const NULL_SIZE: Bytes = Bytes(1 << 30);
 
-const KINDS: &str = "null, a file, a block device, a directory (dir:PATH), volume:CODE, or a URL of nbd://, iscsi://, nfs:// or s3+http://";
+const KINDS: &str =
+    "null, a file, a block device, a directory (dir:PATH), volume:CODE, or a URL of nbd://, iscsi://, nfs:// or s3://";
 
 impl std::str::FromStr for Target {
     type Err = LabError;
@@ -238,6 +239,15 @@ impl std::fmt::Display for Target {
 }
 
 impl Target {
+    /// Taken for what it says it is only by these authorities.
+    pub fn trusting(self, ca: &std::path::Path) -> Result<Target, LabError> {
+        let untold = || LabError::Usage(format!("--ca {}: only s3:// has certificates to check", ca.display()));
+        match self {
+            Target::S3(address) => address.trusting(ca).map(Target::S3).ok_or_else(untold),
+            _ => Err(untold()),
+        }
+    }
+
     /// Where it lies on this machine.
     pub fn path(&self) -> Option<&std::path::Path> {
         match self {

@@ -18,7 +18,8 @@ Examples:
   stele lab run --on dir:/srv/share --files 100 --size 4GiB --random 0,100 --access 512,8KiB --outstanding 1,32 --buffered
   stele lab run --on 'iscsi://user%secret@host/iqn.2026-01.example:vm1/0' --outstanding 32 --access 4KiB
   stele lab run --on nfs://host/export/target --size 4GiB --read 0 --random 0 --access 64KiB
-  stele lab run --on s3+http://host:9000/bench --read 0,50,100 --access 4KiB,1MiB --outstanding 32
+  stele lab run --on s3://host/bench --read 0,50,100 --access 4KiB,1MiB --outstanding 32     s3+http:// without TLS
+  stele lab run --on s3://127.0.0.1:9000/bench --ca certificate.pem --read 50 --verify
   stele lab run --on volume:8+2,drives=12 --size 4GiB --outstanding 32 --read 0    Stele's own array, in this process
   stele lab run nightly.toml --on /data/target --out nightly.lab --resume
   stele lab run --on null --outstanding 1             what the generator itself costs
@@ -301,7 +302,7 @@ pub struct What {
     /// A job as a TOML file; options replace what it says
     pub job: Option<PathBuf>,
     /// The target: null, a file, a block device, a directory (dir:PATH), a volume in this process (volume:8+2,drives=12), or a URL
-    /// of nbd://, iscsi://, nfs:// or s3+http://
+    /// of nbd://, iscsi://, nfs:// or s3://
     #[arg(long, value_name = "TARGET")]
     pub on: Option<String>,
     /// Arrays of modelled drives in virtual time are the target: drives=20,60 raid=5,10 cache=on,off stroke=8,45 array=stele,ds4500
@@ -312,6 +313,9 @@ pub struct What {
         conflicts_with_all = ["on", "size", "buffered", "destroy", "verify", "workers", "time", "least", "most", "warm_up", "round"]
     )]
     pub modelled: Option<Vec<String>>,
+    /// File with the authorities whose certificate an s3:// server must have [default: those of the system]
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
     /// Bytes of it to use; needed for a file that does not exist yet, and for a volume
     #[arg(long)]
     pub size: Option<String>,

@@ -135,6 +135,9 @@ fn job_of(what: &What) -> Outcome<Job> {
         job.modelled.get_or_insert_default().set(words)?;
     }
     set(&mut job.on, what.on.clone());
+    if let (Some(ca), Some(on)) = (&what.ca, &mut job.on) {
+        *on = on.parse::<Target>()?.trusting(ca)?.to_string();
+    }
     set(&mut job.size, what.size.clone());
     job.buffered |= what.buffered;
     if !what.workload.is_empty() {

@@ -1,10 +1,11 @@
 //! HTTP/1.1 as far as S3 needs it: one request after another on a connection that is kept, bodies with a length or in chunks.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::live::stream::{PATIENCE, wrong};
+use super::secure::{Channel, Trust};
+use crate::live::stream::{connect, wrong};
 
 /// Bytes of the lines before a body, and of a body that is only looked at.
 const HEAD_MAX: usize = 64 << 10;
@@ -21,28 +22,19 @@ pub struct Answer {
 pub struct Connection {
     place: String,
     patience: Duration,
-    stream: Option<BufReader<TcpStream>>,
+    trust: Option<Arc<Trust>>,
+    stream: Option<BufReader<Channel>>,
 }
 
 impl Connection {
-    pub fn new(place: &str, patience: Duration) -> Connection {
-        Connection { place: place.to_owned(), patience, stream: None }
+    /// With TLS where somebody is trusted.
+    pub fn new(place: &str, patience: Duration, trust: Option<Arc<Trust>>) -> Connection {
+        Connection { place: place.to_owned(), patience, trust, stream: None }
     }
 
-    fn connect(&self) -> io::Result<BufReader<TcpStream>> {
-        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in self.place.to_socket_addrs()? {
-            match TcpStream::connect_timeout(&address, PATIENCE) {
-                Ok(stream) => {
-                    stream.set_nodelay(true)?;
-                    stream.set_read_timeout(Some(self.patience))?;
-                    stream.set_write_timeout(Some(self.patience))?;
-                    return Ok(BufReader::with_capacity(64 << 10, stream));
-                }
-                Err(error) => failed = error,
-            }
-        }
-        Err(failed)
+    fn connect(&self) -> io::Result<BufReader<Channel>> {
+        let channel = Channel::new(connect(&self.place, self.patience)?, self.trust.as_deref())?;
+        Ok(BufReader::with_capacity(64 << 10, channel))
     }
 
     /// Sends a request, and reads its answer's body into the buffer as far as there is room; more is an error.
@@ -69,6 +61,7 @@ impl Connection {
                 stream.get_mut().write_all(body)?;
             }
         }
+        stream.get_mut().flush()?;
         let (answer, keeps) = read(&mut stream, into)?;
         self.stream = keeps.then_some(stream);
         Ok(answer)

@@ -1,4 +1,10 @@
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
 use super::*;
+use crate::live::run::{Load, Of, Round, Setup, Timing, run};
+use crate::workload::Alignment;
 
 fn keys() -> Keys {
     Keys {
@@ -11,7 +17,7 @@ fn keys() -> Keys {
 
 #[test]
 fn a_signature_is_that_of_the_published_example() {
-    // Amazon S3 API reference, "Authenticating Requests (AWS Signature Version 4)", GET Bucket (List Objects).
+    // Amazon S3 API reference, "Authenticating Requests (AWS Signature Version 4)", GET Bucket (List Stored).
     let host = "examplebucket.s3.amazonaws.com";
     let request = Request { method: "GET", host, path: "/", query: "max-keys=2&prefix=J", body: b"" };
     let headers = request.headers_at(&keys(), "20130524T000000Z");
@@ -80,9 +86,160 @@ fn addresses_are_read() {
     let address = |text: &str| text.parse::<Address>().unwrap();
     assert_eq!(address("s3+http://host/records").to_string(), "s3+http://host:80/records");
     assert_eq!(address("s3+http://127.0.0.1:9000/records/").place, "127.0.0.1:9000");
-    for text in
-        ["s3://host/b", "s3+http://host", "s3+http:///b", "s3+http://host/", "s3+http://host/a/b", "s3+http://h/B"]
-    {
+    assert_eq!(address("s3+https://host/records").to_string(), "s3://host:443/records");
+    assert_eq!(address("s3://h:9/b?ca=/a b/c.pem").to_string(), "s3://h:9/b?ca=/a b/c.pem");
+    assert_eq!(address("s3://h/b").trusting(Path::new("c")), Some(address("s3://h/b?ca=c")));
+    assert_eq!(address("s3+http://h/b").trusting(Path::new("c")), None);
+    for (text, authority) in [("s3://h/b", "h"), ("s3://h:80/b", "h:80"), ("s3+http://[::1]:9/b", "[::1]:9")] {
+        assert_eq!(address(text).authority(), authority);
+    }
+    for text in [
+        "s3+http://host",
+        "s3+http:///b",
+        "s3+http://host/",
+        "s3+http://host/a/b",
+        "s3+http://h/B",
+        "s3+http://h/b?ca=c",
+        "s3://h/b?ca=",
+        "s3+ftp://h/b",
+    ] {
         assert!(text.parse::<Address>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn files_that_hold_no_certificates_are_refused_by_their_name() {
+    let path = std::env::temp_dir().join(format!("stele-lab-ca-{}", std::process::id()));
+    let trust = |host: &str| Trust::new(host, Some(&path)).map(drop).unwrap_err().to_string();
+    assert!(trust("host").contains("--ca"), "{}", trust("host"));
+    std::fs::write(&path, "nothing").unwrap();
+    assert!(trust("host").contains("holds no certificate"), "{}", trust("host"));
+    assert!(trust("no host").contains("no name"), "{}", trust("no host"));
+    std::fs::remove_file(&path).unwrap();
+}
+
+/// What a server of objects does with puts over objects that it has.
+#[derive(Clone, Copy, PartialEq)]
+enum Puts {
+    Kept,
+    /// Every fifth is acknowledged and forgotten.
+    Lost,
+    /// Every fifth goes to the key of another object too.
+    Misplaced,
+}
+
+type Stored = Arc<Mutex<BTreeMap<String, Vec<u8>>>>;
+
+/// A server of objects in memory that looks at no signature, for as long as the test. Answers its address and what it has.
+fn server(puts: Puts) -> (Address, Stored) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap().to_string();
+    let objects = Stored::default();
+    let theirs = Arc::clone(&objects);
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let objects = Arc::clone(&theirs);
+            std::thread::spawn(move || while answer(stream.as_ref().unwrap(), &objects, puts).is_some() {});
+        }
+    });
+    (format!("s3+http://{place}/bench").parse().unwrap(), objects)
+}
+
+fn answer(stream: &TcpStream, objects: &Stored, puts: Puts) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    let mut line = || {
+        let mut text = String::new();
+        reader.read_line(&mut text).ok().filter(|length| *length > 0).map(|_| text.trim_end().to_owned())
+    };
+    let first = line()?;
+    let mut length = 0;
+    loop {
+        let header = line()?;
+        if header.is_empty() {
+            break;
+        }
+        length = header.strip_prefix("content-length: ").map_or(length, |value| value.parse().unwrap());
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let (method, target) = first.split_once(' ')?;
+    let key = target.split_once(' ')?.0.strip_prefix("/bench/").unwrap_or_default().to_owned();
+    let mut objects = objects.lock().unwrap();
+    let (mut status, mut content) = ("200 OK", Vec::new());
+    match method {
+        "PUT" => {
+            // The stamps of two writes differ, so that this is a fifth of them, and always the same ones.
+            let chosen = objects.contains_key(&key) && body.get(8).is_some_and(|byte| byte % 5 == 0);
+            match (puts, chosen) {
+                (Puts::Lost, true) => {}
+                (Puts::Misplaced, true) => {
+                    let other = objects.keys().find(|other| other.contains('/') && **other != key).cloned();
+                    objects.insert(other.unwrap(), body.clone());
+                    objects.insert(key, body);
+                }
+                _ => drop(objects.insert(key, body)),
+            }
+        }
+        "DELETE" => {
+            objects.remove(&key);
+            status = "204 No Content";
+        }
+        _ if key.is_empty() => {
+            let keys = objects.keys().map(|key| format!("<Key>{key}</Key>"));
+            content = keys.collect::<String>().into_bytes();
+        }
+        _ => content = objects.get(&key)?.clone(),
+    }
+    drop(objects);
+    let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n", content.len());
+    let mut stream = stream;
+    stream.write_all(&[head.as_bytes(), &content].concat()).ok()
+}
+
+/// Until so many accesses were made, or one was found wrong.
+fn checked(address: &Address, access: u64, enough: u64) -> Result<(), LabError> {
+    let content = Content { verify: true, ..Content::default() };
+    let opening = Opening { files: 16, writes: true, content, step: access, longest: access, ..Opening::default() };
+    let ready = open_with(address, keys(), opening)?;
+    let long = Duration::from_secs(60);
+    let setup = Setup {
+        spec: AccessSpec { name: "test".into(), random: Some(100), read: Some(50), sizes: vec![(access, 100)] },
+        alignment: Alignment::Request,
+        load: Load::Outstanding(2),
+        batch: 1,
+        workers: 2,
+        timing: Timing { warm_up: Duration(0), round: Duration::from_millis(10), least: long, most: long },
+        content,
+        of: Of::Data,
+        seed: 5,
+    };
+    let mut made = 0;
+    let found = run(&ready, &setup, &mut |_: i64, round: &Round| {
+        made += round.read.count() + round.write.count();
+        made < enough
+    });
+    found.map(drop).and(ready.remove())
+}
+
+#[test]
+fn what_a_server_forgets_or_puts_elsewhere_is_found() {
+    for access in [512, 4096, 12_288] {
+        let (address, objects) = server(Puts::Kept);
+        checked(&address, access, 300).unwrap();
+        assert!(objects.lock().unwrap().is_empty(), "all is removed");
+    }
+    for (puts, why) in [(Puts::Lost, "acknowledged is lost"), (Puts::Misplaced, "never written there")] {
+        let error = checked(&server(puts).0, 4096, u64::MAX).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}
+
+#[test]
+fn objects_of_several_lengths_are_not_checked() {
+    let address = "s3+http://127.0.0.1:1/bench".parse().unwrap();
+    let content = Content { verify: true, ..Content::default() };
+    for (step, longest) in [(4096, 8192), (512, 4096), (1536, 1536), (100, 100)] {
+        let error = open_with(&address, keys(), Opening { step, longest, content, ..Opening::default() }).unwrap_err();
+        assert!(error.to_string().contains("one length"), "{error}");
     }
 }
