@@ -92,10 +92,12 @@ pub struct Judged {
     pub responses: (f64, f64),
     pub rate: Ratio,
     pub response: Ratio,
+    /// Runs that did not reach a steady state. They count: what drifts evenly over a block takes from both sides alike.
+    pub unsteady: usize,
 }
 
-/// A run's block, side, rate and mean response.
-type Run = (String, bool, f64, f64);
+/// A run's block, side, rate and mean response, and whether it is steady.
+type Run = (String, bool, f64, f64, bool);
 /// One of its values.
 type Value = fn(&Run) -> f64;
 
@@ -112,7 +114,7 @@ pub fn judged(cells: &[CellRecord]) -> Vec<Judged> {
             .collect();
         let name = if own.is_empty() { cell.workload.clone() } else { own.join(", ") };
         let total = run.total();
-        let run = (block.to_owned(), is_against(&cell.axes), total.rate, total.response.mean().0 as f64);
+        let run = (block.to_owned(), is_against(&cell.axes), total.rate, total.response.mean().0 as f64, run.steady);
         match all.iter_mut().find(|(known, _)| *known == name) {
             Some((_, runs)) => runs.push(run),
             None => all.push((name, vec![run])),
@@ -148,6 +150,7 @@ fn judge(name: String, runs: &[Run]) -> Option<Judged> {
         responses: (of(false, response), of(true, response)),
         rate: Ratio::of(&logarithms(rate)),
         response: Ratio::of(&logarithms(response)),
+        unsteady: whole.iter().flatten().filter(|run| !run.4).count(),
     })
 }
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use stele_ground::{Duration, Instant};
 
 use crate::histogram::Histogram;
+use crate::steady::{ROUNDS, keeps_rule};
 use crate::workload::{Access, Generator};
 
 /// Storage that carries out accesses in virtual time.
@@ -50,8 +51,6 @@ pub struct Length {
     pub rounds_max: u64,
 }
 
-/// Rounds of a window.
-pub const ROUNDS: usize = 5;
 /// How often rounds are made longer; then the last window counts, and is called unsteady.
 const DOUBLINGS: u32 = 2;
 
@@ -163,7 +162,7 @@ impl<T: Target> Loop<T> {
             rounds.push(self.run(outstanding, length.round << doublings)?);
             let window = &rounds[rounds.len().saturating_sub(ROUNDS)..];
             let rates: Vec<f64> = window.iter().map(Round::rate).collect();
-            let steady = window.len() == ROUNDS && is_steady(&rates);
+            let steady = window.len() == ROUNDS && keeps_rule(&rates);
             let ended = rounds.len() >= ROUNDS && rounds.len() as u64 >= length.rounds_max;
             if steady || (ended && doublings == DOUBLINGS) {
                 let mut response = Histogram::default();
@@ -258,23 +257,6 @@ impl<T: Target> Loop<T> {
             controllers: controllers.map(|(after, before)| share(after - before)),
         }
     }
-}
-
-/// The rule of the SNIA's performance test: the rates' range is at most 20 % of their mean, and their rise over all of them at
-/// most 10 %.
-pub fn is_steady(rates: &[f64]) -> bool {
-    let mean = rates.iter().sum::<f64>() / rates.len() as f64;
-    let (least, most) =
-        rates.iter().fold((f64::MAX, 0.0f64), |(least, most), rate| (least.min(*rate), most.max(*rate)));
-    // Least squares over the numbers of the rounds.
-    let middle = (rates.len() as f64 - 1.0) / 2.0;
-    let (mut over, mut under) = (0.0, 0.0);
-    for (at, rate) in rates.iter().enumerate() {
-        over += (at as f64 - middle) * (rate - mean);
-        under += (at as f64 - middle) * (at as f64 - middle);
-    }
-    let rise = (over / under).abs() * (rates.len() as f64 - 1.0);
-    most - least <= mean * 0.2 && rise <= mean * 0.1
 }
 
 #[cfg(test)]

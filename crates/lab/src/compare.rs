@@ -20,6 +20,8 @@ pub struct Compared {
     pub ratio: f64,
     /// Its 95 % confidence interval; none where a side has fewer than two rounds.
     pub interval: Option<(f64, f64)>,
+    /// Sides that did not reach a steady state.
+    pub unsteady: usize,
 }
 
 impl Compared {
@@ -62,6 +64,7 @@ fn of(first: &CellRecord, second: &CellRecord) -> Option<Compared> {
         rates,
         responses: (totals.0.response.mean().0, totals.1.response.mean().0),
         ratio,
+        unsteady: [first, second].iter().filter(|cell| !cell.is_steady()).count(),
         interval: margin.map(|margin| (ratio * (-margin).exp(), ratio * margin.exp())),
     })
 }

@@ -11,8 +11,8 @@ pub mod wire;
 
 use serde::{Deserialize, Serialize};
 
-use crate::closed::{self, ROUNDS};
 use crate::record::{HistogramRecord, RoundRecord, RunRecord};
+use crate::steady;
 
 /// What one host did in a cell.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -60,14 +60,13 @@ pub fn merged(runs: &[RunRecord]) -> Option<RunRecord> {
         .collect();
     let rounds = rounds?;
     let rates: Vec<f64> = rounds.iter().map(|round| round.rate).collect();
-    let window = rates.get(rates.len().saturating_sub(ROUNDS)..).unwrap_or_default();
     let lag = together(rounds.iter().map(|round| round.lag_ns));
     let spans = together(rounds.iter().flat_map(|round| [round.read.sum_ns, round.write.sum_ns]));
     Some(RunRecord {
         outstanding: runs.iter().map(|run| run.outstanding).try_fold(0, |sum: u32, one| Some(sum.saturating_add(one?))),
         rate_asked: runs.iter().map(|run| run.rate_asked).sum(),
         workers: runs.iter().fold(0, |sum: u32, run| sum.saturating_add(run.workers)),
-        steady: window.len() == ROUNDS && closed::is_steady(window),
+        steady: steady::is_steady(&rates),
         stopped: runs.iter().any(|run| run.stopped),
         lag_share: lag as f64 / spans.max(1) as f64,
         busy: Vec::new(),

@@ -30,6 +30,7 @@ pub mod report;
 pub mod search;
 pub mod set;
 pub mod spindle;
+pub mod steady;
 pub mod sweep;
 pub mod usage;
 pub mod workload;

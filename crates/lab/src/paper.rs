@@ -5,6 +5,7 @@ use stele_ground::{Bytes, Duration};
 use crate::abba::{self, Judged};
 use crate::error::LabError;
 use crate::record::{CellRecord, Head, Recorded, RunRecord};
+use crate::steady;
 use crate::sweep;
 use chart::{Axis, Bars, Chart, figure};
 use charts::{KINDS, Kind, Runs, curves};
@@ -89,7 +90,16 @@ fn summary(recorded: &Recorded, document: &mut Document) {
     if !searched.is_empty() || head.against.is_some() {
         return;
     }
-    let measured = || recorded.cells.iter().filter_map(|cell| Some((cell, chosen(cell)?.total())));
+    let steady = || recorded.cells.iter().filter(|cell| cell.is_steady());
+    let measured = || steady().filter_map(|cell| Some((cell, chosen(cell)?.total())));
+    let short = recorded.cells.len() - steady().count();
+    if short > 0 {
+        let of = recorded.cells.len();
+        document.paragraph(format!(
+            "{short} of {of} cells did not reach a steady state; their figures are those of the time measured and no more, and are left \
+             out of what follows."
+        ));
+    }
     let most = measured().max_by(|left, right| left.1.rate.total_cmp(&right.1.rate));
     let prompt = measured().min_by_key(|(_, total)| total.response.mean());
     if let Some((cell, _)) = most {
@@ -188,10 +198,10 @@ fn results(recorded: &Recorded) -> Table {
         let (rate, load) = match &cell.search {
             Some(search) => {
                 let margin = search.margin.map_or(String::new(), |margin| format!(" ± {}", figure(margin)));
-                let rate = Entry::said(search.rate, format!("{}{margin}", figure(search.rate)));
+                let rate = Entry::said(search.rate, rate_said(cell, format!("{}{margin}", figure(search.rate))));
                 (rate, format!("{} outstanding", figure(search.outstanding)))
             }
-            None => (Entry::number(total.rate), run.load()),
+            None => (Entry::said(total.rate, rate_said(cell, figure(total.rate))), run.load()),
         };
         table.row(
             place(cell, "").row,
@@ -237,6 +247,11 @@ fn working_set(head: &Head) -> String {
     )
 }
 
+/// A cell's rate as it is said: no bare number where the steady state was not reached.
+pub fn rate_said(cell: &CellRecord, rate: String) -> String {
+    if cell.is_steady() { rate } else { format!("not reached ({rate})") }
+}
+
 /// What has to be known of a cell beside its figures.
 pub fn remark(cell: &CellRecord) -> String {
     let mut remarks = Vec::new();
@@ -252,9 +267,10 @@ pub fn remark(cell: &CellRecord) -> String {
             figure(twice.rate)
         ));
     }
-    let steady = cell.search.as_ref().map_or(chosen(cell).is_some_and(|run| run.steady), |search| search.steady);
-    if !steady {
-        remarks.push("not steady".to_owned());
+    if !cell.is_steady() {
+        let runs = chosen(cell).into_iter().chain(&cell.runs).filter(|run| !run.steady);
+        let why = runs.filter_map(|run| steady::shortfall(&run.rates())).next();
+        remarks.push(format!("steady state not reached{}", why.map_or(String::new(), |why| format!(": {why}"))));
     }
     for host in &cell.hosts {
         if let Some(why) = &host.failed {
@@ -313,7 +329,8 @@ fn method(recorded: &Recorded, document: &mut Document) {
     document.paragraph(
         "The response of an access is the time from its intended start to the reading of the clock at which its answer was found; \
          no access is spared because others are late. A run is steady when over its last five rounds the rates' range is at most \
-         20 % of their mean and their rise at most 10 %. Percentiles are exact to 1.6 %, means exactly. “CPU” is processor time of \
+         20 % of their mean and their rise at most 10 %, and no change is found among all its rounds (Pettitt's test, exact by shuffling, at 5 %; \
+         by more than 10 % of the mean). Percentiles are exact to 1.6 %, means exactly. “CPU” is processor time of \
          the measuring process for each access.",
     );
     document.note(working_set(head));

@@ -222,6 +222,11 @@ impl RunRecord {
         total
     }
 
+    /// Accesses a second, round by round.
+    pub fn rates(&self) -> Vec<f64> {
+        self.rounds.iter().map(|round| round.rate).collect()
+    }
+
     pub fn load(&self) -> String {
         match (self.outstanding, self.rate_asked) {
             (Some(count), _) => format!("{count} outstanding"),
@@ -262,6 +267,14 @@ impl CellRecord {
         };
         search.twice = Some(Twice { outstanding, rate: rounded(total.rate, THOUSANDTHS), response_ns: response.0 });
         self.runs.push(RunRecord::of(found));
+    }
+
+    /// The figures are those of a steady state: of a search, at both probes around the answer.
+    pub fn is_steady(&self) -> bool {
+        match &self.search {
+            Some(search) => search.steady,
+            None => self.runs.last().is_some_and(|run| run.steady),
+        }
     }
 
     /// The value of an axis.

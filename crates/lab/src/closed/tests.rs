@@ -59,13 +59,6 @@ fn rate_and_response_obey_littles_law_at_every_load_in_turn() {
 }
 
 #[test]
-fn rounds_that_drift_are_not_steady() {
-    assert!(is_steady(&[100.0, 102.0, 99.0, 101.0, 100.0]));
-    assert!(!is_steady(&[100.0, 103.0, 106.0, 109.0, 113.0]));
-    assert!(!is_steady(&[100.0, 90.0, 115.0, 100.0, 100.0]));
-}
-
-#[test]
 fn a_target_that_comes_and_goes_is_steady_over_rounds_long_enough_to_hold_both() {
     let mut running = answering(Fixed { nanos: 1_000_000, uneven: true, due: BTreeMap::new() });
     let probe = running.probe(1, Length { warm_up: 0, ..LENGTH }).unwrap();

@@ -20,9 +20,9 @@ use super::target::{Ready, Way};
 use super::uring::Uring;
 use super::volume::Blocks;
 use super::worker::{Part, Report, Task, Worker};
-use crate::closed::{self, ROUNDS};
 use crate::error::LabError;
 use crate::histogram::Histogram;
+use crate::steady;
 use crate::usage::Usage;
 use crate::workload::{AccessSpec, Alignment, Generator, Operation};
 
@@ -131,7 +131,7 @@ pub struct Found {
     pub workers: u32,
     /// After the warm-up.
     pub rounds: Vec<Round>,
-    /// The last five rounds: range of the rates at most 20 % of their mean, slope at most 10 %.
+    /// See [`steady`].
     pub steady: bool,
     /// Ended before its time.
     pub stopped: bool,
@@ -446,9 +446,8 @@ fn gather(
             if number >= 0 {
                 gathered.rounds.push(round);
             }
-            let window = &gathered.rounds[gathered.rounds.len().saturating_sub(ROUNDS)..];
-            let rates: Vec<f64> = window.iter().map(|round| round.rate).collect();
-            gathered.steady = rates.len() == ROUNDS && closed::is_steady(&rates);
+            let rates: Vec<f64> = gathered.rounds.iter().map(|round| round.rate).collect();
+            gathered.steady = steady::is_steady(&rates);
             let counted = gathered.rounds.len();
             if !goes_on || counted >= most || (counted >= least && gathered.steady) {
                 gathered.stopped = !goes_on;

@@ -105,7 +105,17 @@ fn what_is_odd_is_found() {
     shaky.runs[0].steady = false;
     shaky.runs[0].lag_share = 0.02;
     let said = odd(vec![shaky]).join(" ");
-    assert!(said.contains("not steady") && said.contains("the generator itself was late by 2.0 %"), "{said}");
+    assert!(
+        said.contains("steady state not reached: 2 rounds are too few to tell")
+            && said.contains("the generator itself was late by 2.0 %"),
+        "{said}"
+    );
+    // The rate is no bare number, and no sentence of the summary is about it.
+    let mut shaky = cell(0, 8, 5432.1, 900);
+    shaky.runs[0].steady = false;
+    let page = html(&recorded(vec![shaky, cell(1, 1, 1000.0, 900)]), None).unwrap();
+    assert!(page.contains(">not reached (5,432)</td>") && page.contains("1 of 2 cells did not reach"), "{page}");
+    assert!(page.contains(">1,000 accesses a second</a>") && !page.contains("5,432 accesses"), "{page}");
     let unfinished = Recorded { digest: None, ..recorded(Vec::new()) };
     assert!(found_odd(&unfinished).join("").contains("did not come to its end"));
 }

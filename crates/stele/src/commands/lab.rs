@@ -17,7 +17,7 @@ use stele_lab::error::LabError;
 use stele_lab::import::{self, Origin};
 use stele_lab::job::{Cell, Given, Job, OfPart, SearchPart};
 use stele_lab::live::target::{Ready, Target};
-use stele_lab::paper::{chosen, remark};
+use stele_lab::paper::{chosen, rate_said, remark};
 use stele_lab::record::{self, CellRecord, Head, Recorder};
 use stele_lab::workload::AccessSpec;
 use stele_lab::{abba, environment, sweep, workload};
@@ -406,7 +406,7 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
     vec![
         cell.name.clone(),
         load,
-        rate,
+        rate_said(cell, rate),
         format!("{:.1}", total.bytes / 1e6),
         response.mean().to_string(),
         response.percentile(0.5).to_string(),

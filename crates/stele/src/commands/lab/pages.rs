@@ -54,6 +54,11 @@ pub fn plot(file: &Path, name: Option<&str>, out: Option<&Path>, json: bool) -> 
 
 pub fn export(file: &Path, format: ExportFormat, out: Option<&Path>, json: bool) -> Outcome<()> {
     let recorded = record::read(file)?;
+    let short = recorded.cells.iter().filter(|cell| !cell.is_steady()).count();
+    if short > 0 {
+        // Neither fio's format nor Iometer's has a place for it.
+        eprintln!("stele: {short} of {} cells did not reach a steady state", recorded.cells.len());
+    }
     let (text, ending) = match format {
         ExportFormat::Iometer => (export::iometer(&recorded), "iometer.csv"),
         ExportFormat::Fio => (export::fio(&recorded), "json"),

@@ -5,7 +5,8 @@ use std::path::Path;
 use stele_ground::{Bytes, Duration};
 use stele_lab::abba::{self, Judged, Ratio};
 use stele_lab::job::{Cell, Job};
-use stele_lab::record::{CellRecord, Recorded};
+use stele_lab::record::{CellRecord, Recorded, RunRecord};
+use stele_lab::steady;
 
 use super::progress::cells as count_of;
 use crate::commands::print_json;
@@ -73,7 +74,7 @@ fn summary(cell: &CellRecord) -> serde_json::Value {
                 "outstanding": run.outstanding, "rate_asked": run.rate_asked, "workers": run.workers, "rate": total.rate,
                 "bytes": total.bytes, "response": spans(&total.response), "read": spans(&total.read),
                 "write": spans(&total.write), "cpu_us": total.cpu_own, "machine_cpu_us": total.cpu_machine,
-                "steady": run.steady, "stopped": run.stopped, "lag_share": run.lag_share,
+                "steady": run.steady, "unsteady_why": unsteady_why(run), "stopped": run.stopped, "lag_share": run.lag_share,
             })
         })
         .collect();
@@ -81,6 +82,10 @@ fn summary(cell: &CellRecord) -> serde_json::Value {
         "cell": cell.number, "name": cell.name, "axes": cell.axes, "workload": cell.workload, "runs": runs,
         "search": cell.search, "hosts": cell.hosts, "remark": stele_lab::paper::remark(cell),
     })
+}
+
+fn unsteady_why(run: &RunRecord) -> Option<String> {
+    if run.steady { None } else { steady::shortfall(&run.rates()) }
 }
 
 pub fn file(recorded: &Recorded, json: bool, rounds: bool) -> Outcome<()> {
@@ -125,7 +130,7 @@ fn rounds_of(cell: &CellRecord) -> String {
     ]);
     for run in &cell.runs {
         for (number, round) in run.rounds.iter().enumerate() {
-            let one = stele_lab::record::RunRecord { rounds: vec![round.clone()], ..run.clone() };
+            let one = RunRecord { rounds: vec![round.clone()], ..run.clone() };
             let total = one.total();
             table.row(vec![
                 run.load(),
@@ -148,7 +153,7 @@ pub fn difference(first: &Recorded, second: &Recorded, json: bool) -> Outcome<()
             .map(|cell| {
                 serde_json::json!({
                     "cell": cell.name, "rates": cell.rates, "mean_ns": cell.responses, "ratio": cell.ratio,
-                    "interval": cell.interval, "differs": cell.differs(),
+                    "interval": cell.interval, "differs": cell.differs(), "unsteady_runs": cell.unsteady,
                 })
             })
             .collect();
@@ -174,7 +179,7 @@ pub fn difference(first: &Recorded, second: &Recorded, json: bool) -> Outcome<()
             interval,
             Duration(cell.responses.0).to_string(),
             Duration(cell.responses.1).to_string(),
-            if cell.differs() { String::new() } else { "no difference shown".into() },
+            marks(cell.differs(), cell.unsteady),
         ]);
     }
     print!("{}", table.render());
@@ -191,7 +196,7 @@ pub fn compared(all: &[Judged], json: bool) -> Outcome<()> {
         for cell in all {
             let line = serde_json::json!({
                 "cell": cell.name, "blocks": cell.blocks, "rates": cell.rates, "responses_ns": cell.responses,
-                "rate": ratio(&cell.rate), "response": ratio(&cell.response),
+                "rate": ratio(&cell.rate), "response": ratio(&cell.response), "unsteady_runs": cell.unsteady,
             });
             println!("{line}");
         }
@@ -222,11 +227,24 @@ pub fn compared(all: &[Judged], json: bool) -> Outcome<()> {
             Duration(cell.responses.1 as u64).to_string(),
             interval(&cell.response),
             cell.blocks.to_string(),
-            if cell.rate.differs() { String::new() } else { "no difference shown".into() },
+            marks(cell.rate.differs(), cell.unsteady),
         ]);
     }
     print!("{}", table.render());
     Ok(())
+}
+
+fn marks(differs: bool, unsteady: usize) -> String {
+    let mut marks = Vec::new();
+    if !differs {
+        marks.push("no difference shown".to_owned());
+    }
+    match unsteady {
+        0 => {}
+        1 => marks.push("one run did not reach a steady state".to_owned()),
+        many => marks.push(format!("{many} runs did not reach a steady state")),
+    }
+    marks.join("; ")
 }
 
 pub fn published(json: bool) -> Outcome<()> {

@@ -1,0 +1,79 @@
+use super::*;
+
+/// So many rates around 1000, with noise of that share (a bell of twelve throws), each like the one before by `memory`, and from
+/// `step` on times `factor`.
+fn rates(seed: u64, count: usize, noise: f64, memory: f64, (step, factor): (usize, f64)) -> Vec<f64> {
+    let mut dice = Dice::new(seed);
+    let mut last = 0.0;
+    let of = |at: usize| {
+        let throw = (0..12).map(|_| dice.fraction()).sum::<f64>() - 6.0;
+        last = memory * last + (1.0 - memory * memory).sqrt() * throw;
+        (1000.0 + 1000.0 * noise * last) * if at >= step { factor } else { 1.0 }
+    };
+    (0..count).map(of).collect()
+}
+
+const NONE: (usize, f64) = (usize::MAX, 1.0);
+
+/// The share of seeds for which a change is found.
+fn found(seeds: u64, of: impl Fn(u64) -> Vec<f64>) -> f64 {
+    (0..seeds).filter(|seed| change(&of(*seed)).is_some()).count() as f64 / seeds as f64
+}
+
+#[test]
+fn rounds_that_drift_are_not_steady() {
+    assert!(is_steady(&[100.0, 102.0, 99.0, 101.0, 100.0]));
+    for (rates, why) in [
+        (&[100.0, 100.0, 100.0, 100.0][..], "4 rounds are too few"),
+        (&[100.0, 103.0, 106.0, 109.0, 113.0], "moves by 12 %"),
+        (&[100.0, 90.0, 115.0, 100.0, 100.0], "range of the last 5 rounds is 25 %"),
+        (&[130.0, 131.0, 129.0, 130.0, 130.0, 100.0, 101.0, 99.0, 100.0, 100.0], "from 130 to 100 after round 5"),
+    ] {
+        let said = shortfall(rates).unwrap_or_default();
+        assert!(said.contains(why), "{rates:?}: {said}");
+    }
+}
+
+#[test]
+fn a_step_is_found_where_it_is() {
+    for (count, step, factor) in [(10, 5, 0.8), (20, 8, 0.8), (20, 12, 1.25), (30, 20, 0.85), (400, 300, 0.8)] {
+        let all = |seed| rates(seed, count, 0.03, 0.0, (step, factor));
+        let share = found(200, all);
+        assert!(share > 0.95, "a step by {factor} at {step} of {count} is found in {share} of the runs");
+        let places: Vec<usize> = (0..200).filter_map(|seed| change(&all(seed))).map(|change| change.round).collect();
+        let near = places.iter().filter(|place| place.abs_diff(step) <= (count / 6).max(1)).count();
+        // The ranks lean towards the middle where the noise is not far below the step.
+        assert!(near * 100 > places.len() * 95, "of {count}: {places:?}");
+    }
+}
+
+#[test]
+fn without_a_step_a_change_is_rarely_found() {
+    // Noise so wide that the size alone rules nothing out.
+    for count in [8, 10, 15, 30, 200] {
+        let share = found(1000, |seed| rates(seed, count, 0.4, 0.0, NONE));
+        println!("{count} rounds of wide noise: {share}");
+        assert!(share <= CHANCE + 0.02, "{share} of the runs of {count} rounds");
+    }
+    // As quiet as storage is when it is steady: neighbours alike, which the shuffling does not know.
+    for memory in [0.0, 0.5, 0.8] {
+        let share = found(1000, |seed| rates(seed, 20, 0.04, memory, NONE));
+        println!("neighbours alike by {memory}: {share}");
+        assert!(share <= 0.01, "{share} of the runs whose neighbours are alike by {memory}");
+    }
+}
+
+#[test]
+fn one_slow_round_and_equal_rounds_are_no_change() {
+    let mut slow = vec![100.0; 12];
+    assert_eq!(change(&slow), None);
+    slow[6] = 1.0;
+    assert_eq!(change(&slow), None);
+    assert_eq!((change(&[]), change(&[0.0; 9]), change(&[5.0])), (None, None, None));
+}
+
+#[test]
+fn few_rounds_show_no_change_however_large() {
+    assert_eq!(change(&[9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0]), None);
+    assert!(change(&[9.0, 9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0]).is_some());
+}
