@@ -43,7 +43,8 @@ pub fn expanded(cells: &[Cell], blocks: u32, seed: u64) -> Result<Vec<Cell>, Lab
                 // Both sides of a block draw the same accesses; blocks draw others.
                 let mut setup = cell.setup.clone();
                 setup.seed = setup.seed.wrapping_add(u64::from(block).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-                runs.push(Cell { axes: cell.axes.iter().cloned().chain(added).collect(), setup, goal: None });
+                let axes = cell.axes.iter().cloned().chain(added).collect();
+                runs.push(Cell { axes, setup, ..cell.clone() });
             }
         }
     }

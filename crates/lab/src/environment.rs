@@ -23,6 +23,8 @@ pub fn capture(target: Option<&Path>) -> Vec<(String, String)> {
     if let Some(target) = target {
         let device = number_of(target);
         add("mounted as", mount_of(target));
+        let sectors = device.as_ref().and_then(|device| sysfs(device, "size")?.trim().parse::<u64>().ok());
+        add("device size", sectors.and_then(|sectors| Some(Bytes(sectors.checked_mul(512)?).to_string())));
         for (name, path) in [
             ("device", "device/model"),
             ("rotational", "queue/rotational"),

@@ -27,6 +27,7 @@ use crate::live::content::Content;
 use crate::live::run::{Load, Of, Setup, Timing};
 use crate::live::target::{FILES, Opening, PATIENCE};
 use crate::modelled::sweep::VirtualPart;
+use crate::precondition;
 use crate::search::{Goal, Statistic};
 use crate::workload::{self, AccessSpec, Alignment, Operation};
 
@@ -62,6 +63,10 @@ pub struct Job {
     /// Files of a target that is a directory, or objects of a bucket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<u32>,
+    /// Like `2x`: before each cell all of it is written so many times in order, and for a workload that writes at random places
+    /// then at random, until that is steady.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub precondition: Option<String>,
     #[serde(default)]
     pub workload: WorkloadPart,
     #[serde(default)]
@@ -196,6 +201,8 @@ pub struct Cell {
     pub axes: Axes,
     pub setup: Setup,
     pub goal: Option<Goal>,
+    /// Times that the working set is written before.
+    pub precondition: Option<u32>,
 }
 
 impl Cell {
@@ -259,6 +266,13 @@ impl Job {
         self.size.as_ref().map(parse).transpose()
     }
 
+    fn precondition(&self) -> Result<Option<u32>, LabError> {
+        let parse = |text: &String| {
+            precondition::parse(text).ok_or_else(|| bad("precondition", text, "say it like 1x or 2x, up to 100x"))
+        };
+        self.precondition.as_ref().map(parse).transpose()
+    }
+
     pub fn content(&self) -> Result<Content, LabError> {
         let part = &self.content;
         let ratio = |what: &str, ratio: Option<f64>| match ratio.unwrap_or(1.0) {
@@ -283,17 +297,22 @@ impl Job {
     pub fn opening(&self, cells: &[Cell], destroy: bool) -> Result<Opening, LabError> {
         let of_cell = |cell: &Cell| {
             let sector = if cell.setup.alignment == Alignment::Sector { 512 } else { 0 };
+            let sector =
+                if cell.precondition.is_some() { greatest_common(sector, precondition::LENGTH) } else { sector };
             cell.setup.spec.sizes.iter().fold(sector, |step, (size, _)| greatest_common(step, *size))
+        };
+        let longest = |cell: &Cell| {
+            cell.setup.spec.length_max().max(if cell.precondition.is_some() { precondition::LENGTH } else { 0 })
         };
         Ok(Opening {
             size: self.size()?,
             files: self.files.unwrap_or(FILES),
-            writes: cells.iter().any(|cell| cell.setup.spec.writes()),
+            writes: cells.iter().any(|cell| cell.setup.spec.writes() || cell.precondition.is_some()),
             destroy,
             buffered: self.buffered,
             content: self.content()?,
             step: cells.iter().fold(0, |step, cell| greatest_common(step, of_cell(cell))),
-            longest: cells.iter().map(|cell| cell.setup.spec.length_max()).max().unwrap_or(4096),
+            longest: cells.iter().map(longest).max().unwrap_or(4096),
             patience: duration("time.patience", &self.time.patience, PATIENCE)?,
         })
     }
@@ -305,6 +324,7 @@ impl Job {
         let goal = self.search.as_ref().map(SearchPart::goal).transpose()?;
         let workers = self.load.workers.as_ref().map_or(vec![processors()], Given::values);
         let of = self.workload.of()?;
+        let precondition = self.precondition()?;
         self.check_count()?;
         let mut cells = Vec::new();
         for (mut axes, spec) in self.specs()? {
@@ -332,7 +352,7 @@ impl Job {
                         of,
                         seed: content.seed,
                     };
-                    cells.push(Cell { axes, setup, goal });
+                    cells.push(Cell { axes, setup, goal, precondition });
                 }
             }
         }

@@ -22,6 +22,7 @@ pub mod modelled;
 pub mod oddities;
 pub mod paper;
 pub mod pool;
+pub mod precondition;
 pub mod published;
 pub mod raid;
 pub mod recipe;

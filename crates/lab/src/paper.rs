@@ -4,7 +4,8 @@ use stele_ground::{Bytes, Duration};
 
 use crate::abba::{self, Judged};
 use crate::error::LabError;
-use crate::record::{CellRecord, Head, Recorded, RunRecord};
+use crate::precondition::PreconditionRecord;
+use crate::record::{CellRecord, Recorded, RunRecord};
 use crate::steady;
 use crate::sweep;
 use chart::{Axis, Bars, Chart, figure};
@@ -223,28 +224,55 @@ fn results(recorded: &Recorded) -> Table {
     table
 }
 
-/// What was used, beside the memory that may hold it.
-fn working_set(head: &Head) -> String {
+/// What was used, beside the memory that may hold it and the device that it lies on.
+fn working_set(recorded: &Recorded) -> Table {
+    let head = &recorded.head;
     let used = Bytes(head.target_bytes);
-    let memory = head.environment.iter().find(|(name, _)| name == "memory").map(|(_, value)| value.as_str());
-    let memory =
-        memory.and_then(|value| value.strip_suffix(" kB")?.trim().parse::<u64>().ok()).map(|kib| Bytes(kib * 1024));
+    let known = |name: &str| head.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+    let memory = known("memory")
+        .and_then(|value| value.strip_suffix(" kB")?.trim().parse::<u64>().ok())
+        .map(|kib| Bytes(kib * 1024));
     let beside = match memory {
-        Some(memory) if head.job.buffered && used < memory => {
-            format!(
-                " It was reached through the page cache, and this machine's memory of {memory} holds all of it: the figures are those of memory."
-            )
-        }
-        Some(memory) if used < memory => format!(
-            " This machine's memory of {memory} could hold all of it, but was passed by where the target says so above."
-        ),
-        Some(memory) => format!(" That is more than this machine's memory of {memory}."),
-        None => String::new(),
+        Some(memory) if used < memory => format!("{memory}: the working set fits into it"),
+        Some(memory) => format!("{memory}: the working set is larger"),
+        None => "not known".to_owned(),
     };
-    format!(
-        "The working set is {used}.{beside} What is behind the target may have memory of its own, as a drive, a controller or a \
-         server has: a working set that fits there is measured with it, and a larger one (--size) is needed to measure the drives."
+    let cache = match &head.reached {
+        reached if reached.contains("in memory") => "none: the target itself lies in memory",
+        reached if reached.contains("past the page cache") => "passed by (O_DIRECT)",
+        reached if reached.contains("through the page cache") && memory.is_some_and(|memory| used < memory) => {
+            "used, and it can hold the working set: the figures are those of memory"
+        }
+        reached if reached.contains("through the page cache") => "used",
+        _ => "not of this machine, or not used",
+    };
+    let device = known("device size").unwrap_or("not known");
+    Table::of_pairs(
+        "working-set",
+        [
+            ("working set", used.to_string().as_str()),
+            ("page cache", cache),
+            ("memory", &beside),
+            ("device size", device),
+            ("written before", &preconditioned(recorded)),
+        ],
     )
+}
+
+/// What was done to the target before its cells were measured.
+fn preconditioned(recorded: &Recorded) -> String {
+    let Some(times) = &recorded.head.job.precondition else {
+        return "nothing before each cell; a file that the laboratory made was filled once".to_owned();
+    };
+    let all = || recorded.cells.iter().filter_map(|cell| cell.precondition.as_ref());
+    let sum = |of: fn(&PreconditionRecord) -> u64| Bytes(all().map(of).fold(0, u64::saturating_add));
+    let (ordered, random) = (sum(|done| done.ordered_bytes), sum(|done| done.random_bytes));
+    let before =
+        format!("before each cell all of it {times} in order, in accesses of 128 KiB: {ordered} over all cells");
+    match random.0 {
+        0 => before,
+        _ => format!("{before}; and before random writes at random places until that was steady: {random}"),
+    }
 }
 
 /// A cell's rate as it is said: no bare number where the steady state was not reached.
@@ -271,6 +299,9 @@ pub fn remark(cell: &CellRecord) -> String {
         let runs = chosen(cell).into_iter().chain(&cell.runs).filter(|run| !run.steady);
         let why = runs.filter_map(|run| steady::shortfall(&run.rates())).next();
         remarks.push(format!("steady state not reached{}", why.map_or(String::new(), |why| format!(": {why}"))));
+    }
+    if cell.precondition.as_ref().is_some_and(|done| done.steady == Some(false)) {
+        remarks.push("the random writes before it did not become steady".to_owned());
     }
     for host in &cell.hosts {
         if let Some(why) = &host.failed {
@@ -333,7 +364,13 @@ fn method(recorded: &Recorded, document: &mut Document) {
          by more than 10 % of the mean). Percentiles are exact to 1.6 %, means exactly. “CPU” is processor time of \
          the measuring process for each access.",
     );
-    document.note(working_set(head));
+    if head.target_bytes > 0 {
+        document.table(working_set(recorded));
+    }
+    document.note(
+        "What is behind the target may have memory of its own, as a drive, a controller or a server has: a working set that fits \
+         there is measured with it, and a larger one (--size) is needed to measure the drives.",
+    );
     document.section("Machine");
     document.table(Table::of_pairs(
         "machine",

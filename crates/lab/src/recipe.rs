@@ -101,7 +101,7 @@ fn cell_of(planned: &Planned) -> Cell {
         of: Of::Data,
         seed: array.seed(&planned.spec),
     };
-    Cell { axes, setup, goal }
+    Cell { axes, setup, goal, precondition: None }
 }
 
 /// What a question costs, in accesses of the profile: a pool's are ten to twenty times as dear.

@@ -17,6 +17,7 @@ use crate::histogram::Histogram;
 use crate::hosts::HostRecord;
 use crate::job::{Cell, Job};
 use crate::live::run::{Found, Load, Round};
+use crate::precondition::PreconditionRecord;
 use crate::search::{Ending, Goal, Highest, Statistic};
 
 pub const VERSION: u32 = 1;
@@ -61,6 +62,9 @@ pub struct CellRecord {
     /// Of a run on several hosts, what each of them did; the runs are all of them together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostRecord>,
+    /// What was written before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub precondition: Option<PreconditionRecord>,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -254,6 +258,7 @@ impl CellRecord {
             runs,
             search,
             hosts: Vec::new(),
+            precondition: None,
         }
     }
 

@@ -7,6 +7,7 @@ use crate::error::LabError;
 use crate::job::Cell;
 use crate::live::run::{Found, LAG_SHARE_MAX, Load, Round, Setup, run_until};
 use crate::live::target::Ready;
+use crate::precondition;
 use crate::record::CellRecord;
 use crate::search;
 
@@ -15,6 +16,8 @@ pub struct Step<'a> {
     pub cell: usize,
     pub load: Load,
     pub number: i64,
+    /// The target is brought into its state: nothing of this round counts.
+    pub preconditions: bool,
     pub round: &'a Round,
 }
 
@@ -23,6 +26,25 @@ pub type Watch<'a> = &'a mut dyn FnMut(Step<'_>) -> bool;
 
 /// Runs one cell. None where it was stopped before anything could be counted. `end` stops it also between rounds.
 pub fn cell(
+    ready: &Ready,
+    number: usize,
+    cell: &Cell,
+    end: &AtomicBool,
+    watch: Watch<'_>,
+) -> Result<Option<CellRecord>, LabError> {
+    let Some(times) = cell.precondition else { return measured(ready, number, cell, end, watch) };
+    let load = cell.setup.load;
+    let done = precondition::carry_out(ready, &cell.setup, times, end, &mut |round| {
+        watch(Step { cell: number, load, number: 0, preconditions: true, round })
+    })?;
+    if done.is_none() {
+        return Ok(None);
+    }
+    let record = measured(ready, number, cell, end, watch)?;
+    Ok(record.map(|record| CellRecord { precondition: done, ..record }))
+}
+
+fn measured(
     ready: &Ready,
     number: usize,
     cell: &Cell,
@@ -91,7 +113,9 @@ fn twice(
 
 fn one(ready: &Ready, number: usize, setup: &Setup, end: &AtomicBool, watch: Watch<'_>) -> Result<Found, LabError> {
     let load = setup.load;
-    let mut watch = |round: i64, counted: &Round| watch(Step { cell: number, load, number: round, round: counted });
+    let mut watch = |round: i64, counted: &Round| {
+        watch(Step { cell: number, load, number: round, preconditions: false, round: counted })
+    };
     run_until(ready, setup, end, &mut watch)
 }
 

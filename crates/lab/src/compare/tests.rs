@@ -32,6 +32,7 @@ fn recorded(cells: &[(&str, &[f64])]) -> Recorded {
         }],
         search: None,
         hosts: Vec::new(),
+        precondition: None,
     };
     let head = Head {
         version: VERSION,

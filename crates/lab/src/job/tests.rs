@@ -48,6 +48,8 @@ fn what_a_job_cannot_mean_is_an_error_that_names_it() {
         ("[time]\nround = '1us'", "at least 1ms"),
         ("[content]\ncompress = 0.5", "content.compress"),
         ("[content]\nverify = true\ndedupe = 2.0", "verify or dedupe"),
+        ("precondition = '2'", "like 1x or 2x"),
+        ("precondition = '0x'", "like 1x or 2x"),
         ("[search]\npercentile = 100.0", "between 0 and 100"),
         ("[search]\n[load]\nrate = 5", "leave load.rate out"),
         ("[search]\n[load]\noutstanding = [1, 2]", "the first one only"),

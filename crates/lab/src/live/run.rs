@@ -106,6 +106,7 @@ pub struct Round {
     pub read_rate: f64,
     pub read_bytes_rate: f64,
     pub written_bytes_rate: f64,
+    pub written_bytes: u64,
     pub read: Histogram,
     pub write: Histogram,
     pub lag: Duration,
@@ -149,6 +150,7 @@ impl Found {
             total.read_rate += round.read_rate / count;
             total.read_bytes_rate += round.read_bytes_rate / count;
             total.written_bytes_rate += round.written_bytes_rate / count;
+            total.written_bytes += round.written_bytes;
             total.read.merge(&round.read);
             total.write.merge(&round.write);
             total.lag = Duration(total.lag.0 + round.lag.0);
@@ -483,6 +485,7 @@ fn merged(parts: Vec<Part>, before: Usage, after: Usage) -> Round {
         round.read_rate += part.read.count() as f64 / span;
         round.read_bytes_rate += part.read_bytes as f64 / span;
         round.written_bytes_rate += part.written_bytes as f64 / span;
+        round.written_bytes += part.written_bytes;
         round.read.merge(&part.read);
         round.write.merge(&part.write);
         round.lag = Duration(round.lag.0 + part.lag.0);

@@ -139,6 +139,7 @@ pub fn cells(job: &Job, part: &VirtualPart) -> Result<Vec<(Cell, Planned)>, LabE
     let without = [
         (job.on.is_some(), "on: the modelled array is the target"),
         (job.size.is_some(), "size: that follows from drives, raid and stroke"),
+        (job.precondition.is_some(), "precondition: a modelled drive is always in the same state"),
         (job.buffered, "buffered: there is no page cache in virtual time"),
         (job.load.workers.is_some(), "load.workers: nothing runs on threads in virtual time"),
         (job.load.batch.is_some(), "load.batch: answers are seen one by one in virtual time"),

@@ -45,6 +45,7 @@ pub fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellReco
         runs: vec![run(outstanding, rate, micros, true)],
         search: None,
         hosts: Vec::new(),
+        precondition: None,
     }
 }
 
@@ -118,6 +119,28 @@ fn what_is_odd_is_found() {
     assert!(page.contains(">1,000 accesses a second</a>") && !page.contains("5,432 accesses"), "{page}");
     let unfinished = Recorded { digest: None, ..recorded(Vec::new()) };
     assert!(found_odd(&unfinished).join("").contains("did not come to its end"));
+}
+
+#[test]
+fn the_working_set_is_set_beside_memory_cache_and_device_and_what_was_written_before_is_said() {
+    let mut recorded = recorded(vec![cell(0, 1, 1000.0, 900)]);
+    let page = html(&recorded, None).unwrap();
+    assert!(page.contains("nothing before each cell") && page.contains("not known"), "{page}");
+    recorded.head.reached = "file /data/target past the page cache".into();
+    recorded.head.environment =
+        vec![("memory".into(), "4194304 kB".into()), ("device size".into(), Bytes(1 << 40).to_string())];
+    recorded.head.job.precondition = Some("2x".into());
+    recorded.cells[0].precondition =
+        Some(PreconditionRecord { ordered_bytes: 2 << 30, random_bytes: 1 << 30, seconds: 3.0, steady: Some(false) });
+    let page = html(&recorded, None).unwrap();
+    for words in
+        ["passed by (O_DIRECT)", "the working set fits into it", "1 TiB", "all of it 2x in order", "at random places"]
+    {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    assert!(found_odd(&recorded).join("").contains("random writes before it did not become steady"));
+    recorded.head.reached = "file /data/target through the page cache".into();
+    assert!(html(&recorded, None).unwrap().contains("the figures are those of memory"));
 }
 
 #[test]

@@ -13,6 +13,7 @@ pub enum Lab {
 Examples:
   stele lab run --on /data/target --size 10GiB --workload oltp_4k --outstanding 32
   stele lab run --on /data/target --read 100,67,0 --access 512,4KiB,64KiB --outstanding 1,8,64 --out sweep.lab
+  stele lab run --on /dev/sdx --destroy --workload random_write_4k --outstanding 32 --precondition 2x
   stele lab run --on /dev/sdx --destroy --workload random_write_4k --rate 2000 --arrivals drawn
   stele lab run --on 'nbd+unix:///vm1?socket=/run/vm1.sock' --random 0 --access 256KiB --outstanding 8
   stele lab run --on dir:/srv/share --files 100 --size 4GiB --random 0,100 --access 512,8KiB --outstanding 1,32 --buffered
@@ -310,7 +311,7 @@ pub struct What {
         long = "virtual",
         value_name = "AXIS=VALUES",
         num_args = 0..,
-        conflicts_with_all = ["on", "size", "buffered", "destroy", "verify", "workers", "time", "least", "most", "warm_up", "round"]
+        conflicts_with_all = ["on", "size", "buffered", "destroy", "verify", "workers", "time", "least", "most", "warm_up", "round", "precondition"]
     )]
     pub modelled: Option<Vec<String>>,
     /// File with the authorities whose certificate an s3:// server must have [default: those of the system]
@@ -379,6 +380,9 @@ pub struct What {
     /// Of all that is drawn [default: 1]
     #[arg(long)]
     pub seed: Option<u64>,
+    /// Before each cell write all of it so many times in order, like 2x, and for random writes then at random until that is steady
+    #[arg(long, value_name = "TIMES")]
+    pub precondition: Option<String>,
     /// Through the page cache
     #[arg(long)]
     pub buffered: bool,

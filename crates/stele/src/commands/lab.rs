@@ -139,6 +139,7 @@ fn job_of(what: &What) -> Outcome<Job> {
         *on = on.parse::<Target>()?.trusting(ca)?.to_string();
     }
     set(&mut job.size, what.size.clone());
+    set(&mut job.precondition, what.precondition.clone());
     job.buffered |= what.buffered;
     if !what.workload.is_empty() {
         (job.workload.read, job.workload.random, job.workload.access) = (None, None, None);

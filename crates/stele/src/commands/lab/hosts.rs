@@ -83,6 +83,10 @@ pub async fn run(json: bool, what: What, job: Job, names: Vec<String>, secret: V
     if job.modelled.is_some() || cells.iter().any(|cell| cell.goal.is_some()) {
         return Err(Failure::usage("searches and modelled arrays run on one host").next("leave --hosts out"));
     }
+    if job.precondition.is_some() {
+        return Err(Failure::usage("hosts do not end their preconditioning together")
+            .next("leave precondition out, or run it on each host alone before"));
+    }
     let Some(on) = &job.on else {
         return Err(Failure::usage("nothing says what to measure").next("add --on with the target's name on each host"));
     };

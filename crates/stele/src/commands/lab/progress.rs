@@ -60,6 +60,7 @@ impl<'a> Progress<'a> {
         if self.json {
             let line = serde_json::json!({
                 "cell": step.cell, "load": step.load.to_string(), "round": step.number, "rate": step.round.rate,
+                "preconditions": step.preconditions,
                 "read_bytes": read, "written_bytes": written, "mean_ns": response.mean().0,
                 "p99_ns": response.percentile(0.99).0, "longest_ns": response.longest().0,
             });
@@ -67,7 +68,11 @@ impl<'a> Progress<'a> {
             return;
         }
         let name = self.cells.get(step.cell).map_or(String::new(), Cell::name);
-        let round = if step.number < 0 { "warming up".to_owned() } else { format!("round {}", step.number + 1) };
+        let round = match step {
+            _ if step.preconditions => "preconditioning".to_owned(),
+            _ if step.number < 0 => "warming up".to_owned(),
+            _ => format!("round {}", step.number + 1),
+        };
         let left = self.left(step.cell).0;
         self.line(&format!(
             "{}/{} {name}, {}, {round}: {:.0}/s, {:.1} MB/s, mean {}, 99 % {}; {left} left at least",
