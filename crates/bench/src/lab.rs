@@ -185,6 +185,7 @@ fn live(ready: &Ready, case: &Case) -> Result<Ran, String> {
         alignment: Alignment::Request,
         load: Load::Outstanding(case.depth),
         // As fio's best settings have it.
+        pause: None,
         batch: if case.depth >= 32 { 32 } else { 1 },
         workers: 1,
         timing: Timing {

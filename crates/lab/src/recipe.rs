@@ -94,6 +94,7 @@ fn cell_of(planned: &Planned) -> Cell {
         spec: planned.spec.clone(),
         alignment: planned.alignment,
         load: Load::Outstanding(u32::try_from(load).unwrap_or(u32::MAX)),
+        pause: None,
         batch: 1,
         workers: 1,
         timing: Timing { warm_up: Duration(0), round: Duration(0), least: Duration(0), most: Duration(0) },

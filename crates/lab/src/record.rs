@@ -195,6 +195,7 @@ impl RunRecord {
         let (outstanding, rate_asked) = match found.setup.load {
             Load::Outstanding(count) => (Some(count), None),
             Load::Rate { each_second, .. } => (None, Some(each_second)),
+            Load::Bytes { each_second, .. } => (None, Some(each_second / found.setup.spec.mean_length() as f64)),
         };
         RunRecord {
             outstanding,

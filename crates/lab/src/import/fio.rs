@@ -3,11 +3,11 @@
 //!
 //! fio's `iodepth` is per job and its `numjobs` copies each have their own: together that many accesses are outstanding here.
 //! `percentage_random` and `rwmixread` are drawn for each access in both. fio shows each block once before it comes again
-//! unless `norandommap` is given; here every access is drawn anew.
+//! unless `norandommap` is given; here every access is drawn anew. A rate is kept whatever the answers: `iodepth` does not bound it.
 
 use super::{Imported, size, whole};
 use crate::error::LabError;
-use crate::job::{Given, Job};
+use crate::job::{Given, Job, When};
 
 /// Keys that change nothing here: how fio draws, reports, or starts its processes.
 const WITHOUT_EFFECT: &[&str] = &[
@@ -77,6 +77,8 @@ struct Reading {
     job: Job,
     depth: u32,
     copies: u32,
+    burst: Option<u32>,
+    when: Option<When>,
     warnings: Vec<String>,
 }
 
@@ -93,12 +95,30 @@ fn import<'a>(name: String, entries: impl Iterator<Item = &'a Entry>, lenient: b
             }
         }
     }
-    let Reading { mut job, depth, copies, warnings } = reading;
+    let Reading { mut job, depth, copies, burst, when, mut warnings } = reading;
+    // fio's rates are of each copy, and its pauses are made by each.
     if let Some(Given::One(rate)) = &mut job.load.rate {
-        // fio's rates are of each copy.
         *rate *= f64::from(copies);
-    } else {
+    }
+    if let Some(Given::One(rate)) = &mut job.load.rate_bytes {
+        let each = size(rate).map_or(0, |bytes| bytes.0);
+        *rate = each.saturating_mul(copies.into()).to_string();
+    }
+    let rated = job.load.rate.is_some() || job.load.rate_bytes.is_some();
+    let mixed = matches!(job.workload.read, Some(Given::One(1..=99)));
+    if rated && mixed {
+        let why = "a rate is of reads and of writes each in fio, and of both together here";
+        match lenient {
+            true => warnings.push(format!("job '{name}': {why}")),
+            false => return Err(LabError::Usage(format!("job '{name}': {why}; with --lenient it is taken for both"))),
+        }
+    }
+    if !rated {
         job.load.outstanding = Some(Given::One(depth.saturating_mul(copies)));
+    }
+    // Without a pause a burst means nothing, there as here.
+    if job.load.pause.is_some() {
+        (job.load.burst, job.load.pause_when) = (burst, when);
     }
     job.load.workers = Some(Given::One(copies));
     Ok(Imported { name, job, warnings })
@@ -139,10 +159,22 @@ impl Reading {
                 job.size = Some(bytes.0.to_string());
             }
             // Of each copy.
-            "rate_iops" if value.contains(',') => {
+            "rate_iops" | "rate" if value.contains(',') => {
                 return Err("one rate for reads and writes together is known here".into());
             }
-            "thinktime" | "thinktime_blocks" | "startdelay" | "offset" if value == "0" => {}
+            "thinktime_spin" | "thinktime_iotime" | "startdelay" | "offset" if value == "0" => {}
+            "thinktime" => {
+                let text = with_unit(value, "us").ok_or("say it in microseconds, or with a unit")?;
+                job.load.pause = Some(text);
+            }
+            "thinktime_blocks" => self.burst = Some(whole(value)?),
+            "thinktime_blocks_type" => {
+                self.when = Some(match value {
+                    "complete" => When::Answered,
+                    "issue" => When::Started,
+                    _ => return Err("it is `complete` or `issue`".into()),
+                });
+            }
             "filename" if !value.contains(':') => job.on = Some(value.to_owned()),
             "filename" => return Err("one target is known here".into()),
             "direct" => job.buffered = value == "0",
@@ -158,6 +190,10 @@ impl Reading {
             "rate_iops" => {
                 let rate: f64 = value.parse().map_err(|_| "one number is known here".to_owned())?;
                 job.load.rate = Some(Given::One(rate));
+            }
+            "rate" => {
+                let bytes = size(value).ok_or("bytes a second are needed, like 10m")?;
+                job.load.rate_bytes = Some(Given::One(bytes.0.to_string()));
             }
             "rate_process" if value == "poisson" => job.load.arrivals = Some(crate::job::Arrivals::Drawn),
             "rate_process" => {}
@@ -212,7 +248,11 @@ fn percent(value: &str) -> Result<u8, String> {
 
 /// fio counts in seconds where no unit is given.
 fn seconds(value: &str) -> Option<String> {
-    let text = if value.chars().all(|c| c.is_ascii_digit()) { format!("{value}s") } else { value.to_owned() };
+    with_unit(value, "s")
+}
+
+fn with_unit(value: &str, unit: &str) -> Option<String> {
+    let text = if value.chars().all(|c| c.is_ascii_digit()) { format!("{value}{unit}") } else { value.to_owned() };
     crate::job::parse_duration(&text).map(|_| text)
 }
 

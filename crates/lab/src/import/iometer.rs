@@ -2,12 +2,12 @@
 //! where none is assigned.
 //!
 //! Iometer keeps its outstanding accesses for each worker and each of its targets; together that many are outstanding here. Each
-//! line of a specification has its own share of reads and of random accesses there; here all lines of one must agree. Delays
-//! between bursts, replies of network workers, and alignments other than the sector and the access's own size are not known here.
+//! line of a specification has its own share of reads and of random accesses there; here all lines of one must agree. A worker
+//! that has started a burst waits for its transfer delay before the next, while what is under way goes on. Replies of network workers, and alignments other than the sector and the access's own size are not known here.
 
 use super::{Complaints, Imported};
 use crate::error::LabError;
-use crate::job::{Align, Given, Job};
+use crate::job::{Align, Given, Job, When};
 
 /// Headings whose values say only how Iometer shows, stores or spawns.
 const WITHOUT_EFFECT: &[&str] = &[
@@ -33,6 +33,8 @@ struct Spec {
     name: String,
     /// Bytes, share, reads, random, align, and the line they stand on.
     lines: Vec<(u64, u64, u64, u64, u64, usize)>,
+    /// Milliseconds between bursts and accesses of a burst, of each line.
+    bursts: Vec<(u64, u64)>,
     default: String,
 }
 
@@ -110,16 +112,13 @@ pub fn iometer(text: &str, lenient: bool) -> Result<Vec<Imported>, LabError> {
             ("access specifications", heading) if heading.starts_with("access specification name") => {
                 let (name, default) = line.rsplit_once(',').unwrap_or((line, "NONE"));
                 let (name, default) = (name.trim().to_owned(), default.trim().to_owned());
-                specs.push(Spec { line: number, name, default, lines: Vec::new() });
+                specs.push(Spec { line: number, name, default, ..Spec::default() });
             }
             ("access specifications", heading) if heading.starts_with("size") => {
                 let values = (0..8).map(field).collect::<Result<Vec<u64>, LabError>>()?;
-                let [bytes, share, read, random, delay, _, align, reply] = values.as_slice() else {
+                let [bytes, share, read, random, delay, burst, align, reply] = values.as_slice() else {
                     return Err(bad("eight values are needed"));
                 };
-                if *delay > 0 {
-                    complaints.lost(number, &format!("a delay of {delay} ms between bursts is not known here"))?;
-                }
                 if *reply > 0 {
                     complaints.lost(number, "replies are of network workers, which are not known here")?;
                 }
@@ -131,6 +130,7 @@ pub fn iometer(text: &str, lenient: bool) -> Result<Vec<Imported>, LabError> {
                 }
                 let Some(spec) = specs.last_mut() else { return Err(bad("it belongs to no access specification")) };
                 spec.lines.push((*bytes, *share, *read, *random, *align, number));
+                spec.bursts.push((*delay, *burst));
             }
             ("manager list", "name of the worker") => {}
             ("manager list", heading) => {
@@ -264,10 +264,33 @@ fn add_spec(job: &mut Job, spec: &Spec, complaints: &mut Complaints) -> Result<(
     job.workload.read = Some(Given::One(percent("reads", read)?));
     job.workload.random = Some(Given::One(percent("random accesses", random)?));
     job.workload.align = Some(if sector { Align::Sector } else { Align::Request });
+    add_bursts(job, spec, complaints)?;
     let said: Vec<String> = spec.lines.iter().map(|line| format!("{}:{}", line.0, line.1)).collect();
     job.workload.access = Some(Given::One(said.join("/")));
     // Its shares have to come to 100.
     job.cells().map(drop).map_err(|error| LabError::Usage(format!("line {}: '{}': {error}", spec.line, spec.name)))
+}
+
+/// Each worker starts a burst, and then nothing for the delay, while what is under way goes on. Without a delay there is no burst.
+fn add_bursts(job: &mut Job, spec: &Spec, complaints: &mut Complaints) -> Result<(), LabError> {
+    let Some((delay, burst)) = spec.bursts.first().copied() else { return Ok(()) };
+    for (other, line) in spec.bursts.iter().zip(&spec.lines) {
+        // Which line an access follows is drawn anew for each burst there, and its size for each access here.
+        if *other != (delay, burst) || (spec.lines.len() > 1 && other.0 > 0 && other.1 > 1) {
+            let why = format!(
+                "a delay of {} ms between bursts of {} accesses: one delay for the whole of '{}', and one size where bursts have several \
+                 accesses, are known here",
+                other.0, other.1, spec.name
+            );
+            return complaints.lost(line.5, &why);
+        }
+    }
+    if delay > 0 {
+        job.load.pause = Some(format!("{delay}ms"));
+        job.load.burst = Some(u32::try_from(burst.max(1)).unwrap_or(u32::MAX));
+        job.load.pause_when = Some(When::Overlapping);
+    }
+    Ok(())
 }
 
 fn depths((start, end, step, doubling): (u32, u32, u32, bool), copies: u64) -> Result<Given<u32>, LabError> {

@@ -50,6 +50,13 @@ fn what_a_job_cannot_mean_is_an_error_that_names_it() {
         ("[content]\nverify = true\ndedupe = 2.0", "verify or dedupe"),
         ("precondition = '2'", "like 1x or 2x"),
         ("precondition = '0x'", "like 1x or 2x"),
+        ("[load]\nrate-bytes = 'much'", "load.rate-bytes = much"),
+        ("[load]\nrate-bytes = '1MiB'\nrate = 5", "give one of them"),
+        ("[load]\nrate-bytes = '1MiB'\n[search]", "leave load.rate out"),
+        ("[load]\nrate = 5\npause = '1ms'", "gaps of its own"),
+        ("[load]\nburst = 5", "give load.pause"),
+        ("[load]\nburst = 0\npause = '1ms'", "at least one"),
+        ("[load]\npause = '1'", "load.pause = 1"),
         ("[search]\npercentile = 100.0", "between 0 and 100"),
         ("[search]\n[load]\nrate = 5", "leave load.rate out"),
         ("[search]\n[load]\noutstanding = [1, 2]", "the first one only"),
@@ -106,4 +113,22 @@ fn lists_that_would_fill_the_memory_are_refused() {
     let many = many.join(",");
     let job = Job::parse(&format!("[load]\noutstanding = [{many}]\nworkers = [{many}]")).unwrap();
     assert!(job.cells().unwrap_err().to_string().contains("1000000 cells; a job has 100000 at most"));
+}
+
+#[test]
+fn pauses_and_rates_in_bytes_are_read() {
+    let setups = |text: &str| -> Vec<Setup> {
+        Job::parse(text).unwrap().cells().unwrap().into_iter().map(|cell| cell.setup).collect()
+    };
+    let pause = |text: &str| setups(text)[0].pause;
+    assert_eq!(pause("[load]\noutstanding = 4"), None);
+    assert_eq!(pause("[load]\npause = '0ms'\nburst = 4"), None, "as Iometer has it, a burst without a delay is none");
+    let answered = Pause { each: Duration::from_millis(2), burst: 1, when: PauseWhen::Answered };
+    assert_eq!(pause("[load]\npause = '2ms'"), Some(answered));
+    let overlapping = Pause { burst: 8, when: PauseWhen::Overlapping, ..answered };
+    assert_eq!(pause("[load]\npause = '2ms'\nburst = 8\npause-when = 'overlapping'"), Some(overlapping));
+    let rates: Vec<Load> =
+        setups("[load]\nrate-bytes = ['1MiB', '1000']\narrivals = 'drawn'").iter().map(|setup| setup.load).collect();
+    let rate = |each_second| Load::Bytes { each_second, random: true };
+    assert_eq!(rates, [rate(1048576.0), rate(1000.0)]);
 }

@@ -19,7 +19,7 @@ use super::s3::Objects;
 use super::target::{Ready, Way};
 use super::uring::Uring;
 use super::volume::Blocks;
-use super::worker::{Part, Report, Task, Worker};
+use super::worker::{Gap, Part, Report, Task, Worker};
 use crate::error::LabError;
 use crate::histogram::Histogram;
 use crate::steady;
@@ -38,6 +38,28 @@ pub enum Load {
     Outstanding(u32),
     /// So many are started each second, whatever the answers; evenly, or drawn (exponentially).
     Rate { each_second: f64, random: bool },
+    /// So many bytes each second: the gap behind an access is as long as it is.
+    Bytes { each_second: f64, random: bool },
+}
+
+/// A closed loop that stops again and again: each worker starts accesses for a while, and then none for so long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pause {
+    pub each: Duration,
+    /// Accesses between two pauses.
+    pub burst: u32,
+    pub when: PauseWhen,
+}
+
+/// When a pause begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PauseWhen {
+    /// The burst was answered, and then what else was under way (fio's `thinktime`).
+    Answered,
+    /// The burst was started, and then all of it answered (fio's `thinktime` with `thinktime_blocks_type=issue`).
+    Started,
+    /// The burst was started, and another access could be: what is under way goes on (Iometer's transfer delay).
+    Overlapping,
 }
 
 impl std::fmt::Display for Load {
@@ -46,6 +68,9 @@ impl std::fmt::Display for Load {
             Load::Outstanding(count) => write!(f, "{count} outstanding"),
             Load::Rate { each_second, random } => {
                 write!(f, "{each_second} a second{}", if *random { ", drawn" } else { "" })
+            }
+            Load::Bytes { each_second, random } => {
+                write!(f, "{} a second{}", Bytes(*each_second as u64), if *random { ", drawn" } else { "" })
             }
         }
     }
@@ -67,6 +92,8 @@ pub struct Setup {
     pub spec: AccessSpec,
     pub alignment: Alignment,
     pub load: Load,
+    /// Of a closed loop.
+    pub pause: Option<Pause>,
     /// Answers that a worker of a closed loop waits for at once: more of them cost less, and each seems to take longer.
     pub batch: u32,
     pub workers: u32,
@@ -221,8 +248,8 @@ pub fn run_until(ready: &Ready, setup: &Setup, end: &AtomicBool, watch: Watch<'_
             bytes: if setup.content.verify { own } else { ready.size.0 },
             outstanding: matches!(setup.load, Load::Outstanding(_)).then_some(slots),
             batch: setup.batch.max(1),
+            pause: setup.pause,
             gap: gap_of(setup.load, workers),
-            random_gaps: matches!(setup.load, Load::Rate { random: true, .. }),
             round: setup.timing.round,
             origin,
         };
@@ -300,14 +327,16 @@ fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
     }
     let workers = match (setup.load, &ready.way) {
         (Load::Outstanding(0), _) => return Err(LabError::Usage("at least one access has to be outstanding".into())),
-        (Load::Rate { each_second, .. }, _) if !(each_second.is_finite() && each_second > 0.0) => {
+        (Load::Rate { each_second, .. } | Load::Bytes { each_second, .. }, _)
+            if !(each_second.is_finite() && each_second > 0.0) =>
+        {
             return Err(LabError::Usage("a rate is greater than 0".into()));
         }
         // One at a time for each worker.
         (Load::Outstanding(count), way) if way.is_one_each() => count,
         (_, way) if way.is_alone() => 1,
         (Load::Outstanding(count), _) => setup.workers.min(count),
-        (Load::Rate { .. }, _) => setup.workers,
+        (Load::Rate { .. } | Load::Bytes { .. }, _) => setup.workers,
     };
     if workers > WORKERS_MAX {
         return Err(LabError::Usage(format!(
@@ -321,14 +350,16 @@ fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
 fn slots_of(load: Load, workers: u32, number: u32) -> u32 {
     match load {
         Load::Outstanding(count) => count / workers + u32::from(number < count % workers),
-        Load::Rate { .. } => (OPEN_MAX / workers).max(1),
+        Load::Rate { .. } | Load::Bytes { .. } => (OPEN_MAX / workers).max(1),
     }
 }
 
-fn gap_of(load: Load, workers: u32) -> Duration {
+fn gap_of(load: Load, workers: u32) -> Gap {
+    let nanoseconds = |each_second: f64| 1e9 * f64::from(workers) / each_second;
     match load {
-        Load::Outstanding(_) => Duration(0),
-        Load::Rate { each_second, .. } => Duration((1e9 * f64::from(workers) / each_second).max(1.0) as u64),
+        Load::Outstanding(_) => Gap::default(),
+        Load::Rate { each_second, random } => Gap { access: nanoseconds(each_second), byte: 0.0, random },
+        Load::Bytes { each_second, random } => Gap { access: 0.0, byte: nanoseconds(each_second), random },
     }
 }
 

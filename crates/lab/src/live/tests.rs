@@ -47,6 +47,7 @@ fn setup(spec: AccessSpec, load: Load) -> Setup {
         spec,
         alignment: Alignment::Request,
         load,
+        pause: None,
         batch: 1,
         workers: 2,
         timing,

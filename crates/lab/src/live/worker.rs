@@ -9,6 +9,7 @@ use stele_ground::{Dice, Duration, Instant};
 
 use super::content::{self, Content, Source};
 use super::engine::{Answer, Engine};
+use super::run::{Pause, PauseWhen};
 use super::versions::Versions;
 use crate::histogram::Histogram;
 use crate::workload::{Access, Generator};
@@ -53,12 +54,20 @@ pub struct Task {
     pub outstanding: Option<u32>,
     /// Answers that are waited for at once in a closed loop.
     pub batch: u32,
-    /// Time between starts of an open loop, and whether it is drawn anew for each (exponentially) or always the same.
-    pub gap: Duration,
-    pub random_gaps: bool,
+    pub pause: Option<Pause>,
+    pub gap: Gap,
     pub round: Duration,
     /// All workers count from here.
     pub origin: WallInstant,
+}
+
+/// Time between starts of an open loop: nanoseconds for each access and for each of its bytes, drawn anew (exponentially) or
+/// always the same.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Gap {
+    pub access: f64,
+    pub byte: f64,
+    pub random: bool,
 }
 
 /// Below this an open loop watches the clock instead of sleeping: a sleeper wakes that much too late.
@@ -72,8 +81,11 @@ pub struct Worker<E> {
     free: Vec<u32>,
     part: Part,
     failed: Option<String>,
-    /// When the next access of an open loop is due.
+    /// When the next access of an open loop is due, or a pause ends.
     due: Instant,
+    pausing: bool,
+    /// Accesses since the last pause.
+    burst: u32,
     round_end: Instant,
     round_begin: Instant,
 }
@@ -93,6 +105,8 @@ impl<E: Engine> Worker<E> {
             part: Part::default(),
             failed: None,
             due: Instant(0),
+            pausing: false,
+            burst: 0,
             round_begin: Instant(0),
             round_end: Instant(0) + task.round,
             engine,
@@ -113,8 +127,8 @@ impl<E: Engine> Worker<E> {
         while !stop.load(Ordering::Relaxed) && self.failed.is_none() {
             match self.task.outstanding {
                 // Something is under way, and its answer ends the wait: no timer is set for it.
-                Some(_) => self.engine.reap(self.task.batch, None, &mut answers),
-                None => self.reap_until_due(now, &mut answers),
+                Some(_) if !self.pausing => self.engine.reap(self.task.batch, None, &mut answers),
+                _ => self.reap_until_due(now, &mut answers),
             }
             now = self.now();
             for (slot, result) in answers.drain(..) {
@@ -140,11 +154,40 @@ impl<E: Engine> Worker<E> {
 
     /// As many under way as there shall be.
     fn keep_up(&mut self, now: Instant) {
+        if let Some(pause) = self.task.pause {
+            return self.keep_up_in_bursts(now, pause);
+        }
         while let Some(slot) = self.free.pop() {
             if !self.issue(slot, now) {
                 self.free.push(slot);
                 return;
             }
+        }
+    }
+
+    fn keep_up_in_bursts(&mut self, now: Instant, pause: Pause) {
+        let mut intended = now;
+        if self.pausing {
+            if now < self.due {
+                return;
+            }
+            // What follows a pause was meant to start when it ended.
+            (self.pausing, self.burst, intended) = (false, 0, self.due);
+        }
+        while self.burst < pause.burst
+            && let Some(slot) = self.free.pop()
+        {
+            if !self.issue(slot, intended) {
+                self.free.push(slot);
+                return;
+            }
+            self.burst += u32::from(pause.when != PauseWhen::Answered);
+            self.part.lag = Duration(self.part.lag.0 + now.since(intended).0);
+        }
+        let idle = self.free.len() == self.flying.len();
+        let free = pause.when == PauseWhen::Overlapping && !self.free.is_empty();
+        if self.burst >= pause.burst && (idle || free) {
+            (self.pausing, self.due) = (true, now + pause.each);
         }
     }
 
@@ -179,6 +222,7 @@ impl<E: Engine> Worker<E> {
         let (access, intended) = self.flying[slot as usize];
         self.flying[slot as usize].0.length = 0;
         self.free.push(slot);
+        self.burst += u32::from(self.task.pause.is_some_and(|pause| pause.when == PauseWhen::Answered));
         let name = if access.write { "write" } else { "read" };
         if let Err(error) = result {
             self.failed.get_or_insert(format!("{name} of {} bytes at offset {}: {error}", access.length, access.at));
@@ -219,28 +263,32 @@ impl<E: Engine> Worker<E> {
 
     fn start_what_is_due(&mut self, now: Instant) {
         while self.due <= now {
-            let started = self.free.pop().is_some_and(|slot| {
+            let started = self.free.pop().and_then(|slot| {
                 let started = self.issue(slot, self.due);
                 if !started {
                     self.free.push(slot);
                 }
-                started
+                started.then(|| self.flying[slot as usize].0.length)
             });
-            if !started {
+            let Some(length) = started else {
                 self.part.held_back += 1;
                 return;
-            }
+            };
             self.part.lag = Duration(self.part.lag.0 + now.since(self.due).0);
-            self.due = self.due + self.gap();
+            self.due = self.due + self.gap(length);
         }
     }
 
-    fn gap(&mut self) -> Duration {
-        match self.task.random_gaps {
-            false => self.task.gap,
+    /// Behind an access of so many bytes.
+    fn gap(&mut self, length: u64) -> Duration {
+        let Gap { access, byte, random } = self.task.gap;
+        let gap = access + byte * length as f64;
+        match random {
+            // One of nothing would start without end.
+            false => Duration(gap.max(1.0) as u64),
             true => {
                 let share = (1.0 - self.task.dice.fraction()).max(1e-12);
-                Duration((-share.ln() * self.task.gap.0 as f64) as u64)
+                Duration((-share.ln() * gap) as u64)
             }
         }
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use stele_lab::import::Origin;
-use stele_lab::job::{Align, Arrivals};
+use stele_lab::job::{Align, Arrivals, When};
 
 #[derive(Subcommand, Debug)]
 pub enum Lab {
@@ -15,6 +15,7 @@ Examples:
   stele lab run --on /data/target --read 100,67,0 --access 512,4KiB,64KiB --outstanding 1,8,64 --out sweep.lab
   stele lab run --on /dev/sdx --destroy --workload random_write_4k --outstanding 32 --precondition 2x
   stele lab run --on /dev/sdx --destroy --workload random_write_4k --rate 2000 --arrivals drawn
+  stele lab run --on /data/target --outstanding 8 --burst 100 --pause 10ms
   stele lab run --on 'nbd+unix:///vm1?socket=/run/vm1.sock' --random 0 --access 256KiB --outstanding 8
   stele lab run --on dir:/srv/share --files 100 --size 4GiB --random 0,100 --access 512,8KiB --outstanding 1,32 --buffered
   stele lab run --on 'iscsi://user%secret@host/iqn.2026-01.example:vm1/0' --outstanding 32 --access 4KiB
@@ -293,9 +294,21 @@ pub struct LoadArgs {
     /// Accesses started each second, whatever the answers
     #[arg(long, value_delimiter = ',', conflicts_with = "outstanding")]
     pub rate: Vec<f64>,
+    /// Bytes started each second, whatever the answers, like 10MiB
+    #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with_all = ["outstanding", "rate"])]
+    pub rate_bytes: Vec<String>,
     /// Gaps between them: all the same, or drawn from the exponential distribution
-    #[arg(long, value_enum, requires = "rate")]
+    #[arg(long, value_enum)]
     pub arrivals: Option<ArrivalsArg>,
+    /// Time for which each thread starts nothing, between bursts, like 1ms
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["rate", "rate_bytes"])]
+    pub pause: Option<String>,
+    /// Accesses of each thread between two pauses [default: 1]
+    #[arg(long, value_name = "COUNT")]
+    pub burst: Option<u32>,
+    /// A pause begins when the burst is answered, when it is started and then answered, or overlaps what is under way [default: answered]
+    #[arg(long, value_enum)]
+    pub pause_when: Option<WhenArg>,
 }
 
 #[derive(Args, Debug)]
@@ -428,6 +441,23 @@ impl From<ArrivalsArg> for Arrivals {
         match arrivals {
             ArrivalsArg::Even => Arrivals::Even,
             ArrivalsArg::Drawn => Arrivals::Drawn,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum WhenArg {
+    Answered,
+    Started,
+    Overlapping,
+}
+
+impl From<WhenArg> for When {
+    fn from(when: WhenArg) -> When {
+        match when {
+            WhenArg::Answered => When::Answered,
+            WhenArg::Started => When::Started,
+            WhenArg::Overlapping => When::Overlapping,
         }
     }
 }

@@ -169,13 +169,15 @@ fn job_of(what: &What) -> Outcome<Job> {
 }
 
 fn add_load(job: &mut Job, load: LoadArgs) {
-    if !load.outstanding.is_empty() {
-        (job.load.outstanding, job.load.rate) = (given(&load.outstanding), None);
+    let part = &mut job.load;
+    if !(load.outstanding.is_empty() && load.rate.is_empty() && load.rate_bytes.is_empty()) {
+        part.outstanding = given(&load.outstanding);
+        (part.rate, part.rate_bytes) = (given(&load.rate), given(&load.rate_bytes));
     }
-    if !load.rate.is_empty() {
-        (job.load.outstanding, job.load.rate) = (None, given(&load.rate));
-    }
-    job.load.arrivals = load.arrivals.map(Into::into).or(job.load.arrivals);
+    part.arrivals = load.arrivals.map(Into::into).or(part.arrivals);
+    part.pause = load.pause.or(part.pause.take());
+    part.burst = load.burst.or(part.burst);
+    part.pause_when = load.pause_when.map(Into::into).or(part.pause_when);
 }
 
 fn add_search(job: &mut Job, search: &Search) {

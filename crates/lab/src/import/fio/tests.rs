@@ -66,6 +66,10 @@ fn what_is_not_known_is_named_or_left_out_with_a_warning() {
         ("iodepth=0", "above 0"),
         ("rwmixread=101", "up to 100"),
         ("runtime=soon", "in seconds"),
+        ("thinktime=long", "in microseconds"),
+        ("thinktime_spin=5", "not known"),
+        ("thinktime_blocks_type=half", "`complete` or `issue`"),
+        ("rate=1m,2m", "reads and writes together"),
     ] {
         let text = format!("[a]\nrw=read\n{line}\n");
         let error = fio(&text, false).unwrap_err().to_string();
@@ -93,5 +97,26 @@ fn sizes_with_shares_are_drawn_by_them_and_rates_are_of_all_copies() {
     ] {
         let error = job(&format!("[a]\nfilename=/t\nrw=randread\n{line}")).unwrap_err().to_string();
         assert!(error.contains(why) && error.contains("line 4"), "{error}");
+    }
+}
+
+#[test]
+fn think_times_and_rates_in_bytes_mean_what_they_mean_there() {
+    use crate::live::run::{Pause, PauseWhen};
+    use stele_ground::Duration;
+    let job = |text: &str| {
+        fio(&format!("[a]\nfilename=/t\n{text}"), false).map(|jobs| jobs[0].job.cells().unwrap()[0].setup.clone())
+    };
+    let pause = |text: &str| job(&format!("rw=read\niodepth=8\n{text}")).unwrap().pause;
+    let each = Pause { each: Duration::from_micros(50), burst: 1, when: PauseWhen::Answered };
+    assert_eq!(pause("thinktime=50"), Some(each), "microseconds, after each access");
+    let issued = Pause { each: Duration::from_millis(2), burst: 4, when: PauseWhen::Started };
+    assert_eq!(pause("thinktime_blocks=4\nthinktime_blocks_type=issue\nthinktime=2ms"), Some(issued));
+    assert_eq!((pause("thinktime=0"), pause("thinktime_blocks=4")), (None, None), "no pause");
+    let rate = job("rw=randread\nrate=1m\nnumjobs=3\niodepth=4").unwrap();
+    assert_eq!(rate.load, Load::Bytes { each_second: 3.0 * 1048576.0, random: false });
+    for text in ["rw=randrw\nrate=1m", "rw=randrw\nrate_iops=10"] {
+        let error = job(text).unwrap_err().to_string();
+        assert!(error.contains("of reads and of writes each in fio"), "{error}");
     }
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::import::Origin;
-use crate::live::run::Load;
+use crate::live::run::{Load, Pause, PauseWhen};
 use crate::workload::{self, Alignment};
 
 /// A configuration with these access specifications, each assigned to two workers with two targets.
@@ -80,7 +80,6 @@ fn cycles_of_the_queue_depth_are_an_axis() {
 #[test]
 fn what_would_be_another_workload_is_refused_with_its_line_or_said() {
     for (spec, why) in [
-        ("4096,100,100,100,5,8,4096,0", "a delay of 5 ms"),
         ("4096,100,100,100,0,1,4096,64", "network workers"),
         ("4096,100,100,100,0,1,8192,0", "an alignment of 8192"),
         ("4096,100,100,100,0,1,4096", "value 8 has to be a whole number"),
@@ -91,6 +90,14 @@ fn what_would_be_another_workload_is_refused_with_its_line_or_said() {
         let error = iometer(&text, false).unwrap_err().to_string();
         assert!(error.contains(why) && error.contains("line "), "{error}");
     }
+    for second in ["8192,50,100,100,6,1,8192,0", "8192,50,100,100,5,1,8192,0"] {
+        // Another delay, and bursts of several accesses of one size each.
+        let burst = if second.contains(",6,") { 1 } else { 8 };
+        let first = format!("4096,50,100,100,5,{burst},4096,0");
+        let second = second.replace(",5,1,", &format!(",5,{burst},"));
+        let error = iometer(&file(&[("a", vec![first, second])]), false).unwrap_err().to_string();
+        assert!(error.contains("ms between bursts of") && error.contains("line "), "{error}");
+    }
     let text = file(&[("a", vec!["4096,50,100,100,0,1,4096,0".into(), "8192,50,0,100,0,1,8192,0".into()])]);
     assert!(iometer(&text, false).unwrap_err().to_string().contains("accesses of 8192 bytes have other shares"));
     assert_eq!(iometer(&text, true).unwrap()[0].warnings.len(), 2);
@@ -98,4 +105,15 @@ fn what_would_be_another_workload_is_refused_with_its_line_or_said() {
         file(&[("a", lines(&[(4096, 100)], 100, 100))]).replace("'Test Type", "'Sound on failure\n\tYES\n'Test Type");
     let error = iometer(&text, false).unwrap_err().to_string();
     assert!(error.contains("'sound on failure") && error.contains("line 21"), "{error}");
+}
+
+#[test]
+fn a_worker_waits_between_bursts_while_what_is_under_way_goes_on() {
+    let pause = |line: &str| {
+        iometer(&file(&[("a", vec![line.to_owned()])]), false).unwrap()[0].job.cells().unwrap()[0].setup.pause
+    };
+    let each = stele_ground::Duration::from_millis(5);
+    let overlapping = Pause { each, burst: 8, when: PauseWhen::Overlapping };
+    assert_eq!(pause("4096,100,100,100,5,8,4096,0"), Some(overlapping));
+    assert_eq!(pause("4096,100,100,100,0,8,4096,0"), None, "without a delay there is no burst");
 }

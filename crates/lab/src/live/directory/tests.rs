@@ -55,6 +55,7 @@ fn setup(random: u8, sizes: Vec<(u64, u8)>, threads: u32) -> Setup {
         spec: AccessSpec { name: "t".into(), random: Some(random), read: Some(50), sizes },
         alignment: Alignment::Request,
         load: Load::Outstanding(threads),
+        pause: None,
         batch: 1,
         workers: 1,
         timing: Timing { warm_up: Duration(0), round: Duration::from_millis(10), least: span, most: span },

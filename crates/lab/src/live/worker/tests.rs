@@ -57,8 +57,8 @@ fn where_reads_are_checked_nothing_touches_what_is_under_way() {
             bytes: 128 << 10,
             outstanding: Some(SLOTS),
             batch: 1,
-            gap: Duration(0),
-            random_gaps: false,
+            pause: None,
+            gap: Gap::default(),
             round: Duration::from_secs(100),
             origin: WallInstant::now(),
         };
@@ -132,8 +132,8 @@ fn a_write_that_was_acknowledged_and_lost_is_found() {
             bytes: SIZE,
             outstanding: Some(SLOTS),
             batch: 1,
-            gap: Duration(0),
-            random_gaps: false,
+            pause: None,
+            gap: Gap::default(),
             round: Duration::from_secs(100),
             origin: WallInstant::now(),
         };
@@ -143,4 +143,91 @@ fn a_write_that_was_acknowledged_and_lost_is_found() {
         let error = Worker::new(engine, task).run(&AtomicBool::new(false), &sender).unwrap_err();
         assert!(error.contains(words), "one in {forgets} forgotten: {error}");
     }
+}
+
+fn task(spec: AccessSpec, pause: Option<Pause>, gap: Gap) -> Task {
+    Task {
+        number: 0,
+        generator: Generator::new(spec, Alignment::Request, Dice::new(7)),
+        content: Content::default(),
+        versions: None,
+        dice: Dice::new(8),
+        base: 0,
+        bytes: 1 << 20,
+        outstanding: Some(SLOTS),
+        batch: 1,
+        pause,
+        gap,
+        round: Duration::from_secs(100),
+        origin: WallInstant::now(),
+    }
+}
+
+/// A worker of eight places that pauses for 100 ns.
+struct Paced(Worker<Strict>);
+
+impl Paced {
+    fn new(burst: u32, when: PauseWhen) -> Paced {
+        let spec = AccessSpec { name: "t".into(), random: Some(0), read: Some(100), sizes: vec![(512, 100)] };
+        let engine = Strict { flying: VecDeque::new(), buffer: vec![0; 512], started: 0 };
+        Paced(Worker::new(engine, task(spec, Some(Pause { each: Duration(100), burst, when }), Gap::default())))
+    }
+
+    /// At that time so many are answered; tells how many are started then, and which start was meant.
+    fn at(&mut self, now: u64, answered: u32) -> (u32, Option<u64>) {
+        let (Paced(worker), now) = (self, Instant(now));
+        for _ in 0..answered {
+            let (slot, _) = worker.engine.flying.pop_front().unwrap();
+            worker.settle(slot, Ok(()), now);
+        }
+        let started = worker.engine.started;
+        worker.keep_up(now);
+        let last = worker.engine.flying.back().filter(|_| worker.engine.started > started);
+        (worker.engine.started - started, last.map(|(slot, _)| worker.flying[*slot as usize].1.0))
+    }
+}
+
+#[test]
+fn a_worker_pauses_between_bursts_in_each_of_the_three_ways() {
+    // No more than the burst is started, and all of it answered before the pause begins.
+    let mut started = Paced::new(3, PauseWhen::Started);
+    assert_eq!(started.at(0, 0), (3, Some(0)));
+    assert_eq!(started.at(10, 2), (0, None));
+    assert_eq!(started.at(50, 1), (0, None));
+    assert_eq!(started.at(149, 0), (0, None));
+    assert_eq!(started.at(157, 0), (3, Some(150)), "meant for the end of the pause, however late");
+    assert_eq!(started.0.part.lag, Duration(21), "of each of the three");
+
+    // As many as there are places go on until the burst is answered, and what is under way then is waited for.
+    let mut answered = Paced::new(3, PauseWhen::Answered);
+    assert_eq!(answered.at(0, 0), (8, Some(0)));
+    assert_eq!(answered.at(10, 2), (2, Some(10)));
+    assert_eq!(answered.at(20, 1), (0, None));
+    assert_eq!(answered.at(30, 7), (0, None));
+    assert_eq!(answered.at(130, 0), (8, Some(130)));
+
+    // The pause begins when the next one could start, and what is under way is answered meanwhile.
+    let mut overlapping = Paced::new(3, PauseWhen::Overlapping);
+    assert_eq!(overlapping.at(0, 0), (3, Some(0)));
+    assert_eq!(overlapping.at(99, 2), (0, None));
+    assert_eq!(overlapping.at(100, 0), (3, Some(100)));
+    let mut full = Paced::new(8, PauseWhen::Overlapping);
+    assert_eq!(full.at(0, 0), (8, Some(0)));
+    assert_eq!(full.at(40, 1), (0, None));
+    assert_eq!(full.at(139, 0), (0, None));
+    assert_eq!(full.at(140, 0), (1, Some(140)));
+}
+
+#[test]
+fn a_rate_in_bytes_leaves_a_gap_as_long_as_the_access_before() {
+    let spec = AccessSpec { name: "t".into(), random: Some(0), read: Some(100), sizes: vec![(512, 50), (4096, 50)] };
+    let worker = |random| {
+        let gap = Gap { access: 0.0, byte: 100.0, random };
+        Worker::new(super::super::engine::Null::new(1, 4096), task(spec.clone(), None, gap))
+    };
+    let mut even = worker(false);
+    assert_eq!((even.gap(512), even.gap(4096)), (Duration(51_200), Duration(409_600)));
+    let mut drawn = worker(true);
+    let mean = (0..20_000).map(|_| drawn.gap(4096).0).sum::<u64>() / 20_000;
+    assert!(mean.abs_diff(409_600) < 12_000, "{mean}");
 }
