@@ -435,6 +435,11 @@ impl Job {
                 "load: outstanding keeps so many under way, rate and rate-bytes start so many: give one of them".into(),
             ));
         }
+        if part.arrivals.is_some() && !given[1] && !given[2] {
+            return Err(LabError::Usage(
+                "load.arrivals: only a rate has them; give load.rate or load.rate-bytes".into(),
+            ));
+        }
         match (&part.rate_bytes, &part.rate) {
             (Some(_), _) | (_, Some(_)) if searching => {
                 Err(LabError::Usage("search: it looks for the outstanding accesses; leave load.rate out".into()))

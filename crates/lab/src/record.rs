@@ -246,10 +246,6 @@ impl CellRecord {
         CellRecord::with(number, cell, vec![RunRecord::of(found)], None)
     }
 
-    pub fn searched(number: usize, cell: &Cell, runs: &[Found], goal: Goal, highest: &Highest) -> CellRecord {
-        CellRecord::with(number, cell, runs.iter().map(RunRecord::of).collect(), Some(SearchRecord::of(goal, highest)))
-    }
-
     pub fn with(number: usize, cell: &Cell, runs: Vec<RunRecord>, search: Option<SearchRecord>) -> CellRecord {
         CellRecord {
             number,
@@ -264,15 +260,15 @@ impl CellRecord {
     }
 
     /// What a run at twice the load found; it is one of the cell's runs, too.
-    pub fn add_twice(&mut self, found: &Found, goal: Goal) {
-        let (Some(search), Load::Outstanding(outstanding)) = (&mut self.search, found.setup.load) else { return };
-        let (total, response) = (found.total(), found.total().response());
+    pub fn add_twice(&mut self, run: RunRecord, goal: Goal) {
+        let (Some(search), Some(outstanding)) = (&mut self.search, run.outstanding) else { return };
+        let total = run.total();
         let response = match goal.statistic {
-            Statistic::Mean => response.mean(),
-            Statistic::Percentile(share) => response.percentile(share),
+            Statistic::Mean => total.response.mean(),
+            Statistic::Percentile(share) => total.response.percentile(share),
         };
         search.twice = Some(Twice { outstanding, rate: rounded(total.rate, THOUSANDTHS), response_ns: response.0 });
-        self.runs.push(RunRecord::of(found));
+        self.runs.push(run);
     }
 
     /// The figures are those of a steady state: of a search, at both probes around the answer.

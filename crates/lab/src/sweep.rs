@@ -8,7 +8,7 @@ use crate::job::Cell;
 use crate::live::run::{Found, LAG_SHARE_MAX, Load, Round, Setup, run_until};
 use crate::live::target::Ready;
 use crate::precondition;
-use crate::record::CellRecord;
+use crate::record::{CellRecord, RunRecord, SearchRecord};
 use crate::search;
 
 /// What is going on: the cell's number, the load of this run, the round's number (negative while it warms up) and the round.
@@ -55,60 +55,55 @@ fn measured(
         let found = one(ready, number, &cell.setup, end, watch)?;
         return Ok((!found.rounds.is_empty()).then(|| CellRecord::plain(number, cell, &found)));
     };
-    let mut runs: Vec<Found> = Vec::new();
+    searched(number, cell, goal, &mut |outstanding| {
+        let load = Load::Outstanding(outstanding);
+        let found = one(ready, number, &Setup { load, ..cell.setup.clone() }, end, watch)?;
+        Ok((!found.stopped).then(|| RunRecord::of(&found)))
+    })
+}
+
+/// One run of a search at so many outstanding; none where it was stopped.
+pub type Probing<'a> = &'a mut dyn FnMut(u32) -> Result<Option<RunRecord>, LabError>;
+
+/// Looks for the highest load, whoever runs the probes. None where it was stopped: half a search is no answer.
+pub fn searched(
+    number: usize,
+    cell: &Cell,
+    goal: search::Goal,
+    probing: Probing<'_>,
+) -> Result<Option<CellRecord>, LabError> {
+    let mut runs: Vec<RunRecord> = Vec::new();
     let mut failed = None;
     let goal = match cell.setup.load {
         Load::Outstanding(start) if start > 1 => search::Goal { start: start.into(), ..goal },
         _ => goal,
     };
-    let highest = search::highest(goal, |outstanding| {
-        let load = Load::Outstanding(u32::try_from(outstanding).unwrap_or(u32::MAX));
-        match one(ready, number, &Setup { load, ..cell.setup.clone() }, end, watch) {
-            Ok(found) if found.stopped => Err("stopped".into()),
-            Ok(found) => {
-                let probe = probe_of(outstanding, &found);
-                runs.push(found);
-                Ok(probe)
-            }
-            Err(error) => {
-                failed = Some(error);
-                Err("failed".into())
-            }
+    let highest = search::highest(goal, |outstanding| match probing(u32::try_from(outstanding).unwrap_or(u32::MAX)) {
+        Ok(Some(run)) => {
+            let probe = probe_of(outstanding, &run);
+            runs.push(run);
+            Ok(probe)
+        }
+        Ok(None) => Err("stopped".into()),
+        Err(error) => {
+            failed = Some(error);
+            Err("failed".into())
         }
     });
-    match (highest, failed) {
-        (_, Some(error)) => Err(error),
-        (Ok(highest), None) => {
-            let mut record = CellRecord::searched(number, cell, &runs, goal, &highest);
-            match twice(ready, number, cell, goal, &highest, end, watch)? {
-                Some(found) if found.stopped => return Ok(None),
-                Some(found) => record.add_twice(&found, goal),
-                None => {}
-            }
-            Ok(Some(record))
-        }
-        // Stopped in the middle: half a search is no answer.
-        (Err(_), None) => Ok(None),
+    let highest = match (highest, failed) {
+        (_, Some(error)) => return Err(error),
+        (Err(_), None) => return Ok(None),
+        (Ok(highest), None) => highest,
+    };
+    let mut record = CellRecord::with(number, cell, runs, Some(SearchRecord::of(goal, &highest)));
+    // A target whose response falls again with more load is not answered by the first crossing. Not tried where the response was
+    // never exceeded, nor beyond what may be outstanding.
+    let twice = (highest.load * 2.0).ceil();
+    if highest.beyond.is_some() && twice <= goal.load_max as f64 {
+        let Some(run) = probing(twice as u32)? else { return Ok(None) };
+        record.add_twice(run, goal);
     }
-}
-
-/// One run at twice the load of the answer: a target whose response falls again with more load is not answered by the first
-/// crossing. Not where the response was never exceeded, nor beyond what may be outstanding.
-fn twice(
-    ready: &Ready,
-    number: usize,
-    cell: &Cell,
-    goal: search::Goal,
-    highest: &search::Highest,
-    end: &AtomicBool,
-    watch: Watch<'_>,
-) -> Result<Option<Found>, LabError> {
-    let outstanding = (highest.load * 2.0).ceil();
-    if highest.beyond.is_none() || outstanding > goal.load_max as f64 {
-        return Ok(None);
-    }
-    let load = Load::Outstanding(outstanding as u32);
-    one(ready, number, &Setup { load, ..cell.setup.clone() }, end, watch).map(Some)
+    Ok(Some(record))
 }
 
 fn one(ready: &Ready, number: usize, setup: &Setup, end: &AtomicBool, watch: Watch<'_>) -> Result<Found, LabError> {
@@ -119,15 +114,9 @@ fn one(ready: &Ready, number: usize, setup: &Setup, end: &AtomicBool, watch: Wat
     run_until(ready, setup, end, &mut watch)
 }
 
-pub(crate) fn probe_of(outstanding: u64, found: &Found) -> Probe {
-    let total = found.total();
-    Probe {
-        outstanding,
-        rate: total.rate,
-        response: total.response(),
-        rates: found.rounds.iter().map(|round| round.rate).collect(),
-        steady: found.steady,
-    }
+pub(crate) fn probe_of(outstanding: u64, run: &RunRecord) -> Probe {
+    let total = run.total();
+    Probe { outstanding, rate: total.rate, response: total.response, rates: run.rates(), steady: run.steady }
 }
 
 /// Why a run says nothing of its target, if so.

@@ -308,6 +308,17 @@ fn hosts_run_a_job_together_and_one_that_dies_leaves_a_partial_result_that_says_
         assert!(all.iter().all(|host| host["cpu_own"].as_f64() > Some(0.0) && host["failed"].is_null()), "{cell}");
     }
     assert_eq!(found[1]["runs"][0]["outstanding"], 4, "two on each");
+    // A search divides its loads: five are three and two, and one is on one host alone.
+    for (most, asked) in [("5", 2), ("1", 1)] {
+        let search = ["lab", "search", "--on", "null", "--hosts", &hosts, "--outstanding-max", most];
+        let found = cells(&place, &[&search[..], &["--token-file", &token]].concat());
+        let (cell, all) = (&found[0], found[0]["hosts"].as_array().unwrap());
+        assert_eq!(cell["runs"][0]["outstanding"].to_string(), most, "{cell}");
+        assert!(cell["search"]["open_end"].as_str().unwrap().contains("never exceeded"), "{cell}");
+        let rates: f64 = all.iter().map(|host| host["rate"].as_f64().unwrap()).sum();
+        assert_eq!(all.len(), asked, "{cell}");
+        assert!((rates / cell["runs"][0]["rate"].as_f64().unwrap() - 1.0).abs() < 1e-3, "{cell}");
+    }
     place.refused(1, &["secret is another one"], &[&run[..], &["--token-file", &other]].concat());
     place.refused(2, &["--token-file"], &run);
     std::fs::write(&other, "short").unwrap();

@@ -8,7 +8,8 @@ use super::{HostRecord, merged};
 use crate::error::LabError;
 use crate::job::{Cell, Job};
 use crate::live::stream::{self, connect};
-use crate::record::CellRecord;
+use crate::record::{CellRecord, RunRecord};
+use crate::sweep;
 
 /// A host that says nothing for so long has failed; longer while it measures.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -71,21 +72,58 @@ impl Hosts {
         patience: Duration,
         stop: &AtomicBool,
     ) -> Result<Option<CellRecord>, LabError> {
-        let until = Instant::now() + Duration::from_nanos(cell.expected().1.0) + patience + PATIENCE;
-        for host in &mut self.hosts {
-            let asked = host.link.as_mut().map_or(Ok(()), |link| link.say(&Ask::Run { cell: number }));
+        let Some(goal) = cell.goal else {
+            let (run, hosts) = self.run(number, cell, None, patience, stop)?;
+            let record = || CellRecord { hosts, ..CellRecord::with(number, cell, vec![run.clone()], None) };
+            return Ok((!run.rounds.is_empty()).then(record));
+        };
+        let mut all: Vec<(u32, Vec<HostRecord>)> = Vec::new();
+        let record = sweep::searched(number, cell, goal, &mut |outstanding| {
+            let (run, hosts) = self.run(number, cell, Some(outstanding), patience, stop)?;
+            if let Some((host, why)) = hosts.iter().find_map(|host| Some((&host.host, host.failed.as_ref()?))) {
+                // The load is no longer what was asked for: what the others found is no probe.
+                return Err(LabError::Failed(format!("host {host} was lost while the load was searched: {why}")));
+            }
+            all.push((outstanding, hosts));
+            Ok((!run.stopped).then_some(run))
+        })?;
+        Ok(record.map(|record| {
+            // Of the run that stands for the cell.
+            let chosen = crate::paper::chosen(&record).and_then(|run| run.outstanding);
+            let hosts = all.into_iter().find(|(outstanding, _)| Some(*outstanding) == chosen);
+            CellRecord { hosts: hosts.map(|(_, hosts)| hosts).unwrap_or_default(), ..record }
+        }))
+    }
+
+    /// One run of a cell, with what each host did: at the cell's load on each, or with so many outstanding on all together.
+    fn run(
+        &mut self,
+        number: usize,
+        cell: &Cell,
+        outstanding: Option<u32>,
+        patience: Duration,
+        stop: &AtomicBool,
+    ) -> Result<(RunRecord, Vec<HostRecord>), LabError> {
+        let timing = cell.setup.timing;
+        let most = Duration::from_nanos(timing.warm_up.0.saturating_add(timing.most.0));
+        let until = Instant::now() + most + patience + PATIENCE;
+        let shares = shares(outstanding, self.hosts.len());
+        for (host, share) in self.hosts.iter_mut().zip(&shares) {
+            let ask = Ask::Run { cell: number, outstanding: *share };
+            let asked = host.link.as_mut().filter(|_| *share != Some(0)).map_or(Ok(()), |link| link.say(&ask));
             host.lose(asked.err());
         }
+        let asked = self.hosts.iter_mut().zip(&shares).filter(|(_, share)| **share != Some(0)).map(|(host, _)| host);
+        let mut asked: Vec<&mut Host> = asked.collect();
         let answers: Vec<_> = std::thread::scope(|scope| {
-            let threads: Vec<_> =
-                self.hosts.iter_mut().map(|host| scope.spawn(move || host.answer(until, stop))).collect();
+            let threads: Vec<_> = asked.iter_mut().map(|host| scope.spawn(move || host.answer(until, stop))).collect();
             threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap_or_else(|_| Err("a thread panicked".into())))
                 .collect()
         });
         let (mut runs, mut records) = (Vec::new(), Vec::new());
-        for (host, answer) in self.hosts.iter_mut().zip(answers) {
+        for (host, answer) in asked.into_iter().zip(answers) {
             match answer {
                 Ok(run) => {
                     records.push(HostRecord::of(&host.name, &run));
@@ -105,8 +143,7 @@ impl Hosts {
             return Err(LabError::Failed(why.join("; ")));
         }
         let run = merged(&runs).ok_or_else(|| LabError::Failed("a host's histogram contradicts itself".into()))?;
-        Ok((!run.rounds.is_empty())
-            .then(|| CellRecord { hosts: records, ..CellRecord::with(number, cell, vec![run], None) }))
+        Ok((run, records))
     }
 
     /// Lets all go.
@@ -124,6 +161,12 @@ impl Hosts {
     }
 }
 
+/// What each host keeps under way, so that all together have so many; the first ones have one more. A host with none is not asked.
+fn shares(outstanding: Option<u32>, hosts: usize) -> Vec<Option<u32>> {
+    let count = hosts.max(1) as u32;
+    (0..hosts as u32).map(|host| outstanding.map(|all| all / count + u32::from(host < all % count))).collect()
+}
+
 impl Host {
     fn lose(&mut self, why: Option<String>) {
         if why.is_some() && self.lost.is_none() {
@@ -131,7 +174,7 @@ impl Host {
         }
     }
 
-    fn answer(&mut self, until: Instant, stop: &AtomicBool) -> Result<crate::record::RunRecord, String> {
+    fn answer(&mut self, until: Instant, stop: &AtomicBool) -> Result<RunRecord, String> {
         let Some(link) = &mut self.link else {
             return Err(self.lost.clone().unwrap_or_else(|| "it was lost".into()));
         };
@@ -178,3 +221,6 @@ fn one(name: &str, secret: &[u8], job: &Job, destroy: bool, stop: &AtomicBool) -
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::wire::{Ask, LINE_MAX, LOOK, Link, STRANGER_MAX, Say, Silence, VERSION, is_proof};
 use crate::environment;
 use crate::job::{Cell, Job};
-use crate::live::run::run_until;
+use crate::live::run::{Load, Setup, run_until};
 use crate::live::target::{Ready, Target};
 use crate::record::RunRecord;
 
@@ -63,10 +63,13 @@ fn converse(
         };
         let answer = match ask {
             Ask::Open { job, destroy } => open(link, &job, destroy && grant.destroy, opened),
-            Ask::Run { cell } => {
+            Ask::Run { cell, outstanding } => {
                 let (ready, cells) = opened.as_ref().ok_or("a cell is asked for before a job")?;
                 match cells.get(cell) {
-                    Some(cell) => run(link, ready, cell, end)?,
+                    Some(cell) => {
+                        let load = outstanding.map_or(cell.setup.load, Load::Outstanding);
+                        run(link, ready, &Setup { load, ..cell.setup.clone() }, end)?
+                    }
                     None => Err("there is no such cell".into()),
                 }
             }
@@ -109,10 +112,10 @@ fn open(link: &mut Link, job: &Job, destroy: bool, opened: &mut Option<(Ready, V
 }
 
 /// Runs it beside the connection, so that who asked may end it, and ends it when who asked is gone.
-fn run(link: &mut Link, ready: &Ready, cell: &Cell, end: &AtomicBool) -> Result<Result<Say, String>, String> {
+fn run(link: &mut Link, ready: &Ready, setup: &Setup, end: &AtomicBool) -> Result<Result<Say, String>, String> {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let work = scope.spawn(|| run_until(ready, &cell.setup, &stop, &mut |_, _| true));
+        let work = scope.spawn(|| run_until(ready, setup, &stop, &mut |_, _| true));
         let mut gone = None;
         while !work.is_finished() {
             match link.hear::<Ask>(Instant::now() + LOOK) {

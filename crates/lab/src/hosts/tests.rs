@@ -62,7 +62,12 @@ fn only_who_holds_the_secret_can_prove_it() {
 
 #[test]
 fn lines_are_read_however_they_come_and_never_beyond_their_limit() {
-    let asks = [Ask::Stop, Ask::Run { cell: 7 }, Ask::Close { keep: true }];
+    let asks = [
+        Ask::Stop,
+        Ask::Run { cell: 7, outstanding: None },
+        Ask::Run { cell: 7, outstanding: Some(3) },
+        Ask::Close { keep: true },
+    ];
     let text: String = asks.iter().map(|ask| serde_json::to_string(ask).unwrap() + "\n").collect();
     for step in 1..=text.len() {
         let (mut lines, mut found) = (Lines::new(100), Vec::new());

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::job::Job;
 use crate::record::RunRecord;
 
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of a secret at least: it can be guessed at without limit.
 pub const SECRET_MIN: usize = 16;
 /// Of a line before its speaker has proved anything, and after.
@@ -33,6 +33,9 @@ pub enum Ask {
     /// Runs a cell of the job.
     Run {
         cell: usize,
+        /// Accesses outstanding on this host, where a search says so; none: what the cell says.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        outstanding: Option<u32>,
     },
     /// Ends what is running, and answers with what was measured.
     Stop,

@@ -54,6 +54,7 @@ fn what_a_job_cannot_mean_is_an_error_that_names_it() {
         ("[load]\nrate-bytes = '1MiB'\nrate = 5", "give one of them"),
         ("[load]\nrate-bytes = '1MiB'\n[search]", "leave load.rate out"),
         ("[load]\nrate = 5\npause = '1ms'", "gaps of its own"),
+        ("[load]\narrivals = 'drawn'", "only a rate has them"),
         ("[load]\nburst = 5", "give load.pause"),
         ("[load]\nburst = 0\npause = '1ms'", "at least one"),
         ("[load]\npause = '1'", "load.pause = 1"),

@@ -34,9 +34,10 @@ A file that does not exist is made and filled (--size). What the laboratory did 
 Examples:
   stele lab search --on /data/target --size 10GiB --workload oltp_4k
   stele lab search --on /dev/sdx --workload random_read_4k --response 2ms --percentile 99 --out sdx.lab
+  stele lab search --on /dev/sdx --hosts a:9310,b:9310 --token-file lab.token     the load is divided over both
   stele lab search --workload oltp_8k --virtual drives=20,60,100 raid=5,10 cache=on,off")]
     Search(Search),
-    /// Measure on this machine what `stele lab run --hosts` on another one asks for
+    /// Measure on this machine what `stele lab run --hosts` or `search --hosts` on another one asks for
     #[command(after_help = "\
 Examples:
   stele lab serve --token-file lab.token                     for this machine only
@@ -270,6 +271,11 @@ pub enum ExportFormat {
 
 #[derive(Args, Debug)]
 pub struct Search {
+    /// Hosts that the load is divided over, each on its own target of that name: HOST:PORT of each one's `stele lab serve`
+    #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
+    pub hosts: Vec<String>,
+    #[command(flatten)]
+    pub token: TokenArgs,
     #[command(flatten)]
     pub what: What,
     /// The response that must not be exceeded

@@ -56,7 +56,10 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
         Lab::Search(search) => {
             let mut job = job_of(&search.what)?;
             add_search(&mut job, &search);
-            measure(json, search.what, job, None).await
+            match search.hosts.is_empty() {
+                true => measure(json, search.what, job, None).await,
+                false => hosts::run(json, search.what, job, search.hosts, hosts::secret(&search.token)?).await,
+            }
         }
         Lab::Compare(Compare { what, load, against, blocks }) => {
             let mut job = job_of(&what)?;
