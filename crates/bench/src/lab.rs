@@ -1,36 +1,23 @@
 //! What the laboratory's generator costs, beside fio on the same target in the same run: processor time of the process for each
 //! access, that of the whole machine (kernel workers hide some), and accesses a second. Histograms are always on.
 
+mod agreement;
+mod ran;
 mod search;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use serde_json::Value;
-use stele_ground::{Bytes, Duration, MIB};
-use stele_lab::live::content::Content;
-use stele_lab::live::run::{Load, Of, Setup, Timing, run as run_live};
-use stele_lab::live::target::{Opening, Ready, Target};
-use stele_lab::usage::Usage;
-use stele_lab::workload::{AccessSpec, Alignment};
+use stele_ground::{Bytes, MIB};
+use stele_lab::live::target::{Opening, Target};
 
 use crate::harness::{Bench, Unit};
+use ran::{Asked, Ran, fio, live};
 
-const SECONDS: u64 = 2;
 const SIZE: u64 = 512 * MIB;
 
-/// What a generator did in one round.
-#[derive(Clone, Copy)]
-struct Ran {
-    rate: f64,
-    /// Microseconds for each access.
-    cpu: f64,
-    machine: f64,
-    mean_us: f64,
-}
-
 /// fio as it comes, and as it costs least: no time-stamps but one, accesses started and taken in batches, registered files
-/// and buffers.
+/// and buffers. One access at a time is cheapest by plain system calls, there as here.
 const BEST_NULL: &[&str] = &["--gtod_reduce=1"];
 const BEST_RING: &[&str] = &[
     "--gtod_reduce=1",
@@ -66,7 +53,7 @@ const CASES: &[Case] = &[
         target: Place::Disk,
         depth: 1,
         engine: "io_uring",
-        best: &["--gtod_reduce=1", "--fixedbufs", "--registerfiles"],
+        best: &["--gtod_reduce=1", "--ioengine=psync"],
         goal: 1.0,
     },
     Case {
@@ -102,13 +89,16 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     if search::CASES.iter().any(|case| bench.wants(case)) {
         search::run(bench)?;
     }
-    if !CASES.iter().any(|case| wants(bench, case)) {
+    let (costs, agrees) = (CASES.iter().any(|case| wants(bench, case)), agreement::wants(bench));
+    if !costs && !agrees {
         return Ok(());
     }
     if Command::new("fio").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         return Err("fio is not installed; Debian: apt-get install fio".into());
     }
-    bench.note("4 KiB random reads for 2 s a round; our histograms are on, fio's best settings have none");
+    if costs {
+        bench.note("4 KiB random reads for 2 s a round; our histograms are on, fio's best settings have none");
+    }
     let name = format!("stele-bench-lab-{}", std::process::id());
     let files = Files(vec![Path::new("/dev/shm").join(&name), std::env::temp_dir().join(&name)]);
     for case in CASES {
@@ -116,7 +106,10 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
             one(bench, case, &files)?;
         }
     }
-    Ok(())
+    match (agrees, files.0.get(1)) {
+        (true, Some(path)) => agreement::run(bench, path),
+        _ => Ok(()),
+    }
 }
 
 fn wants(bench: &Bench, case: &Case) -> bool {
@@ -134,9 +127,13 @@ fn one(bench: &mut Bench, case: &Case, files: &Files) -> Result<(), String> {
     let target = path.map_or(Target::Null, |path| Target::Path(path.clone()));
     let opening = Opening { size: Some(Bytes(SIZE)), ..Opening::default() };
     let ready = target.open(opening, &mut |_, _| true).map_err(|error| error.to_string())?;
+    let direct = case.target == Place::Disk;
+    // Batches as fio's best settings have them.
+    let batch = if case.depth >= 32 { 32 } else { 1 };
+    let asked = Asked { batch, engine: case.engine, direct, depth: case.depth, ..Asked::RANDOM_READ };
     let (mut ours, mut plain, mut best) = (Vec::new(), Vec::new(), Vec::new());
     for round in 0..=bench.rounds() {
-        let all = [live(&ready, case)?, fio(case, path, &[])?, fio(case, path, case.best)?];
+        let all = [live(&ready, &asked)?, fio(&asked, path, &[])?, fio(&asked, path, case.best)?];
         // The first of each warms up.
         if round > 0 {
             ours.push(all[0]);
@@ -176,68 +173,4 @@ fn one(bench: &mut Bench, case: &Case, files: &Files) -> Result<(), String> {
     show("accesses", Unit::more("1/s"), |ran| ran.rate, "fio, the faster settings", fastest, Some(0.98));
     show("mean response", us, |ran| ran.mean_us, "fio, default settings", median(&plain, |ran| ran.mean_us), None);
     Ok(())
-}
-
-fn live(ready: &Ready, case: &Case) -> Result<Ran, String> {
-    let span = Duration::from_secs(SECONDS);
-    let setup = Setup {
-        spec: AccessSpec { name: "random read".into(), random: Some(100), read: Some(100), sizes: vec![(4096, 100)] },
-        alignment: Alignment::Request,
-        load: Load::Outstanding(case.depth),
-        // As fio's best settings have it.
-        pause: None,
-        batch: if case.depth >= 32 { 32 } else { 1 },
-        workers: 1,
-        timing: Timing {
-            warm_up: Duration::from_millis(100),
-            round: Duration::from_millis(100),
-            least: span,
-            most: span,
-        },
-        content: Content::default(),
-        of: Of::Data,
-        seed: 1,
-    };
-    let found = run_live(ready, &setup, &mut |_, _| true).map_err(|error| error.to_string())?;
-    let total = found.total();
-    let count = total.read.count().max(1) as f64;
-    Ok(Ran {
-        rate: total.rate,
-        cpu: total.cpu_own * 1e6 / count,
-        machine: total.cpu_machine * 1e6 / count,
-        mean_us: total.read.mean().0 as f64 / 1e3,
-    })
-}
-
-fn fio(case: &Case, path: Option<&PathBuf>, more: &[&str]) -> Result<Ran, String> {
-    let before = Usage::now();
-    let mut command = Command::new("fio");
-    command.args(["--name=lab", "--rw=randread", "--bs=4k", "--time_based", "--norandommap", "--randrepeat=0"]);
-    command.args(["--output-format=json", "--thread", &format!("--size={SIZE}"), &format!("--runtime={SECONDS}")]);
-    command.args([&format!("--ioengine={}", case.engine), &format!("--iodepth={}", case.depth)]).args(more);
-    if let Some(path) = path {
-        command.arg(format!("--filename={}", path.display()));
-    }
-    if case.target == Place::Disk {
-        command.arg("--direct=1");
-    }
-    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("fio: {error}"))?;
-    if !output.status.success() {
-        return Err(format!("fio: {}", String::from_utf8_lossy(&output.stderr).trim()));
-    }
-    let said = String::from_utf8_lossy(&output.stdout);
-    let json = said.find('{').and_then(|at| said.get(at..)).unwrap_or_default();
-    let said: Value =
-        serde_json::from_str(json).map_err(|error| format!("fio said something else than JSON: {error}"))?;
-    let number = |value: &Value| value.as_f64().unwrap_or(0.0);
-    let job = &said["jobs"][0];
-    let count = number(&job["read"]["total_ios"]).max(1.0);
-    let seconds = number(&job["read"]["runtime"]) / 1e3;
-    let share = (number(&job["usr_cpu"]) + number(&job["sys_cpu"])) / 100.0;
-    Ok(Ran {
-        rate: count / seconds,
-        cpu: share * seconds * 1e6 / count,
-        machine: (Usage::now().machine - before.machine) * 1e6 / count,
-        mean_us: number(&job["read"]["lat_ns"]["mean"]) / 1e3,
-    })
 }

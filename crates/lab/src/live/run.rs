@@ -375,6 +375,8 @@ struct Seat {
 fn work(ready: &Ready, seat: Seat, task: Task, stop: &AtomicBool, reports: &Sender<Report>) {
     let Seat { slots, length_max, names, number } = seat;
     let ended = match &ready.way {
+        // One access at a time: a ring would only add to the cost of the call.
+        Way::Ring(file) if slots == 1 => with(Ok(Inline::new(Arc::clone(file), length_max)), task, stop, reports),
         Way::Ring(file) => with(Uring::new(Arc::clone(file), slots, length_max), task, stop, reports),
         Way::Inline(file) => with(Ok(Inline::new(Arc::clone(file), length_max)), task, stop, reports),
         Way::Directory(directory) => {
