@@ -42,6 +42,12 @@ pub enum Given<T> {
     Many(Vec<T>),
 }
 
+impl<T: Default> Default for Given<T> {
+    fn default() -> Given<T> {
+        Given::One(T::default())
+    }
+}
+
 impl<T: Clone> Given<T> {
     pub fn values(&self) -> Vec<T> {
         match self {
@@ -58,8 +64,9 @@ pub struct Job {
     pub on: Option<String>,
     /// Bytes of it to use.
     pub size: Option<String>,
+    /// Through the page cache.
     #[serde(default)]
-    pub buffered: bool,
+    pub buffered: Given<bool>,
     /// Files of a target that is a directory, or objects of a bucket.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub files: Option<u32>,
@@ -224,6 +231,8 @@ pub struct Cell {
     pub goal: Option<Goal>,
     /// Times that the working set is written before.
     pub precondition: Option<u32>,
+    /// The target is reached through the page cache.
+    pub buffered: bool,
 }
 
 impl Cell {
@@ -314,7 +323,7 @@ impl Job {
         Ok(content)
     }
 
-    /// How its target is opened for these cells.
+    /// How its target is opened for these cells, of which all or none are buffered, or the first one counts.
     pub fn opening(&self, cells: &[Cell], destroy: bool) -> Result<Opening, LabError> {
         let of_cell = |cell: &Cell| {
             let sector = if cell.setup.alignment == Alignment::Sector { 512 } else { 0 };
@@ -330,7 +339,7 @@ impl Job {
             files: self.files.unwrap_or(FILES),
             writes: cells.iter().any(|cell| cell.setup.spec.writes() || cell.precondition.is_some()),
             destroy,
-            buffered: self.buffered,
+            buffered: cells.first().is_some_and(|cell| cell.buffered),
             content: self.content()?,
             step: cells.iter().fold(0, |step, cell| greatest_common(step, of_cell(cell))),
             longest: cells.iter().map(longest).max().unwrap_or(4096),
@@ -349,13 +358,21 @@ impl Job {
         let pause = self.load.pause()?;
         self.check_count()?;
         let mut cells = Vec::new();
-        for (mut axes, spec) in self.specs()? {
+        // The slowest to change: the target is opened anew for it.
+        let buffered = self.buffered.values();
+        let specs = self.specs()?;
+        for (buffered, (mut axes, spec)) in
+            buffered.iter().flat_map(|one| specs.iter().cloned().map(move |spec| (*one, spec)))
+        {
             let alignment = match self.workload.align {
                 Some(Align::Sector) => Alignment::Sector,
                 _ => Alignment::Request,
             };
             if self.workload.name.as_ref().is_some_and(|names| names.values().len() > 1) {
                 axes.insert(0, ("workload".to_owned(), spec.name.clone()));
+            }
+            if matches!(self.buffered, Given::Many(_)) {
+                axes.insert(0, ("buffered".to_owned(), buffered.to_string()));
             }
             for (load_axes, load) in self.loads(goal.is_some())? {
                 for workers in &workers {
@@ -375,7 +392,7 @@ impl Job {
                         of,
                         seed: content.seed,
                     };
-                    cells.push(Cell { axes, setup, goal, precondition });
+                    cells.push(Cell { axes, setup, goal, precondition, buffered });
                 }
             }
         }
@@ -392,6 +409,7 @@ impl Job {
         }
         let (workload, load) = (&self.workload, &self.load);
         let lists = [
+            self.buffered.values().len() as u64,
             count(&workload.name),
             count(&workload.read),
             count(&workload.random),

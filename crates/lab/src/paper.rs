@@ -4,6 +4,7 @@ use stele_ground::{Bytes, Duration};
 
 use crate::abba::{self, Judged};
 use crate::error::LabError;
+use crate::job::Given;
 use crate::precondition::PreconditionRecord;
 use crate::record::{CellRecord, Recorded, RunRecord};
 use crate::steady;
@@ -238,6 +239,7 @@ fn working_set(recorded: &Recorded) -> Table {
         None => "not known".to_owned(),
     };
     let cache = match &head.reached {
+        _ if matches!(head.job.buffered, Given::Many(_)) => "used or passed by, as the cells' axis says",
         reached if reached.contains("in memory") => "none: the target itself lies in memory",
         reached if reached.contains("past the page cache") => "passed by (O_DIRECT)",
         reached if reached.contains("through the page cache") && memory.is_some_and(|memory| used < memory) => {

@@ -102,7 +102,7 @@ fn cell_of(planned: &Planned) -> Cell {
         of: Of::Data,
         seed: array.seed(&planned.spec),
     };
-    Cell { axes, setup, goal, precondition: None }
+    Cell { axes, setup, goal, precondition: None, buffered: false }
 }
 
 /// What a question costs, in accesses of the profile: a pool's are ten to twenty times as dear.

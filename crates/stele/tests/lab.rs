@@ -59,6 +59,13 @@ fn a_sweep_over_a_file_is_measured_kept_and_shown() {
     assert!(text.contains("outstanding 4") && text.contains("===="), "{text}");
     place.refused(2, &["no such chart", "--chart help"], &["lab", "plot", &out, "--chart", "pie"]);
     place.refused(4, &["has nothing for this chart"], &["lab", "plot", &out, "--chart", "rate-size"]);
+    let conditioned = place.path("conditioned.lab");
+    let run = ["lab", "run", "--on", &target, "--read", "50", "--precondition", "2x", "--out", &conditioned];
+    let found = self::cells(&place, &run);
+    assert_eq!(found.len(), 1);
+    let cell = &place.json(&["lab", "show", &conditioned, "--rounds"])["cells"][0];
+    let before = &cell["precondition"];
+    assert!(before["ordered_bytes"].as_u64() >= Some(8 << 20) && before["random_bytes"].as_u64() > Some(0), "{cell}");
     let same = place.json(&["lab", "diff", &out, &out]);
     assert_eq!((&same["cells"][0]["ratio"], &same["cells"][0]["differs"]), (&1.0.into(), &false.into()));
 
@@ -176,6 +183,12 @@ fn a_directory_of_files_is_measured_checked_and_left_as_it_was() {
         cells(&place, &[&run[..], &["--random", "0,100", "--access", "512,8KiB", "--outstanding", "1,4"]].concat());
     assert_eq!(found.len(), 8);
     assert!(found.iter().all(|cell| cell["runs"][0]["response"]["count"].as_u64() > Some(0)), "{found:?}");
+    // Past the page cache and through it, on the same files.
+    let both = ["lab", "run", "--on", &on, "--files", "5", "--size", "5MiB", "--read", "50", "--buffered=false,true"];
+    let found = cells(&place, &both);
+    let names: Vec<&str> = found.iter().filter_map(|cell| cell["name"].as_str()).collect();
+    assert_eq!(names, ["buffered false", "buffered true"]);
+    place.refused(2, &["buffered as a list"], &["lab", "run", "--on", "null", "--buffered=false,true"]);
     let checked = cells(&place, &[&run[..], &["--verify", "--keep"]].concat());
     assert_eq!(checked.len(), 1);
     assert_eq!(std::fs::read_dir(place.path("share/stele-lab")).unwrap().count(), 6);

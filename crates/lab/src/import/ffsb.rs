@@ -200,7 +200,7 @@ fn job_of(
         }
     };
     let share = 100.0 * read.weight as f64 / (read.weight as f64 + write.weight as f64);
-    let mut job = Job { buffered: !direct, files: Some(count), ..Job::default() };
+    let mut job = Job { buffered: Given::One(!direct), files: Some(count), ..Job::default() };
     job.on = files.place.as_ref().map(|place| format!("dir:{place}"));
     let bytes = u64::from(count).checked_mul(files.bytes).filter(|bytes| *bytes > 0);
     job.size = bytes.map(|bytes| bytes.to_string());

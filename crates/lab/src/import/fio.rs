@@ -177,8 +177,8 @@ impl Reading {
             }
             "filename" if !value.contains(':') => job.on = Some(value.to_owned()),
             "filename" => return Err("one target is known here".into()),
-            "direct" => job.buffered = value == "0",
-            "buffered" => job.buffered = value == "1",
+            "direct" => job.buffered = Given::One(value == "0"),
+            "buffered" => job.buffered = Given::One(value == "1"),
             "ioengine" if value == "null" => job.on = Some("null".into()),
             "ioengine" if ENGINES.contains(&value) => {}
             "ioengine" => return Err("its targets are not reached from here".into()),

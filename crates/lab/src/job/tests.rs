@@ -117,6 +117,23 @@ fn lists_that_would_fill_the_memory_are_refused() {
 }
 
 #[test]
+fn the_page_cache_is_an_axis_that_changes_slowest() {
+    assert_eq!(
+        names("buffered = [false, true]\n[workload]\nread = [100, 0]"),
+        [
+            "buffered false, read 100 %",
+            "buffered false, read 0 %",
+            "buffered true, read 100 %",
+            "buffered true, read 0 %"
+        ]
+    );
+    let cells = |text: &str| Job::parse(text).unwrap().cells().unwrap();
+    assert!(cells("buffered = true")[0].buffered && !cells("")[0].buffered);
+    let job = Job::parse("buffered = [true, false]").unwrap();
+    assert!(job.opening(&job.cells().unwrap(), false).unwrap().buffered, "as the first cell says");
+}
+
+#[test]
 fn pauses_and_rates_in_bytes_are_read() {
     let setups = |text: &str| -> Vec<Setup> {
         Job::parse(text).unwrap().cells().unwrap().into_iter().map(|cell| cell.setup).collect()

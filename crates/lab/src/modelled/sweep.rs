@@ -140,7 +140,7 @@ pub fn cells(job: &Job, part: &VirtualPart) -> Result<Vec<(Cell, Planned)>, LabE
         (job.on.is_some(), "on: the modelled array is the target"),
         (job.size.is_some(), "size: that follows from drives, raid and stroke"),
         (job.precondition.is_some(), "precondition: a modelled drive is always in the same state"),
-        (job.buffered, "buffered: there is no page cache in virtual time"),
+        (job.buffered != Given::One(false), "buffered: there is no page cache in virtual time"),
         (job.load.workers.is_some(), "load.workers: nothing runs on threads in virtual time"),
         (job.load.batch.is_some(), "load.batch: answers are seen one by one in virtual time"),
         (job.time != Default::default(), "time: a round in virtual time is so many accesses, not so long"),

@@ -17,7 +17,7 @@ Examples:
   stele lab run --on /dev/sdx --destroy --workload random_write_4k --rate 2000 --arrivals drawn
   stele lab run --on /data/target --outstanding 8 --burst 100 --pause 10ms
   stele lab run --on 'nbd+unix:///vm1?socket=/run/vm1.sock' --random 0 --access 256KiB --outstanding 8
-  stele lab run --on dir:/srv/share --files 100 --size 4GiB --random 0,100 --access 512,8KiB --outstanding 1,32 --buffered
+  stele lab run --on dir:/srv/share --files 100 --size 4GiB --random 0,100 --access 512,8KiB --outstanding 1,32 --buffered=false,true
   stele lab run --on 'iscsi://user%secret@host/iqn.2026-01.example:vm1/0' --outstanding 32 --access 4KiB
   stele lab run --on nfs://host/export/target --size 4GiB --read 0 --random 0 --access 64KiB
   stele lab run --on s3://host/bench --read 0,50,100 --access 4KiB,1MiB --outstanding 32     s3+http:// without TLS
@@ -402,9 +402,9 @@ pub struct What {
     /// Before each cell write all of it so many times in order, like 2x, and for random writes then at random until that is steady
     #[arg(long, value_name = "TIMES")]
     pub precondition: Option<String>,
-    /// Through the page cache
-    #[arg(long)]
-    pub buffered: bool,
+    /// Through the page cache; --buffered=false,true measures both
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_delimiter = ',')]
+    pub buffered: Vec<bool>,
     /// What is on the target may be written over
     #[arg(long)]
     pub destroy: bool,

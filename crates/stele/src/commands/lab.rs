@@ -16,7 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use stele_lab::error::LabError;
 use stele_lab::import::{self, Origin};
 use stele_lab::job::{Cell, Given, Job, OfPart, SearchPart};
-use stele_lab::live::target::{Ready, Target};
+use stele_lab::live::target::{Opening, Ready, Target};
 use stele_lab::paper::{chosen, rate_said, remark};
 use stele_lab::record::{self, CellRecord, Head, Recorder};
 use stele_lab::workload::AccessSpec;
@@ -143,7 +143,9 @@ fn job_of(what: &What) -> Outcome<Job> {
     }
     set(&mut job.size, what.size.clone());
     set(&mut job.precondition, what.precondition.clone());
-    job.buffered |= what.buffered;
+    if let Some(buffered) = given(&what.buffered) {
+        job.buffered = buffered;
+    }
     if !what.workload.is_empty() {
         (job.workload.read, job.workload.random, job.workload.access) = (None, None, None);
     }
@@ -212,6 +214,12 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
         return Err(Failure::usage("nothing says what to measure").next("add --on with a file, a block device or null"));
     };
     let targets: Vec<Target> = std::iter::once(on.parse()?).chain(against.map(|(target, _)| target)).collect();
+    if matches!(job.buffered, Given::Many(_)) && targets.iter().any(|target| target.path().is_none()) {
+        return Err(Failure::usage(
+            "buffered as a list opens the target again in between: only a file, a device or a directory is",
+        )
+        .next("give one value, and run it twice"));
+    }
     if what.plan {
         return show::plan(&job, &cells, json);
     }
@@ -240,25 +248,9 @@ fn sweep(json: bool, what: &What, job: &Job, targets: &[Target], cells: &[Cell],
     let opening = job.opening(cells, what.destroy)?;
     let progress = Progress::new(json, cells);
     let mut readies: Vec<Ready> = Vec::new();
-    let mut opened = Ok(());
-    for target in targets {
-        let ready = target.open(opening, &mut |done, all| {
-            progress.filling(done, all);
-            !stop.load(Ordering::Relaxed)
-        });
-        match ready {
-            Ok(ready) => readies.push(ready),
-            Err(error) => {
-                opened = Err(error.into());
-                break;
-            }
-        }
-    }
-    // Both sides of a comparison use as much.
-    let size = readies.iter().map(|ready| ready.size).min();
-    readies.iter_mut().for_each(|ready| ready.size = size.unwrap_or(ready.size));
-    let mut measured =
-        opened.and_then(|()| measure_ready(json, what, job, targets, cells, stop, (&progress, &readies)));
+    let opened = open(targets, opening, &progress, stop, &mut readies);
+    let mut measured = opened
+        .and_then(|()| measure_ready(json, what, (job, opening), targets, cells, stop, (&progress, &mut readies)));
     for ready in &readies {
         let removed = if what.keep { Ok(()) } else { ready.remove() };
         measured = measured.and(removed.map_err(Failure::from));
@@ -266,14 +258,36 @@ fn sweep(json: bool, what: &What, job: &Job, targets: &[Target], cells: &[Cell],
     measured
 }
 
+/// Opens all of them; those that were opened before one that could not be are there, too.
+fn open(
+    targets: &[Target],
+    opening: Opening,
+    progress: &Progress<'_>,
+    stop: &AtomicBool,
+    readies: &mut Vec<Ready>,
+) -> Outcome<()> {
+    // What is open may let nobody else in.
+    readies.clear();
+    for target in targets {
+        readies.push(target.open(opening, &mut |done, all| {
+            progress.filling(done, all);
+            !stop.load(Ordering::Relaxed)
+        })?);
+    }
+    // Both sides of a comparison use as much.
+    let size = readies.iter().map(|ready| ready.size).min();
+    readies.iter_mut().for_each(|ready| ready.size = size.unwrap_or(ready.size));
+    Ok(())
+}
+
 fn measure_ready(
     json: bool,
     what: &What,
-    job: &Job,
+    (job, mut opening): (&Job, Opening),
     targets: &[Target],
     cells: &[Cell],
     stop: &AtomicBool,
-    (progress, readies): (&Progress<'_>, &[Ready]),
+    (progress, readies): (&Progress<'_>, &mut Vec<Ready>),
 ) -> Outcome<()> {
     let (Some(target), Some(ready)) = (targets.first(), readies.first()) else {
         return Err(Failure::usage("nothing says what to measure"));
@@ -284,8 +298,14 @@ fn measure_ready(
     let mut done = before;
     progress.begin(&head, done.len());
     let ended = in_turn(cells, &mut done, &mut recorder, progress, stop, &mut |number, cell, watch| {
-        let against = readies.get(1).filter(|_| abba::is_against(&cell.axes));
-        Ok(sweep::cell(against.unwrap_or(ready), number, cell, stop, watch)?)
+        if cell.buffered != opening.buffered {
+            opening.buffered = cell.buffered;
+            open(targets, opening, progress, stop, readies)?;
+        }
+        match readies.get(usize::from(abba::is_against(&cell.axes))) {
+            Some(ready) => Ok(sweep::cell(ready, number, cell, stop, watch)?),
+            None => Err(Failure::usage("nothing says what to measure")),
+        }
     })?;
     let digest = match recorder.filter(|_| ended) {
         Some(recorder) => Some(recorder.finish()?),

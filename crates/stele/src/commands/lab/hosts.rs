@@ -8,7 +8,7 @@ use stele_lab::error::LabError;
 use stele_lab::hosts::client::Hosts;
 use stele_lab::hosts::server::{self, Grant};
 use stele_lab::hosts::wire::SECRET_MIN;
-use stele_lab::job::{Cell, Job};
+use stele_lab::job::{Cell, Given, Job};
 use stele_lab::live::target::Target;
 use stele_lab::record::Recorder;
 
@@ -82,6 +82,9 @@ pub async fn run(json: bool, what: What, job: Job, names: Vec<String>, secret: V
     let cells = job.cells()?;
     if job.modelled.is_some() {
         return Err(Failure::usage("modelled arrays run on one host").next("leave --hosts out"));
+    }
+    if matches!(job.buffered, Given::Many(_)) {
+        return Err(Failure::usage("hosts open their target once").next("give one value of buffered, and run it twice"));
     }
     if job.precondition.is_some() {
         return Err(Failure::usage("hosts do not end their preconditioning together")
