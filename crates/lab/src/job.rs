@@ -24,12 +24,16 @@ use stele_ground::{Bytes, Duration};
 
 use crate::error::LabError;
 use crate::live::content::Content;
-use crate::live::run::{Load, Of, Pause, PauseWhen, Setup, Timing};
+use crate::live::run::{Of, Setup, Timing};
 use crate::live::target::{FILES, Opening, PATIENCE};
 use crate::modelled::sweep::VirtualPart;
 use crate::precondition;
 use crate::search::{Goal, Statistic};
 use crate::workload::{self, AccessSpec, Alignment, Operation};
+
+mod load;
+
+pub use load::{Arrivals, LoadPart, When};
 
 /// Outstanding accesses that a search tries at most where nothing is said.
 const OUTSTANDING_MAX: u64 = 512;
@@ -139,48 +143,6 @@ pub enum OfPart {
 pub enum Align {
     Request,
     Sector,
-}
-
-#[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct LoadPart {
-    pub outstanding: Option<Given<u32>>,
-    /// Accesses a second, whatever the answers.
-    pub rate: Option<Given<f64>>,
-    /// Bytes a second, whatever the answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rate_bytes: Option<Given<String>>,
-    /// Gaps between starts: `even`, or `drawn` from the exponential distribution.
-    pub arrivals: Option<Arrivals>,
-    /// Threads; those of a target in memory are as many as accesses outstanding.
-    pub workers: Option<Given<u32>>,
-    /// Answers that a thread waits for at once.
-    pub batch: Option<u32>,
-    /// Time for which each thread of a closed loop starts nothing, between bursts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pause: Option<String>,
-    /// Accesses between two pauses.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub burst: Option<u32>,
-    /// A pause begins when the burst is `answered`, when it is `started` (and then all of it answered), or `overlapping` what is
-    /// under way.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pause_when: Option<When>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum When {
-    Answered,
-    Started,
-    Overlapping,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Arrivals {
-    Even,
-    Drawn,
 }
 
 #[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
@@ -374,7 +336,7 @@ impl Job {
             if matches!(self.buffered, Given::Many(_)) {
                 axes.insert(0, ("buffered".to_owned(), buffered.to_string()));
             }
-            for (load_axes, load) in self.loads(goal.is_some())? {
+            for (load_axes, load) in self.load.of_cells(goal.is_some())? {
                 for workers in &workers {
                     let mut axes: Vec<_> = axes.iter().chain(&load_axes).cloned().collect();
                     if self.load.workers.as_ref().is_some_and(|all| all.values().len() > 1) {
@@ -438,65 +400,6 @@ impl Job {
             return Err(bad("time.most", most, &format!("less than time.least, which is {least}")));
         }
         Ok(Timing { warm_up: duration("time.warm-up", &part.warm_up, Duration(round.0 * 2))?, round, least, most })
-    }
-
-    fn loads(&self, searching: bool) -> Result<Vec<(Axes, Load)>, LabError> {
-        let part = &self.load;
-        let axis = |name: &str, many: bool, value: String| match many {
-            true => vec![(name.to_owned(), value)],
-            false => Vec::new(),
-        };
-        let random = part.arrivals == Some(Arrivals::Drawn);
-        let given = [part.outstanding.is_some(), part.rate.is_some(), part.rate_bytes.is_some()];
-        if given.into_iter().filter(|given| *given).count() > 1 {
-            return Err(LabError::Usage(
-                "load: outstanding keeps so many under way, rate and rate-bytes start so many: give one of them".into(),
-            ));
-        }
-        if part.arrivals.is_some() && !given[1] && !given[2] {
-            return Err(LabError::Usage(
-                "load.arrivals: only a rate has them; give load.rate or load.rate-bytes".into(),
-            ));
-        }
-        match (&part.rate_bytes, &part.rate) {
-            (Some(_), _) | (_, Some(_)) if searching => {
-                Err(LabError::Usage("search: it looks for the outstanding accesses; leave load.rate out".into()))
-            }
-            (Some(_), _) | (_, Some(_)) if part.pause.is_some() => {
-                Err(LabError::Usage("load.pause: a rate has gaps of its own; give load.outstanding".into()))
-            }
-            (Some(bytes), _) => {
-                let values = bytes.values();
-                let many = values.len() > 1;
-                let load = |text: String| {
-                    let each = Bytes::parse(&text).filter(|bytes| bytes.0 > 0);
-                    let each = each.ok_or_else(|| bad("load.rate-bytes", &text, "bytes a second, like 10MiB"))?;
-                    let load = Load::Bytes { each_second: each.0 as f64, random };
-                    Ok((axis("rate-bytes", many, format!("{each}/s")), load))
-                };
-                values.into_iter().map(load).collect()
-            }
-            (None, None) => {
-                let outstanding = &part.outstanding;
-                let values = outstanding.as_ref().map_or(vec![1], Given::values);
-                let many = values.len() > 1;
-                if searching && many {
-                    return Err(LabError::Usage(
-                        "search: it chooses the outstanding accesses; give the first one only".into(),
-                    ));
-                }
-                Ok(values
-                    .into_iter()
-                    .map(|count| (axis("outstanding", many, count.to_string()), Load::Outstanding(count)))
-                    .collect())
-            }
-            (None, Some(rate)) => {
-                let values = rate.values();
-                let many = values.len() > 1;
-                let load = |each_second| Load::Rate { each_second, random };
-                Ok(values.into_iter().map(|rate| (axis("rate", many, rate.to_string()), load(rate))).collect())
-            }
-        }
     }
 
     /// The access specifications, each with the axes that tell it from the others.
@@ -594,25 +497,6 @@ fn shipped(name: &str) -> Result<AccessSpec, LabError> {
     workload::named(name).ok_or_else(|| {
         LabError::Missing(format!("workload '{name}': there is none of that name; `stele lab workloads` lists them"))
     })
-}
-
-impl LoadPart {
-    fn pause(&self) -> Result<Option<Pause>, LabError> {
-        if self.pause.is_none() && (self.burst.is_some() || self.pause_when.is_some()) {
-            return Err(LabError::Usage("load: bursts have pauses between them; give load.pause, like 1ms".into()));
-        }
-        let each = duration("load.pause", &self.pause, Duration(0))?;
-        let burst = self.burst.unwrap_or(1);
-        if burst == 0 {
-            return Err(bad("load.burst", burst, "at least one access"));
-        }
-        let when = match self.pause_when {
-            None | Some(When::Answered) => PauseWhen::Answered,
-            Some(When::Started) => PauseWhen::Started,
-            Some(When::Overlapping) => PauseWhen::Overlapping,
-        };
-        Ok((each.0 > 0).then_some(Pause { each, burst, when }))
-    }
 }
 
 impl SearchPart {

@@ -148,7 +148,7 @@ fn what_a_host_is_asked_is_a_job_or_refused_whatever_it_is() {
     let asks = [
         Ask::Prove { proof: "00ff".into() },
         Ask::Open { job: Box::new(crate::job::Job::parse(job).unwrap()), destroy: false },
-        Ask::Run { cell: 3 },
+        Ask::Run { cell: 3, outstanding: None },
     ];
     let (mut jobs, mut targets) = (0, 0);
     let counted = damaged(&asks, |ask| {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::live::run::{Load, Pause, PauseWhen};
 
 fn names(text: &str) -> Vec<String> {
     Job::parse(text).unwrap().cells().unwrap().iter().map(Cell::name).collect()

@@ -147,6 +147,7 @@ pub fn cell(
         spec,
         alignment: Alignment::Request,
         load: Load::Outstanding(outstanding),
+        pause: None,
         batch: 1,
         workers,
         timing: timed(job, part.quick).timing()?,
@@ -154,7 +155,7 @@ pub fn cell(
         of: Of::Data,
         seed: content.seed,
     };
-    Ok(Cell { axes, setup, goal })
+    Ok(Cell { axes, setup, goal, precondition: None, buffered: false })
 }
 
 /// The job with how long a recipe measures where the job does not say.

@@ -4,7 +4,7 @@ use super::*;
 use crate::histogram::Histogram;
 use crate::job::Job;
 use crate::live::run::{Found, Round};
-use crate::record::{CellRecord, Head, Recorded, VERSION};
+use crate::record::{CellRecord, Head, Recorded, RunRecord, SearchRecord, VERSION};
 use crate::search;
 
 /// A result without having run: each cell's rate follows from its number.
@@ -39,8 +39,9 @@ pub fn made_up(job: &Job, cells: &[Cell], digest: Option<&str>) -> Recorded {
             Found { setup: cell.setup.clone(), workers: 1, rounds: vec![round; 5], steady: true, stopped: false };
         let Some(goal) = cell.goal else { return CellRecord::plain(number, cell, &found) };
         let goal = search::Goal { probes_max: 1, ..goal };
-        let highest = search::highest(goal, |outstanding| Ok(crate::sweep::probe_of(outstanding, &found))).unwrap();
-        CellRecord::searched(number, cell, &[found], goal, &highest)
+        let run = RunRecord::of(&found);
+        let highest = search::highest(goal, |outstanding| Ok(crate::sweep::probe_of(outstanding, &run))).unwrap();
+        CellRecord::with(number, cell, vec![run], Some(SearchRecord::of(goal, &highest)))
     };
     let cells = cells.iter().enumerate().map(record).collect();
     Recorded { head, cells, digest: digest.map(str::to_owned) }

@@ -23,7 +23,11 @@ fn a_published_run_becomes_the_accesses_that_it_made() {
     assert_eq!((setup.load, setup.workers, setup.timing.most.0), (Load::Outstanding(16), 16, 300_000_000_000));
     assert_eq!(only.job.size().unwrap(), Some(Bytes(4000 << 20)));
     assert_eq!(setup.of, Of::Operations(Operation { read: 40 << 20, write: 40 << 20 }));
-    assert!(only.job.buffered == Given::One(true) && only.job.on.as_deref() == Some("dir:/mnt/gateway") && only.job.files == Some(100));
+    assert!(
+        only.job.buffered == Given::One(true)
+            && only.job.on.as_deref() == Some("dir:/mnt/gateway")
+            && only.job.files == Some(100)
+    );
 }
 
 #[test]

@@ -206,6 +206,7 @@ fn checked(address: &Address, access: u64, enough: u64) -> Result<(), LabError> 
         spec: AccessSpec { name: "test".into(), random: Some(100), read: Some(50), sizes: vec![(access, 100)] },
         alignment: Alignment::Request,
         load: Load::Outstanding(2),
+        pause: None,
         batch: 1,
         workers: 2,
         timing: Timing { warm_up: Duration(0), round: Duration::from_millis(10), least: long, most: long },
