@@ -142,6 +142,7 @@ pub fn cells(job: &Job, part: &VirtualPart) -> Result<Vec<(Cell, Planned)>, LabE
         (job.precondition.is_some(), "precondition: a modelled drive is always in the same state"),
         (job.buffered != Given::One(false), "buffered: there is no page cache in virtual time"),
         (job.load.workers.is_some(), "load.workers: nothing runs on threads in virtual time"),
+        (job.load.pause.is_some(), "load.pause: a modelled array is never left alone"),
         (job.load.batch.is_some(), "load.batch: answers are seen one by one in virtual time"),
         (job.time != Default::default(), "time: a round in virtual time is so many accesses, not so long"),
         (job.content != Default::default(), "content: a modelled drive keeps no content"),

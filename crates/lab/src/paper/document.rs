@@ -361,7 +361,10 @@ impl Sound<'_> {
                 Said::Figure(format!("{}{words}", self.entry(place)?.text), place.id())
             }
             Span::Figure(Figure::Ratio(place, base)) => {
-                Said::Figure(format!("{:.2}", self.value(place)? / self.base(base)?), place.id())
+                let ratio = self.value(place)? / self.base(base)?;
+                // Two digits, but not of nothing.
+                let text = if ratio.abs() < 0.095 { figure(ratio) } else { format!("{ratio:.2}") };
+                Said::Figure(text, place.id())
             }
             Span::Figure(Figure::Change(place, base)) => {
                 let change = (self.value(place)? / self.base(base)? - 1.0) * 100.0;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -28,7 +29,10 @@ impl Requests {
     }
 }
 
-/// Works on a thread of its own, which the first request asks to stop; the second ends the process.
+/// What comes within it of the first request is the same one: `timeout` tells a process, and then its group.
+const SAME_REQUEST: Duration = Duration::from_secs(1);
+
+/// Works on a thread of its own, which the first request asks to stop; another one later ends the process.
 pub async fn until_stopped<T: Send + 'static>(
     work: impl FnOnce(&AtomicBool) -> Outcome<T> + Send + 'static,
 ) -> Outcome<T> {
@@ -39,6 +43,12 @@ pub async fn until_stopped<T: Send + 'static>(
         requests.next().await;
         eprintln!("\nstele: stopping; what was measured is kept. Once more ends it at once.");
         asked.store(true, Ordering::Relaxed);
+        let same = async {
+            loop {
+                requests.next().await;
+            }
+        };
+        let _: Result<(), _> = tokio::time::timeout(SAME_REQUEST, same).await;
         requests.next().await;
         std::process::exit(130);
     });
