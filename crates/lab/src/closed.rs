@@ -73,6 +73,12 @@ impl Probe {
     }
 }
 
+/// Asked while a loop runs; where it says no, the loop ends with an error.
+pub type GoesOn<'a> = &'a dyn Fn() -> bool;
+
+/// Answers between two looks at whether it goes on.
+const UNWATCHED: u64 = 256;
+
 /// A loop over a target. Kept between probes, so that caches stay as warm as the last probe left them.
 pub struct Loop<T> {
     target: T,
@@ -148,18 +154,18 @@ impl<T: Target> Loop<T> {
     }
 
     /// Keeps `outstanding` accesses under way until so many are answered, and measures nothing.
-    pub fn warm_up(&mut self, outstanding: u64, accesses: u64) -> Result<(), String> {
+    pub fn warm_up(&mut self, outstanding: u64, accesses: u64, goes_on: GoesOn<'_>) -> Result<(), String> {
         self.fill(outstanding)?;
-        self.run(outstanding, accesses).map(drop)
+        self.run(outstanding, accesses, goes_on).map(drop)
     }
 
     /// Keeps `outstanding` accesses under way, evenly over the targets, and measures when it is steady.
-    pub fn probe(&mut self, outstanding: u64, length: Length) -> Result<Probe, String> {
-        self.warm_up(outstanding, length.warm_up)?;
+    pub fn probe(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<Probe, String> {
+        self.warm_up(outstanding, length.warm_up, goes_on)?;
         let mut rounds: Vec<Round> = Vec::new();
         let mut doublings = 0;
         loop {
-            rounds.push(self.run(outstanding, length.round << doublings)?);
+            rounds.push(self.run(outstanding, length.round << doublings, goes_on)?);
             let window = &rounds[rounds.len().saturating_sub(ROUNDS)..];
             let rates: Vec<f64> = window.iter().map(Round::rate).collect();
             let steady = window.len() == ROUNDS && keeps_rule(&rates);
@@ -212,12 +218,19 @@ impl<T: Target> Loop<T> {
     }
 
     /// Until so many accesses are answered.
-    fn run(&mut self, outstanding: u64, accesses: u64) -> Result<Round, String> {
+    fn run(&mut self, outstanding: u64, accesses: u64, goes_on: GoesOn<'_>) -> Result<Round, String> {
         let since = self.now;
         let before = (self.target.drives_worked(), self.target.controllers_worked());
         let mut round = Round::default();
         let mut finished = Vec::new();
+        let mut watched = 0;
         while round.count() < accesses {
+            if round.count() >= watched {
+                watched = round.count() + UNWATCHED;
+                if !goes_on() {
+                    return Err("stopped".into());
+                }
+            }
             let Some(next) = self.target.next_event() else {
                 return Err(format!("{} accesses are under way and nothing will happen any more", self.flying.len()));
             };

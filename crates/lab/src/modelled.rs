@@ -12,7 +12,7 @@ use stele_codes::Code;
 use stele_ground::{Bytes, Dice};
 use stele_media::simulated::HardDriveSpec;
 
-use crate::closed::{Length, Loop, Probe, Round, Target};
+use crate::closed::{GoesOn, Length, Loop, Probe, Round, Target};
 use crate::ds4500::{Charge, Ds4500, Profile};
 use crate::error::LabError;
 use crate::pool::{Filled, PoolSpec, PoolTarget};
@@ -213,12 +213,12 @@ pub struct Measured {
 
 /// An array under a workload, kept between probes.
 pub trait Running {
-    fn measure(&mut self, outstanding: u64, length: Length) -> Result<Measured, String>;
+    fn measure(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<Measured, String>;
 }
 
 impl<T: Target> Running for Loop<T> {
-    fn measure(&mut self, outstanding: u64, length: Length) -> Result<Measured, String> {
-        let probe = self.probe(outstanding, length)?;
+    fn measure(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<Measured, String> {
+        let probe = self.probe(outstanding, length, goes_on)?;
         Ok(Measured { probe, rounds: self.window().to_vec() })
     }
 }
@@ -236,20 +236,20 @@ const KEPT: f64 = 0.02;
 const DRAINING: usize = 60;
 
 impl Running for Full {
-    fn measure(&mut self, outstanding: u64, length: Length) -> Result<Measured, String> {
+    fn measure(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<Measured, String> {
         let now = self.running.now();
         let filling = &mut self.filling;
         self.running.target_mut().prefill(now, |array, bytes| filling.draw(array, bytes));
         let mut before = self.running.target().fullness();
         for _ in 0..DRAINING {
-            self.running.warm_up(outstanding, length.round)?;
+            self.running.warm_up(outstanding, length.round, goes_on)?;
             let now = self.running.target().fullness();
             if now + KEPT >= before {
                 break;
             }
             before = now;
         }
-        self.running.measure(outstanding, length)
+        self.running.measure(outstanding, length, goes_on)
     }
 }
 
@@ -265,12 +265,12 @@ struct Warming {
 const DRAINED: u64 = 2;
 
 impl Running for Warming {
-    fn measure(&mut self, outstanding: u64, mut length: Length) -> Result<Measured, String> {
+    fn measure(&mut self, outstanding: u64, mut length: Length, goes_on: GoesOn<'_>) -> Result<Measured, String> {
         if outstanding > self.before * DRAINED {
             length.warm_up = length.warm_up.max(self.accesses);
         }
         self.before = outstanding;
-        self.running.measure(outstanding, length)
+        self.running.measure(outstanding, length, goes_on)
     }
 }
 
@@ -341,14 +341,11 @@ impl Answer {
 /// Loads of a curve, as shares of the load that is the answer.
 const CURVE: [f64; 7] = [0.0625, 0.125, 0.25, 0.5, 0.75, 1.25, 1.5];
 
-/// Asks. `goes_on` is looked at before each probe; where it says no, the error is that it was stopped.
-pub fn ask(running: &mut dyn Running, ask: &Ask, effort: Effort, goes_on: &dyn Fn() -> bool) -> Result<Answer, String> {
+/// Asks, as long as it goes on.
+pub fn ask(running: &mut dyn Running, ask: &Ask, effort: Effort, goes_on: GoesOn<'_>) -> Result<Answer, String> {
     let mut runs: Vec<Measured> = Vec::new();
     let mut measure = |outstanding: u64, runs: &mut Vec<Measured>| -> Result<Probe, String> {
-        if !goes_on() {
-            return Err("stopped".into());
-        }
-        let measured = running.measure(outstanding, effort.length(outstanding))?;
+        let measured = running.measure(outstanding, effort.length(outstanding), goes_on)?;
         runs.push(measured.clone());
         Ok(measured.probe)
     };

@@ -18,7 +18,7 @@ pub mod ds4500;
 pub mod fc8;
 pub mod gnr_tsm;
 pub mod live;
-mod page;
+pub mod page;
 
 /// A recipe as it is listed.
 #[derive(Clone, Copy, Debug)]
@@ -121,18 +121,13 @@ pub fn cost(planned: &Planned) -> f64 {
 }
 
 /// The paper of what a recipe measured, beside the published figures or alone.
-pub fn paper(
-    recorded: &crate::record::Recorded,
-    part: &RecipePart,
-    title: Option<&str>,
-    against: bool,
-) -> Result<crate::paper::document::Document, LabError> {
-    match part.name.as_str() {
-        "ds4500" if !page::is_virtual(recorded) => ds4500::live::document(recorded, part, title, against),
-        "ds4500" => ds4500::paper::document(recorded, part, title, against),
-        "dr550" => dr550::paper::document(recorded, part, title, against),
-        "gnr-tsm" => gnr_tsm::paper::document(recorded, part, title, against),
-        "fc8" => fc8::paper::document(recorded, part, title, against),
+pub fn paper(order: page::Order<'_>) -> Result<crate::paper::document::Document, LabError> {
+    match order.part.name.as_str() {
+        "ds4500" if !page::is_virtual(order.recorded) => ds4500::live::document(order),
+        "ds4500" => ds4500::paper::document(order),
+        "dr550" => dr550::paper::document(order),
+        "gnr-tsm" => gnr_tsm::paper::document(order),
+        "fc8" => fc8::paper::document(order),
         other => Err(unknown(other)),
     }
 }

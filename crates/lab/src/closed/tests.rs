@@ -51,7 +51,7 @@ const LENGTH: Length = Length { warm_up: 50, round: 100, rounds_max: 9 };
 fn rate_and_response_obey_littles_law_at_every_load_in_turn() {
     let mut running = fixed(1_000_000);
     for outstanding in [1, 7, 30, 4] {
-        let probe = running.probe(outstanding, LENGTH).unwrap();
+        let probe = running.probe(outstanding, LENGTH, &|| true).unwrap();
         assert_eq!(probe.mean_millis(), 1.0);
         assert!((probe.rate / (outstanding as f64 * 1000.0) - 1.0).abs() < 0.05, "{outstanding}: {}", probe.rate);
         assert!(probe.steady);
@@ -61,7 +61,7 @@ fn rate_and_response_obey_littles_law_at_every_load_in_turn() {
 #[test]
 fn a_target_that_comes_and_goes_is_steady_over_rounds_long_enough_to_hold_both() {
     let mut running = answering(Fixed { nanos: 1_000_000, uneven: true, due: BTreeMap::new() });
-    let probe = running.probe(1, Length { warm_up: 0, ..LENGTH }).unwrap();
+    let probe = running.probe(1, Length { warm_up: 0, ..LENGTH }, &|| true).unwrap();
     assert!(probe.steady, "{:?}", probe.rates);
     assert!((probe.rate / 666.7 - 1.0).abs() < 0.05, "{}", probe.rate);
     assert!(running.window().iter().all(|round| round.count() >= 200));

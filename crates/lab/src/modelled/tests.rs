@@ -56,6 +56,17 @@ fn a_plan_that_is_stopped_hands_over_what_came_first_and_says_so() {
 }
 
 #[test]
+fn a_probe_ends_when_it_is_stopped_and_not_when_it_is_done() {
+    let spec = workload::named("random_read_8k").unwrap();
+    let array = array(Maker::Ds4500, Level::Raid5, false);
+    let mut running = profile(&array, Machine::PUBLISHED, &spec, Alignment::Request);
+    let looks = AtomicUsize::new(0);
+    let endless = Length { warm_up: u64::MAX, round: 100, rounds_max: 12 };
+    let stopped = running.measure(8, endless, &|| looks.fetch_add(1, Ordering::Relaxed) < 10);
+    assert_eq!(stopped.unwrap_err(), "stopped");
+}
+
+#[test]
 fn neighbours_in_an_arranged_plan_ask_different_pools_and_the_largest_come_first() {
     let mut plan = Vec::new();
     for level in [Level::Raid5, Level::Raid10] {
@@ -76,8 +87,8 @@ fn a_busy_array_says_what_was_busy() {
     let spec = workload::named("random_read_8k").unwrap();
     let mut running =
         profile(&array(Maker::Ds4500, Level::Raid5, false), Machine::PUBLISHED, &spec, Alignment::Request);
-    let alone = running.measure(1, TINY.length(1)).unwrap().rounds[0].busy;
-    let full = running.measure(200, TINY.length(200)).unwrap().rounds[0].busy;
+    let alone = running.measure(1, TINY.length(1), &|| true).unwrap().rounds[0].busy;
+    let full = running.measure(200, TINY.length(200), &|| true).unwrap().rounds[0].busy;
     assert!(alone.drives < 0.1 && alone.busiest_drive < 0.5, "one access keeps one of twenty drives busy: {alone:?}");
     assert!(full.drives > 0.9 && full.busiest_drive > 0.98, "{full:?}");
     assert!(full.controllers.unwrap() > 4.0 * alone.controllers.unwrap(), "{alone:?} {full:?}");

@@ -185,6 +185,14 @@ impl Entry {
         Entry { text: "–".into(), value: None, weight: Weight::Faint }
     }
 
+    /// In parentheses where the steady state was not reached.
+    pub fn if_steady(self, steady: bool) -> Entry {
+        match steady {
+            true => self,
+            false => Entry { text: format!("({})", self.text), ..self },
+        }
+    }
+
     pub fn strong(self) -> Entry {
         Entry { weight: Weight::Strong, ..self }
     }

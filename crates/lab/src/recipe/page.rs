@@ -4,9 +4,9 @@ use stele_ground::Bytes;
 
 use crate::job::RecipePart;
 use crate::oddities;
-use crate::paper::chart::figure;
-use crate::paper::document::{Document, Entry, Table, Text};
-use crate::record::{Recorded, RunRecord};
+use crate::paper::chart::{Axis, Bars, Chart, figure};
+use crate::paper::document::{Document, Entry, Place, Table, Text};
+use crate::record::{CellRecord, Recorded, RunRecord};
 
 /// A rate that falls by more than this where it should rise is called odd.
 const FALL: f64 = 0.05;
@@ -38,18 +38,80 @@ pub fn printed(value: Option<f64>) -> Entry {
     value.map_or(Entry::absent(), |value| Entry::said(value, crate::report::thousands(value)))
 }
 
-/// An empty page under its title.
-pub fn begin(recorded: &Recorded, title: Option<&str>, own: String) -> Document {
-    let when = match is_virtual(recorded) {
-        true => "in virtual time".to_owned(),
-        false => crate::paper::date(recorded.head.begun),
-    };
-    let whole = if recorded.digest.is_some() { "" } else { "; the run did not come to its end" };
-    let about = format!("{}, {when}; {} cells{whole}", recorded.head.program, recorded.cells.len());
-    Document::new(title.map_or(own, str::to_owned), about)
+/// A run's figure; in parentheses where the run did not become steady.
+pub fn measured(run: &RunRecord, value: f64) -> Entry {
+    Entry::number(value).if_steady(run.steady)
 }
 
-/// What is not there.
+/// A paper that is asked for.
+#[derive(Clone, Copy)]
+pub struct Order<'a> {
+    pub recorded: &'a Recorded,
+    pub part: &'a RecipePart,
+    /// In place of the recipe's own.
+    pub title: Option<&'a str>,
+    /// Beside the published figures.
+    pub against: bool,
+}
+
+impl Order<'_> {
+    /// An empty page under its title: the recipe's own goes on with `beside` where published figures stand there.
+    pub fn begin(self, own: impl Into<String>, beside: &str) -> Document {
+        let Order { recorded, title, against, .. } = self;
+        let when = match is_virtual(recorded) {
+            true => "in virtual time".to_owned(),
+            false => crate::paper::date(recorded.head.begun),
+        };
+        let whole = if recorded.digest.is_some() { "" } else { "; the run did not come to its end" };
+        let about = format!("{}, {when}; {} cells{whole}", recorded.head.program, recorded.cells.len());
+        let own = own.into() + if against { beside } else { "" };
+        Document::new(title.map_or(own, str::to_owned), about)
+    }
+}
+
+/// The highest rate of a kind, as the summary says it: where it stands, and how many of what it took.
+pub struct Peak<'a> {
+    pub name: String,
+    pub row: String,
+    /// The column of the number of threads or sessions, what one is called, and whether it was one.
+    pub count: (&'a str, &'a str, bool),
+    /// The column of what else belongs to the number.
+    pub of: Option<&'a str>,
+    /// A published figure stands beside it.
+    pub published: bool,
+}
+
+impl Peak<'_> {
+    pub fn sentence(self) -> Text {
+        let place = |column: &str| Place::new(self.row.as_str(), column);
+        let (column, word, one) = self.count;
+        let words = format!(" {word}{}{}", if one { "" } else { "s" }, if self.of.is_some() { " of " } else { "" });
+        let text = Text::from(format!("{}: at most ", self.name)).cell_as(&place("rate"), " MB/s").say(", with ");
+        let mut text = text.cell_as(&place(column), &words);
+        if let Some(of) = self.of {
+            text = text.cell(&place(of));
+        }
+        if self.published {
+            text = text.say("; published were ").cell_as(&place("published"), " MB/s").say(", so ");
+            text = text.ratio_shown(&place("rate"), &place("published"));
+        }
+        text.say(".")
+    }
+}
+
+/// What was measured, by group, and what was published of it: its name and its values.
+pub fn bars(
+    (title, unit): (&str, &str),
+    groups: Vec<String>,
+    (name, ours): (&str, Vec<Option<f64>>),
+    published: Option<(&str, Vec<Option<f64>>)>,
+) -> Chart {
+    let both = std::iter::once((name, ours)).chain(published);
+    let bars = both.map(|(name, values)| Bars { name: name.into(), values }).collect();
+    Chart::bars(title, Axis::linear(unit), groups, bars)
+}
+
+/// What is not there, and what is not to be relied on.
 pub fn lacks(page: &mut Document, recorded: &Recorded, left_out: &[String]) {
     if !left_out.is_empty() {
         page.note("This is a quick run. Left out are:");
@@ -59,6 +121,13 @@ pub fn lacks(page: &mut Document, recorded: &Recorded, left_out: &[String]) {
         page.note(
             "The run was stopped before its end: cells are missing, and this paper is of those that were measured.",
         );
+    }
+    let unsteady = recorded.cells.iter().filter(|cell| !cell.is_steady()).count();
+    if unsteady > 0 {
+        page.note(format!(
+            "{unsteady} of {} cells did not become steady: another run of the same length may give other figures. Theirs are in parentheses.",
+            recorded.cells.len()
+        ));
     }
 }
 
@@ -127,26 +196,17 @@ pub fn falls(curves: &[Curve]) -> Vec<String> {
     found
 }
 
-/// What was not steady, or void.
+/// What is void.
 pub fn remarks(recorded: &Recorded) -> Vec<String> {
-    let cells = recorded.cells.iter();
-    let unsteady: usize = cells.clone().filter(|cell| cell.runs.iter().any(|run| !run.steady)).count();
-    let mut found = Vec::new();
-    if unsteady > 0 {
-        found.push(format!(
-            "{unsteady} of {} cells were not steady when they ended: another run of the same length may give other figures.",
-            recorded.cells.len()
-        ));
-    }
-    for cell in cells {
-        let late = cell.runs.iter().find_map(|run| crate::sweep::void(run.lag_share));
-        found.extend(late.map(|late| format!("{}: void: {late}.", cell.name)));
-    }
-    found
+    let void = |cell: &CellRecord| {
+        let late = cell.runs.iter().find_map(|run| crate::sweep::void(run.lag_share))?;
+        Some(format!("{}: void: {late}.", cell.name))
+    };
+    recorded.cells.iter().filter_map(void).collect()
 }
 
-/// `theirs` begins the places of what is odd in the published paper.
-pub fn odd(page: &mut Document, ours: Vec<String>, theirs: Option<&str>) {
+/// `theirs` begin the places of what is odd in the published paper.
+pub fn odd(page: &mut Document, ours: Vec<String>, theirs: &[&str]) {
     page.section("What is odd");
     match ours.is_empty() {
         true => page.paragraph("Arithmetic finds nothing odd in what was measured here."),
@@ -155,16 +215,18 @@ pub fn odd(page: &mut Document, ours: Vec<String>, theirs: Option<&str>) {
             page.list(ours);
         }
     }
-    let Some(theirs) = theirs else { return };
-    let all = oddities::published();
-    page.paragraph("In the published paper:");
-    page.list(all.iter().filter(|odd| odd.place.starts_with(theirs)).map(|odd| format!("{}: {}.", odd.place, odd.why)));
+    if !theirs.is_empty() {
+        let all = oddities::published();
+        let of_them = all.iter().filter(|odd| theirs.iter().any(|begin| odd.place.starts_with(begin)));
+        page.paragraph("In the published paper:");
+        page.list(of_them.map(|odd| format!("{}: {}.", odd.place, odd.why)));
+    }
 }
 
 /// The command, and the digest of the raw data. `source` names the published paper.
-pub fn again(page: &mut Document, recorded: &Recorded, part: &RecipePart, source: Option<&str>) {
+pub fn again(page: &mut Document, Order { recorded, part, against, .. }: Order<'_>, source: &str) {
     page.section("To measure it again");
-    page.code(command(recorded, part, source.is_some()));
+    page.code(command(recorded, part, against));
     let digest = recorded.digest.as_deref().unwrap_or("none: the run did not come to its end");
     let same = if is_virtual(recorded) { "; the same version of the program gives the same file" } else { "" };
     page.paragraph(
@@ -172,7 +234,7 @@ pub fn again(page: &mut Document, recorded: &Recorded, part: &RecipePart, source
             .code(digest)
             .say(format!(". The .lab file beside the page holds every run with its rounds and histograms{same}.")),
     );
-    if let Some(source) = source {
+    if against {
         page.paragraph(format!("The published figures are those of {source}, as printed, misprints included."));
     }
 }

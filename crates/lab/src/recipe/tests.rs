@@ -4,8 +4,16 @@ use super::*;
 use crate::histogram::Histogram;
 use crate::job::Job;
 use crate::live::run::{Found, Round};
+use crate::paper::html;
+use crate::recipe::page::Order;
 use crate::record::{CellRecord, Head, Recorded, RunRecord, SearchRecord, VERSION};
 use crate::search;
+
+/// The page of a result of a recipe.
+pub fn page_of(recorded: &Recorded, against: bool) -> String {
+    let part = recorded.head.job.recipe.as_ref().unwrap();
+    html::page(&paper(Order { recorded, part, title: None, against }).unwrap()).unwrap()
+}
 
 /// A result without having run: each cell's rate follows from its number.
 pub fn made_up(job: &Job, cells: &[Cell], digest: Option<&str>) -> Recorded {

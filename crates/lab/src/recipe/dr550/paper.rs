@@ -3,10 +3,10 @@
 use super::{DRIVES, Found, Highest, Kind, SIZES, STROKE, THREADS, kinds, left_out};
 use crate::error::LabError;
 use crate::job::RecipePart;
-use crate::paper::chart::{Axis, Bars, Chart, Series, figure};
-use crate::paper::document::{Document, Entry, Place, Table, Text};
-use crate::published::{self, Peak};
-use crate::recipe::page::{self, Curve, is_virtual, megabytes, rate};
+use crate::paper::chart::{Axis, Chart, Series, figure};
+use crate::paper::document::{Document, Entry, Table, Text};
+use crate::published;
+use crate::recipe::page::{self, Curve, Order, Peak, is_virtual, megabytes, rate};
 use crate::record::{Recorded, RunRecord};
 use stele_ground::Bytes;
 
@@ -23,16 +23,11 @@ struct Measure {
 const MEGABYTES: Measure = Measure { unit: "MB/s", short: "mb", of: megabytes };
 const ACCESSES: Measure = Measure { unit: "accesses/s", short: "io", of: rate };
 
-pub fn document(
-    recorded: &Recorded,
-    part: &RecipePart,
-    title: Option<&str>,
-    against: bool,
-) -> Result<Document, LabError> {
+pub fn document(order: Order<'_>) -> Result<Document, LabError> {
+    let Order { recorded, part, against, .. } = order;
     let found = Found { recorded };
-    let beside = if against { ", beside the DR550" } else { "" };
-    let own = format!("100 files, 512 bytes to 8 KiB, 1 to 32 threads: {}{beside}", subject(recorded));
-    let mut page = page::begin(recorded, title, own);
+    let own = format!("100 files, 512 bytes to 8 KiB, 1 to 32 threads: {}", subject(recorded));
+    let mut page = order.begin(own, ", beside the DR550");
     summary(&mut page, found, against);
     page::lacks(&mut page, recorded, &left_out(part.quick));
     method(&mut page, recorded, against);
@@ -43,9 +38,9 @@ pub fn document(
     for (number, kind) in kinds().enumerate().filter(|(_, kind)| found.has(*kind)) {
         results(&mut page, found, kind, 2 * number + 1, against);
     }
-    page::odd(&mut page, odd(found), against.then_some("DR550"));
+    page::odd(&mut page, odd(found), if against { &["DR550"] } else { &[] });
     limits(&mut page, found, part);
-    page::again(&mut page, recorded, part, against.then_some(SOURCE));
+    page::again(&mut page, order, SOURCE);
     Ok(page)
 }
 
@@ -53,7 +48,7 @@ fn subject(recorded: &Recorded) -> &str {
     if is_virtual(recorded) { "modelled drives" } else { &recorded.head.target }
 }
 
-fn published_of(kind: Kind) -> Option<Peak> {
+fn published_of(kind: Kind) -> Option<published::Peak> {
     published::archive_peaks().into_iter().find(|peak| {
         (peak.pattern.as_str(), peak.direction.as_str(), peak.cached) == (kind.pattern, kind.direction, kind.cached)
     })
@@ -78,23 +73,14 @@ fn summary(page: &mut Document, found: Found<'_>, against: bool) {
         ),
     };
     page.paragraph(about);
-    let mut lines: Vec<Text> = Vec::new();
-    for kind in kinds().filter(|kind| found.has(*kind)) {
-        let one = found.highest(kind, megabytes).is_some_and(|most| most.threads == 1);
-        let row = row_of(kind);
-        let of = |column: &str| Place::new(row.as_str(), column);
-        let mut text = Text::from(format!("{}: at most ", kind.title()))
-            .cell_as(&of("rate"), " MB/s")
-            .say(", with ")
-            .cell_as(&of("threads"), if one { " thread of " } else { " threads of " })
-            .cell(&of("size"));
-        if against && published_of(kind).is_some_and(|peak| peak.rate.is_some()) {
-            text = text.say("; published were ").cell_as(&of("published"), " MB/s").say(", so ");
-            text = text.ratio_shown(&of("rate"), &of("published"));
-        }
-        lines.push(text.say("."));
-    }
-    page.list(lines);
+    let peak = |kind: Kind| Peak {
+        name: kind.title(),
+        row: row_of(kind),
+        count: ("threads", "thread", found.highest(kind, megabytes).is_some_and(|most| most.threads == 1)),
+        of: Some("size"),
+        published: against && published_of(kind).is_some_and(|peak| peak.rate.is_some()),
+    };
+    page.list(kinds().filter(|kind| found.has(*kind)).map(|kind| peak(kind).sentence()));
 }
 
 fn method(page: &mut Document, recorded: &Recorded, against: bool) {
@@ -145,7 +131,7 @@ fn peaks(page: &mut Document, found: Found<'_>, against: bool) {
         let ours = megabytes(most.run);
         let mut row = vec![
             Entry::text(kind.title()),
-            Entry::number(ours).strong(),
+            page::measured(most.run, ours).strong(),
             count(most.threads),
             Entry::text(Bytes(most.size).to_string()),
         ];
@@ -158,7 +144,7 @@ fn peaks(page: &mut Document, found: Found<'_>, against: bool) {
             row.push(page::times(ours, theirs));
         }
         let Highest { size, threads, run } = accesses;
-        row.extend([Entry::number(rate(run)), count(threads), Entry::text(Bytes(size).to_string())]);
+        row.extend([page::measured(run, rate(run)), count(threads), Entry::text(Bytes(size).to_string())]);
         table.row(row_of(kind), row);
     }
     if against {
@@ -178,13 +164,9 @@ fn count(number: u32) -> Entry {
 fn bars(found: Found<'_>, against: bool) -> Chart {
     let shown: Vec<Kind> = kinds().filter(|kind| found.has(*kind)).collect();
     let ours = shown.iter().map(|kind| found.highest(*kind, megabytes).map(|most| megabytes(most.run))).collect();
-    let mut bars = vec![Bars { name: "measured here".into(), values: ours }];
-    if against {
-        let theirs = shown.iter().map(|kind| published_of(*kind)?.rate).collect();
-        bars.push(Bars { name: "DR550 as published".into(), values: theirs });
-    }
+    let theirs = against.then(|| ("DR550 as published", shown.iter().map(|kind| published_of(*kind)?.rate).collect()));
     let groups = shown.iter().map(|kind| kind.title().to_lowercase()).collect();
-    Chart::bars("The highest rate of each kind of run", Axis::linear("MB/s"), groups, bars)
+    page::bars(("The highest rate of each kind of run", MEGABYTES.unit), groups, ("measured here", ours), theirs)
 }
 
 /// `number` is that of the kind's chart in MB/s; the one behind it is in accesses a second.
@@ -217,7 +199,7 @@ fn table(found: Found<'_>, kind: Kind, measure: &Measure) -> Table {
         let mut row = vec![Entry::text(Bytes(size).to_string())];
         row.extend(counts.iter().map(|count| {
             let run = runs.iter().find(|(threads, _)| threads == count);
-            run.map_or(Entry::absent(), |(_, run)| Entry::number((measure.of)(run)))
+            run.map_or(Entry::absent(), |(_, run)| page::measured(run, (measure.of)(run)))
         }));
         table.row(format!("{}-{}-{}-{}-{size}", measure.short, kind.pattern, kind.direction, kind.cache()), row);
     }

@@ -1,7 +1,8 @@
 use super::*;
 use crate::job::RecipePart;
-use crate::paper::html;
-use crate::recipe::tests::made_up;
+use crate::paper::chart::figure;
+use crate::recipe::page;
+use crate::recipe::tests::{made_up, page_of};
 
 fn job(quick: bool) -> Job {
     let recipe = RecipePart { name: "dr550".into(), quick, beside: Vec::new() };
@@ -74,10 +75,7 @@ fn the_paper_has_the_published_peaks_beside_its_own_and_sixteen_charts() {
     let job = job(false);
     let cells: Vec<_> = live(&job, false, true).unwrap().into_iter().map(|one| one.cell).collect();
     let recorded = made_up(&job, &cells, Some("abc123"));
-    let part = job.recipe.clone().unwrap();
-    let page =
-        |recorded: &Recorded, against| html::page(&paper::document(recorded, &part, None, against).unwrap()).unwrap();
-    let beside = page(&recorded, true);
+    let beside = page_of(&recorded, true);
     for number in 1..=16 {
         assert!(beside.contains(&format!("Chart {number}. ")), "chart {number}");
     }
@@ -91,12 +89,27 @@ fn the_paper_has_the_published_peaks_beside_its_own_and_sixteen_charts() {
     ] {
         assert!(beside.contains(said), "{said}");
     }
-    let alone = page(&recorded, false);
+    let alone = page_of(&recorded, false);
     assert!(
         !alone.contains(">110<") && !alone.contains("as published"),
         "nothing published where it was not asked for"
     );
     let half = made_up(&job, &cells[..7], None);
-    assert!(page(&half, true).contains("stopped before its end"));
-    assert!(page(&made_up(&job, &[], None), true).contains("stopped before its end"));
+    assert!(page_of(&half, true).contains("stopped before its end"));
+    assert!(page_of(&made_up(&job, &[], None), true).contains("stopped before its end"));
+}
+
+#[test]
+fn a_figure_of_an_unsteady_run_stands_in_parentheses_and_the_summary_says_how_many_there_are() {
+    let job = job(true);
+    let cells: Vec<_> = live(&job, true, false).unwrap().into_iter().map(|one| one.cell).collect();
+    let mut recorded = made_up(&job, &cells, Some("abc123"));
+    let sure = page_of(&recorded, false);
+    assert!(!sure.contains("did not become steady") && !sure.contains(">("), "{sure}");
+    let run = recorded.cells[0].runs.last_mut().unwrap();
+    run.steady = false;
+    let said = format!(">({})<", figure(page::rate(run)));
+    let page = page_of(&recorded, false);
+    assert!(page.contains(&format!("1 of {} cells did not become steady", cells.len())), "{page}");
+    assert!(page.contains(&said), "{said}");
 }

@@ -3,19 +3,19 @@
 
 use crate::cases::RESPONSE;
 use crate::error::LabError;
-use crate::job::{Job, RecipePart, processors};
+use crate::job::{Job, processors};
 use crate::oddities::{self, Printed, ds4500_tables};
-use crate::paper::chart::{Axis, Bars, Chart};
+use crate::paper::chart::Chart;
 use crate::paper::charts::Kind;
 use crate::paper::document::{Document, Entry, Place, Table, Text};
 use crate::paper::remark;
 use crate::recipe::live::{Asked, cell};
-use crate::recipe::page;
+use crate::recipe::page::{self, Order};
 use crate::record::{CellRecord, Recorded};
 use crate::search::{Goal, Statistic};
 use crate::workload::{self, AccessSpec};
 
-use super::{level_of, named, workload_of};
+use super::{level_of, named, paper, workload_of};
 
 /// Outstanding accesses at most.
 const LOAD_MAX: u64 = 1024;
@@ -31,8 +31,6 @@ const TABLES: [(&str, &str, &str); 3] = [
     ("Table 3", "Table 7", "file server and static web server"),
     ("Table 4", "Table 8", "random reads and random writes"),
 ];
-
-const SOURCE: &str = "IBM's “Comparison of the Raw Performance of the DS4500 and DS4400 Storage Servers” (2004)";
 
 /// The workloads of these tables, each once, in their order.
 fn workloads(tables: &[&str]) -> Vec<String> {
@@ -74,15 +72,10 @@ fn left_out(quick: bool) -> Vec<String> {
     }
 }
 
-pub fn document(
-    recorded: &Recorded,
-    part: &RecipePart,
-    title: Option<&str>,
-    against: bool,
-) -> Result<Document, LabError> {
-    let beside = if against { ", beside the DS4500" } else { "" };
-    let own = format!("The highest rates at a mean response of 20 ms: {}{beside}", recorded.head.target);
-    let mut page = page::begin(recorded, title, own);
+pub fn document(order: Order<'_>) -> Result<Document, LabError> {
+    let Order { recorded, part, against, .. } = order;
+    let own = format!("The highest rates at a mean response of 20 ms: {}", recorded.head.target);
+    let mut page = order.begin(own, ", beside the DS4500");
     summary(&mut page, recorded, against);
     page::lacks(&mut page, recorded, &left_out(part.quick));
     method(&mut page);
@@ -95,9 +88,9 @@ pub fn document(
     }
     page.chart(bars(recorded, against));
     page.chart(Kind::ResponseRate.of(recorded));
-    page::odd(&mut page, odd(recorded), against.then_some("Table"));
+    page::odd(&mut page, odd(recorded), if against { &["Table"] } else { &[] });
     limits(&mut page);
-    page::again(&mut page, recorded, part, against.then_some(SOURCE));
+    page::again(&mut page, order, paper::SOURCE);
     Ok(page)
 }
 
@@ -113,6 +106,12 @@ fn value(recorded: &Recorded, workload: &str) -> Option<f64> {
         1 => search.rate,
         _ => search.rate * AccessSpec::mean_length(&spec) as f64 / f64::from(1 << 20),
     })
+}
+
+/// The same; in parentheses where the steady state was not reached.
+fn entry(recorded: &Recorded, workload: &str) -> Entry {
+    let both = value(recorded, workload).zip(found(recorded, workload));
+    both.map_or(Entry::absent(), |(value, cell)| Entry::number(value).if_steady(cell.is_steady()))
 }
 
 fn value_of(printed: &Printed) -> Option<f64> {
@@ -203,8 +202,7 @@ fn table(
         table = table.right(name, &words(name));
     }
     let mut here = vec![Entry::text("this target").strong(), Entry::absent(), Entry::absent()];
-    let entry = |value: Option<f64>| value.map_or(Entry::absent(), Entry::number);
-    here.extend(names.iter().map(|name| entry(value(recorded, name)).strong()));
+    here.extend(names.iter().map(|name| entry(recorded, name).strong()));
     table.row(row_here(number), here);
     let mut margins = vec![Entry::text("±").faint(), Entry::absent(), Entry::absent()];
     margins.extend(names.iter().map(|name| {
@@ -246,14 +244,11 @@ fn published_rows(table: &mut Table, tables: &[&str], names: &[String]) {
 fn bars(recorded: &Recorded, against: bool) -> Chart {
     let names: Vec<String> =
         workloads(&["Table 1", "Table 4"]).into_iter().filter(|name| value(recorded, name).is_some()).collect();
-    let mut bars =
-        vec![Bars { name: "this target".into(), values: names.iter().map(|name| value(recorded, name)).collect() }];
-    if against {
-        let values = names.iter().map(|name| value_of(&most(name)?)).collect();
-        bars.push(Bars { name: "the most of the DS4500 as published".into(), values });
-    }
+    let ours = names.iter().map(|name| value(recorded, name)).collect();
+    let theirs = names.iter().map(|name| value_of(&most(name)?));
+    let theirs = against.then(|| ("the most of the DS4500 as published", theirs.collect()));
     let groups = names.iter().map(|name| words(name)).collect();
-    Chart::bars("Rates at a mean response of 20 ms", Axis::linear("accesses/s"), groups, bars)
+    page::bars(("Rates at a mean response of 20 ms", "accesses/s"), groups, ("this target", ours), theirs)
 }
 
 fn odd(recorded: &Recorded) -> Vec<String> {

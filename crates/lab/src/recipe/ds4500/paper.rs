@@ -6,36 +6,33 @@ use crate::modelled::{Machine, PROFILE_SAMPLE};
 use crate::oddities;
 use crate::paper::document::{Document, Text};
 use crate::published::Level;
+use crate::recipe::page::{self, Order};
 use crate::recipe::{self, ds4500};
-use crate::record::Recorded;
 use crate::report::nearness_lines;
 use crate::set::{Figure, Row};
-use found::{Found, busy, is_steady, rate};
+use found::{Found, busy, rate};
 use tables::{PUBLISHED, STELE};
 
 mod charts;
 mod found;
 mod tables;
 
+/// The published paper.
+pub const SOURCE: &str = "IBM's “Comparison of the Raw Performance of the DS4500 and DS4400 Storage Servers” (2004)";
+
 /// A whole number with separators.
 pub fn whole(value: f64) -> String {
     crate::report::thousands(value)
 }
 
-pub fn document(
-    recorded: &Recorded,
-    part: &RecipePart,
-    title: Option<&str>,
-    against: bool,
-) -> Result<Document, LabError> {
+pub fn document(order: Order<'_>) -> Result<Document, LabError> {
+    let Order { recorded, part, against, .. } = order;
     let found = Found { recorded };
-    let beside = if against { "Stele beside the DS4500" } else { "what Stele sustains at 20 ms" };
-    let title = title.map_or_else(|| format!("RAID-5 and RAID-10 over 20 to 180 drives: {beside}"), str::to_owned);
-    let whole = if recorded.digest.is_some() { "" } else { "; the run did not come to its end" };
-    let about = format!("{}, in virtual time; {} cells{whole}", recorded.head.program, recorded.cells.len());
-    let mut page = Document::new(title, about);
+    let own = "RAID-5 and RAID-10 over 20 to 180 drives: what Stele sustains at 20 ms";
+    let mut page = order.begin(own, ", beside the DS4500");
     let left_out = recipe::plan(part)?.left_out;
-    summary(&mut page, found, part, &left_out, against);
+    summary(&mut page, found, part, against);
+    page::lacks(&mut page, recorded, &left_out);
     method(&mut page);
     for (level, first) in [(Level::Raid5, 1), (Level::Raid10, 5)] {
         results(&mut page, found, part, level, first, against);
@@ -43,13 +40,15 @@ pub fn document(
     if against {
         nearness(&mut page, found);
     }
-    odd(&mut page, found, against);
+    let odd = oddities::of_tables(&tables::as_printed(found));
+    let odd = odd.into_iter().map(|odd| format!("{}: {}.", odd.place, odd.why)).collect();
+    page::odd(&mut page, odd, if against { &["Table", "Chart"] } else { &[] });
     limits(&mut page);
-    again(&mut page, recorded, part, against);
+    page::again(&mut page, order, SOURCE);
     Ok(page)
 }
 
-fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, left_out: &[String], against: bool) {
+fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, against: bool) {
     page.section("Summary");
     page.paragraph(
         "Every figure is the highest load that an array sustains at a mean response of 20 ms. Stele's own array code ran on \
@@ -71,7 +70,7 @@ fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, left_out: &
             (printed.drives, printed.workload.as_str(), printed.size, printed.cached)
                 == (drives, workload, size, cached)
         });
-        let Some((printed, cell)) = same else { continue };
+        let Some((printed, _)) = same else { continue };
         let ours = tables::place(printed, STELE);
         let mut text = Text::from(format!("{what}, {drives} drives: ")).cell_as(&ours, " accesses a second");
         if against {
@@ -79,7 +78,7 @@ fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, left_out: &
             text = text.say("; the DS4500 was published with ").cell(&theirs).say(", so ");
             text = text.ratio(&ours, &theirs).say(" times");
         }
-        lines.push(text.say(if is_steady(cell) { "." } else { " (not steady)." }));
+        lines.push(text.say("."));
     }
     page.list(lines);
     if against {
@@ -96,15 +95,6 @@ fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, left_out: &
             above(Level::Raid10),
             count(Level::Raid10)
         ));
-    }
-    if !left_out.is_empty() {
-        page.note("This is a quick run. Left out are:");
-        page.list(left_out.iter().map(String::as_str));
-    }
-    if found.recorded.digest.is_none() {
-        page.note(
-            "The run was stopped before its end: cells are missing, and this paper is of those that were measured.",
-        );
     }
 }
 
@@ -182,7 +172,7 @@ fn nearness(page: &mut Document, found: Found<'_>) {
             continue;
         };
         let profile =
-            Figure { rate: rate(model), busy: busy(model, "controllers").unwrap_or(0.0), steady: is_steady(model) };
+            Figure { rate: rate(model), busy: busy(model, "controllers").unwrap_or(0.0), steady: model.is_steady() };
         rows.push(Row { cell, profile, stele: None, stele_log_on_drives: None });
     }
     if rows.is_empty() {
@@ -210,38 +200,6 @@ fn nearness(page: &mut Document, found: Found<'_>) {
     page.table(table);
 }
 
-fn odd(page: &mut Document, found: Found<'_>, against: bool) {
-    page.section("What is odd");
-    let unsteady: Vec<&str> = found
-        .recorded
-        .cells
-        .iter()
-        .filter(|cell| cell.search.is_some() && !is_steady(cell) && cell.axis("array") == Some("stele"))
-        .map(|cell| cell.name.as_str())
-        .collect();
-    if !unsteady.is_empty() {
-        page.paragraph(format!(
-            "{} of Stele's cells were not steady: their rates moved by more than a tenth over the five rounds that count, and another \
-             run of the same length would give another figure. They are marked in the tables.",
-            unsteady.len()
-        ));
-    }
-    let ours = oddities::of_tables(&tables::as_printed(found));
-    match ours.is_empty() {
-        true => page.paragraph("Arithmetic finds nothing odd in Stele's own tables."),
-        false => {
-            page.paragraph("In Stele's own tables:");
-            page.list(ours.iter().map(|odd| format!("{}: {}.", odd.place, odd.why)));
-        }
-    }
-    if against {
-        let theirs = oddities::published();
-        let theirs = theirs.iter().filter(|odd| odd.place.starts_with("Table") || odd.place.starts_with("Chart"));
-        page.paragraph("In the published tables and charts:");
-        page.list(theirs.map(|odd| format!("{}: {}.", odd.place, odd.why)));
-    }
-}
-
 fn limits(page: &mut Document) {
     page.section("Limits");
     page.list([
@@ -253,22 +211,4 @@ fn limits(page: &mut Document) {
         "Runs end before table pages are stored at the rate of the long run: by calculation up to 3 % of the drives' time.",
         "The published charts are lost; of them only the figures stated in the text are shown.",
     ]);
-}
-
-fn again(page: &mut Document, recorded: &Recorded, part: &RecipePart, against: bool) {
-    page.section("To measure it again");
-    let quick = if part.quick { " --quick" } else { "" };
-    let beside = if against { " --against published" } else { "" };
-    page.code(format!("stele lab paper --recipe {} --virtual{quick}{beside} -o {}.html", part.name, part.name));
-    let digest = recorded.digest.as_deref().unwrap_or("none: the run did not come to its end");
-    page.paragraph(Text::from("BLAKE3 of the raw data: ").code(digest).say(
-        ". The .lab file beside the page holds every probe with its rounds and histograms; the same version of the program \
-         gives the same file.",
-    ));
-    if against {
-        page.paragraph(
-            "The published figures are those of IBM's “Comparison of the Raw Performance of the DS4500 and DS4400 Storage Servers” (2004), \
-             as printed, misprints included.",
-        );
-    }
 }

@@ -1,8 +1,7 @@
 use super::*;
 use crate::job::{Job, RecipePart};
 use crate::modelled::sweep::recorded;
-use crate::paper::html;
-use crate::recipe::paper;
+use crate::recipe::tests::page_of;
 use crate::record::{Head, Recorded, VERSION};
 
 #[test]
@@ -65,15 +64,10 @@ fn made_up(quick: bool, cells: usize, digest: Option<&str>) -> Recorded {
     Recorded { head, cells, digest: digest.map(str::to_owned) }
 }
 
-fn page(recorded: &Recorded, against: bool) -> String {
-    let part = recorded.head.job.recipe.clone().unwrap();
-    html::page(&paper(recorded, &part, None, against).unwrap()).unwrap()
-}
-
 #[test]
 fn the_paper_has_all_tables_and_charts_and_says_how_it_was_made() {
     let recorded = made_up(false, usize::MAX, Some("abc123"));
-    let beside = page(&recorded, true);
+    let beside = page_of(&recorded, true);
     for number in 1..=8 {
         assert!(beside.contains(&format!("Table {number}. ")), "table {number}");
     }
@@ -89,13 +83,13 @@ fn the_paper_has_all_tables_and_charts_and_says_how_it_was_made() {
     ] {
         assert!(beside.contains(said), "{said}");
     }
-    let alone = page(&recorded, false);
+    let alone = page_of(&recorded, false);
     assert!(!alone.contains("16,525") && !alone.contains("DS4400"), "nothing published where it was not asked for");
 }
 
 #[test]
 fn a_paper_of_a_part_of_the_cells_says_that_they_are_missing() {
-    let part = page(&made_up(true, 9, None), true);
+    let part = page_of(&made_up(true, 9, None), true);
     assert!(part.contains("did not come to its end") && part.contains("quick run"), "{part}");
-    assert!(page(&made_up(true, 0, None), true).contains("did not come to its end"));
+    assert!(page_of(&made_up(true, 0, None), true).contains("did not come to its end"));
 }

@@ -2,11 +2,10 @@
 
 use super::{found, rows};
 use crate::error::LabError;
-use crate::job::RecipePart;
-use crate::paper::chart::{Axis, Bars, Chart, Series, figure};
+use crate::paper::chart::{Axis, Chart, Series, figure};
 use crate::paper::document::{Document, Entry, Place, Table, Text};
 use crate::published::{self, Cached, Duplex};
-use crate::recipe::page::{self, rate};
+use crate::recipe::page::{self, Order, rate};
 use crate::record::{CellRecord, Recorded, RunRecord};
 use stele_ground::Bytes;
 
@@ -24,17 +23,11 @@ struct Streams<'a> {
     run: &'a RunRecord,
 }
 
-pub fn document(
-    recorded: &Recorded,
-    part: &RecipePart,
-    title: Option<&str>,
-    against: bool,
-) -> Result<Document, LabError> {
+pub fn document(order: Order<'_>) -> Result<Document, LabError> {
+    let Order { recorded, part, against, .. } = order;
     let (small, streams) = (small(recorded), streams(recorded));
-    let beside = if against { ", beside 8 Gbps Fibre Channel" } else { "" };
-    let own =
-        format!("Accesses at queue depths of 16 and 32, and both directions at once: {}{beside}", recorded.head.target);
-    let mut page = page::begin(recorded, title, own);
+    let own = format!("Accesses at queue depths of 16 and 32, and both directions at once: {}", recorded.head.target);
+    let mut page = order.begin(own, ", beside 8 Gbps Fibre Channel");
     summary(&mut page, recorded, &small, &streams, against);
     let shorter = part.quick.then(|| "nothing but time: each cell ran for a second instead of ten and more".to_owned());
     page::lacks(&mut page, recorded, &Vec::from_iter(shorter));
@@ -46,9 +39,9 @@ pub fn document(
     page.chart(over_size(&small, against));
     page.section("Both directions at once");
     page.table(table_2(&streams, against));
-    page::odd(&mut page, odd(recorded, &small), against.then_some("Fibre Channel"));
+    page::odd(&mut page, odd(recorded, &small), if against { &["Fibre Channel"] } else { &[] });
     limits(&mut page);
-    page::again(&mut page, recorded, part, against.then_some(SOURCE));
+    page::again(&mut page, order, SOURCE);
     Ok(page)
 }
 
@@ -148,7 +141,7 @@ fn table_1(small: &[Small<'_>], against: bool) -> Table {
             Entry::text(printed.name.as_str()),
             Entry::said(f64::from(printed.depth), printed.depth.to_string()),
             Entry::text(Bytes(printed.size).to_string()),
-            Entry::number(ours).strong(),
+            page::measured(run, ours).strong(),
         ];
         if against {
             row.extend([page::printed(Some(printed.rate)), page::times(ours, Some(printed.rate))]);
@@ -185,7 +178,7 @@ fn table_2(streams: &[Streams<'_>], against: bool) -> Table {
             Entry::text(Bytes(printed.size).to_string()),
             Entry::number(read),
             Entry::number(written),
-            Entry::number(read + written).strong(),
+            page::measured(run, read + written).strong(),
         ];
         if against {
             row.extend([printed.read, printed.written, printed.both].map(|value| page::printed(Some(value))));
@@ -203,16 +196,10 @@ fn table_2(streams: &[Streams<'_>], against: bool) -> Table {
 }
 
 fn bars(small: &[Small<'_>], against: bool) -> Chart {
-    let mut bars =
-        vec![Bars { name: "measured here".into(), values: small.iter().map(|row| Some(rate(row.run))).collect() }];
-    if against {
-        bars.push(Bars {
-            name: "as published".into(),
-            values: small.iter().map(|row| Some(row.printed.rate)).collect(),
-        });
-    }
+    let ours = small.iter().map(|row| Some(rate(row.run))).collect();
+    let theirs = against.then(|| ("as published", small.iter().map(|row| Some(row.printed.rate)).collect()));
     let groups = small.iter().map(|row| name_of(&row.printed)).collect();
-    Chart::bars("The rows of Table 1", Axis::linear("accesses/s"), groups, bars)
+    page::bars(("The rows of Table 1", "accesses/s"), groups, ("measured here", ours), theirs)
 }
 
 fn over_size(small: &[Small<'_>], against: bool) -> Chart {

@@ -1,8 +1,7 @@
 use super::*;
 use crate::job::RecipePart;
 use crate::live::run::Load;
-use crate::paper::html;
-use crate::recipe::tests::made_up;
+use crate::recipe::tests::{made_up, page_of};
 
 fn job() -> Job {
     let recipe = RecipePart { name: "fc8".into(), quick: true, beside: Vec::new() };
@@ -41,8 +40,7 @@ fn the_paper_states_both_directions_apart_and_the_printed_figures_beside() {
     let job = job();
     let cells: Vec<_> = live(&job).unwrap().into_iter().map(|asked| asked.cell).collect();
     let recorded = made_up(&job, &cells, Some("abc123"));
-    let part = job.recipe.clone().unwrap();
-    let page = |against| html::page(&paper::document(&recorded, &part, None, against).unwrap()).unwrap();
+    let page = |against| page_of(&recorded, against);
     let beside = page(true);
     for said in [
         "401,605",
@@ -58,7 +56,7 @@ fn the_paper_states_both_directions_apart_and_the_printed_figures_beside() {
     assert!(beside.contains(">132<") && beside.contains(">264<"), "{beside}");
     assert!(!page(false).contains("401,605"), "nothing published where it was not asked for");
     let half = made_up(&job, &cells[..3], None);
-    html::page(&paper::document(&half, &part, None, true).unwrap()).unwrap();
+    page_of(&half, true);
 }
 
 #[test]

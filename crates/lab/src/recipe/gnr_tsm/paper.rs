@@ -2,26 +2,21 @@
 
 use super::{ACCESS, DIRECTIONS, DRIVES, Found, SESSIONS, STROKE, left_out};
 use crate::error::LabError;
-use crate::job::RecipePart;
-use crate::paper::chart::{Axis, Bars, Chart, Series};
-use crate::paper::document::{Document, Entry, Place, Table, Text};
+use crate::paper::chart::{Axis, Chart, Series};
+use crate::paper::document::{Document, Entry, Table, Text};
 use crate::published::{self, Streamed};
-use crate::recipe::page::{self, Curve, is_virtual, megabytes};
+use crate::recipe::page::{self, Curve, Order, Peak, is_virtual, megabytes};
 use crate::record::{Recorded, RunRecord};
 use stele_ground::Bytes;
 
 const SOURCE: &str = "IBM's “Elastic Storage with GPFS Native RAID performance test results with Tivoli Storage Manager over 40 GBit Ethernet” (2014)";
 
-pub fn document(
-    recorded: &Recorded,
-    part: &RecipePart,
-    title: Option<&str>,
-    against: bool,
-) -> Result<Document, LabError> {
+pub fn document(order: Order<'_>) -> Result<Document, LabError> {
+    let Order { recorded, part, against, .. } = order;
     let found = Found { recorded };
     let what = if is_virtual(recorded) { "modelled drives" } else { &recorded.head.target };
-    let beside = if against { ", beside TSM on GPFS Native RAID" } else { "" };
-    let mut page = page::begin(recorded, title, format!("Backup, restore and mixed streams: {what}{beside}"));
+    let own = format!("Backup, restore and mixed streams: {what}");
+    let mut page = order.begin(own, ", beside TSM on GPFS Native RAID");
     summary(&mut page, found, against);
     page::lacks(&mut page, recorded, &left_out(part.quick));
     method(&mut page, recorded, against);
@@ -29,9 +24,9 @@ pub fn document(
         page::environment(&mut page, recorded);
     }
     results(&mut page, found, against);
-    page::odd(&mut page, odd(found), against.then_some("Backup"));
+    page::odd(&mut page, odd(found), if against { &["Backup"] } else { &[] });
     limits(&mut page, found, against);
-    page::again(&mut page, recorded, part, against.then_some(SOURCE));
+    page::again(&mut page, order, SOURCE);
     Ok(page)
 }
 
@@ -66,22 +61,14 @@ fn summary(page: &mut Document, found: Found<'_>, against: bool) {
             found.recorded.head.reached
         ),
     });
-    let mut lines: Vec<Text> = Vec::new();
-    for (direction, servers) in found.kinds() {
-        let one = found.highest(direction, servers).is_some_and(|(sessions, _)| sessions == 1);
-        let row = row_of(direction, servers);
-        let of = |column: &str| Place::new(row.as_str(), column);
-        let mut text = Text::from(format!("{}: at most ", name_of(found, direction, servers)))
-            .cell_as(&of("rate"), " MB/s")
-            .say(", with ")
-            .cell_as(&of("sessions"), if one { " session" } else { " sessions" });
-        if against && published_of(found, direction, servers).is_some() {
-            text = text.say("; published were ").cell_as(&of("published"), " MB/s").say(", so ");
-            text = text.ratio_shown(&of("rate"), &of("published"));
-        }
-        lines.push(text.say("."));
-    }
-    page.list(lines);
+    let peak = |(direction, servers)| Peak {
+        name: name_of(found, direction, servers),
+        row: row_of(direction, servers),
+        count: ("sessions", "session", found.highest(direction, servers).is_some_and(|(sessions, _)| sessions == 1)),
+        of: None,
+        published: against && published_of(found, direction, servers).is_some(),
+    };
+    page.list(found.kinds().into_iter().map(|kind| peak(kind).sentence()));
 }
 
 fn method(page: &mut Document, recorded: &Recorded, against: bool) {
@@ -131,7 +118,7 @@ fn results(page: &mut Document, found: Found<'_>, against: bool) {
         let ours = megabytes(run);
         let mut row = vec![
             Entry::text(name_of(found, direction, servers)),
-            Entry::number(ours).strong(),
+            page::measured(run, ours).strong(),
             Entry::said(f64::from(sessions), sessions.to_string()),
             Entry::span(run.total().response.mean()),
         ];
@@ -173,13 +160,10 @@ fn bars(found: Found<'_>, against: bool) -> Chart {
     let kinds = found.kinds();
     let ours =
         kinds.iter().map(|(direction, servers)| Some(megabytes(found.highest(direction, *servers)?.1))).collect();
-    let mut bars = vec![Bars { name: "measured here".into(), values: ours }];
-    if against {
-        let theirs = kinds.iter().map(|(direction, servers)| Some(published_of(found, direction, *servers)?.rate));
-        bars.push(Bars { name: "as published".into(), values: theirs.collect() });
-    }
+    let theirs = kinds.iter().map(|(direction, servers)| Some(published_of(found, direction, *servers)?.rate));
+    let theirs = against.then(|| ("as published", theirs.collect()));
     let groups = kinds.iter().map(|(direction, servers)| name_of(found, direction, *servers)).collect();
-    Chart::bars("The highest rate of each kind of stream", Axis::linear("MB/s"), groups, bars)
+    page::bars(("The highest rate of each kind of stream", "MB/s"), groups, ("measured here", ours), theirs)
 }
 
 fn by_sessions(found: Found<'_>) -> Table {
@@ -202,7 +186,7 @@ fn by_sessions(found: Found<'_>) -> Table {
                 vec![
                     Entry::text(name_of(found, direction, servers)),
                     Entry::said(f64::from(sessions), sessions.to_string()),
-                    Entry::number(megabytes(run)),
+                    page::measured(run, megabytes(run)),
                     Entry::number(mean(|round| round.read_bytes)),
                     Entry::number(mean(|round| round.written_bytes)),
                     Entry::span(response.mean()),

@@ -1,8 +1,7 @@
 use super::*;
 use crate::job::RecipePart;
 use crate::live::run::Load;
-use crate::paper::html;
-use crate::recipe::tests::made_up;
+use crate::recipe::tests::{made_up, page_of};
 
 fn job(beside: &[&str]) -> Job {
     let beside = beside.iter().map(|target| (*target).to_owned()).collect();
@@ -43,8 +42,7 @@ fn the_paper_sets_its_peaks_beside_the_five_published_results() {
         let servers: u32 = cell.axis("servers").unwrap().parse().unwrap();
         cell.runs.iter_mut().for_each(|run| run.outstanding = run.outstanding.map(|count| count * servers));
     }
-    let part = job.recipe.clone().unwrap();
-    let page = html::page(&paper::document(&recorded, &part, None, true).unwrap()).unwrap();
+    let page = page_of(&recorded, true);
     for said in [
         "4,017",
         "3,834",
@@ -58,6 +56,6 @@ fn the_paper_sets_its_peaks_beside_the_five_published_results() {
     ] {
         assert!(page.contains(said), "{said}");
     }
-    let alone = html::page(&paper::document(&recorded, &part, None, false).unwrap()).unwrap();
+    let alone = page_of(&recorded, false);
     assert!(!alone.contains("4,017"), "nothing published where it was not asked for");
 }

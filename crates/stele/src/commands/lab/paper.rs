@@ -10,6 +10,7 @@ use stele_lab::paper;
 use stele_lab::paper::document::Document;
 use stele_lab::recipe;
 use stele_lab::recipe::live::Asked;
+use stele_lab::recipe::page::Order;
 use stele_lab::record::{self, Recorded};
 
 use super::{pages, show};
@@ -34,7 +35,7 @@ fn is_pdf(asked: bool, out: Option<&Path>) -> bool {
 
 fn document_of(recorded: &Recorded, title: Option<&str>, against: bool) -> Outcome<Document> {
     match &recorded.head.job.recipe {
-        Some(part) => Ok(recipe::paper(recorded, part, title, against)?),
+        Some(part) => Ok(recipe::paper(Order { recorded, part, title, against })?),
         None if against => Err(Failure::usage("there are published figures for the cells of a recipe only")
             .next("leave out --against, or measure with --recipe")),
         None => Ok(paper::report(recorded, title)),

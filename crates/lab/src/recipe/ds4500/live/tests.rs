@@ -1,6 +1,6 @@
 use super::*;
-use crate::paper::html;
-use crate::recipe::tests::made_up;
+use crate::job::RecipePart;
+use crate::recipe::tests::{made_up, page_of};
 
 fn job(quick: bool) -> Job {
     let recipe = RecipePart { name: "ds4500".into(), quick, beside: Vec::new() };
@@ -33,8 +33,7 @@ fn the_target_is_one_row_beside_the_published_ones() {
     let job = job(false);
     let cells: Vec<_> = plan(&job, false).unwrap().into_iter().map(|asked| asked.cell).collect();
     let recorded = made_up(&job, &cells, Some("abc123"));
-    let part = job.recipe.clone().unwrap();
-    let page = |against| html::page(&document(&recorded, &part, None, against).unwrap()).unwrap();
+    let page = |against| page_of(&recorded, against);
     let beside = page(true);
     for said in
         ["this target", "Table 1 and Table 5", "Table 3 and Table 7", "Table 4 and Table 8", "16,525", "--on /dev/sdx"]

@@ -67,10 +67,6 @@ pub fn throughput(cell: &CellRecord) -> f64 {
     rate(cell) * spec.as_ref().map_or(0, AccessSpec::mean_length) as f64 / f64::from(1 << 20)
 }
 
-pub fn is_steady(cell: &CellRecord) -> bool {
-    cell.search.as_ref().is_some_and(|search| search.steady)
-}
-
 /// Share of the time that a part was at work, at the probe nearest to the answer.
 pub fn busy(cell: &CellRecord, part: &str) -> Option<f64> {
     let run = chosen(cell)?;

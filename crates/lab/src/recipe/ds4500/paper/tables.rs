@@ -1,6 +1,6 @@
 //! Tables 1 to 8.
 
-use super::found::{self, Found, Key, bound_by, is_steady, rate, throughput};
+use super::found::{self, Found, Key, bound_by, rate, throughput};
 use crate::oddities::{Printed, ds4500_tables};
 use crate::paper::document::{Entry, Place, Table};
 use crate::published::{self, Level};
@@ -73,7 +73,7 @@ pub fn rates(found: Found<'_>, name: &str, title: &str, against: bool) -> Option
             Entry::said(printed.drives as f64, printed.drives.to_string()),
             Entry::text(if printed.cached { "on" } else { "off" }),
             Entry::text(workload(printed)),
-            thousand(ours).strong(),
+            thousand(ours).if_steady(cell.is_steady()).strong(),
             margin.map_or(Entry::absent(), |margin| Entry::said(margin, format!("{margin:.1} %")).faint()),
             Entry::text(bound_by(cell)),
         ];
@@ -84,7 +84,7 @@ pub fn rates(found: Found<'_>, name: &str, title: &str, against: bool) -> Option
                 theirs.map_or(Entry::absent(), |theirs| Entry::said(ours / theirs, format!("{:.2}", ours / theirs))),
             );
         }
-        row.push(model.map_or(Entry::absent(), |model| thousand(value(model))));
+        row.push(model.map_or(Entry::absent(), |model| thousand(value(model)).if_steady(model.is_steady())));
         if against {
             let error = model.zip(theirs).map(|(model, theirs)| (value(model) / theirs - 1.0) * 100.0);
             row.push(error.map_or(Entry::absent(), percent));
@@ -110,10 +110,10 @@ fn remark(printed: &Printed, cell: &CellRecord, model: Option<&CellRecord>, agai
     if let Some(end) = cell.search.as_ref().and_then(|search| search.open_end.clone()) {
         remarks.push(end);
     }
-    if !is_steady(cell) {
+    if !cell.is_steady() {
         remarks.push("not steady".into());
     }
-    if model.is_some_and(|model| !is_steady(model)) {
+    if model.is_some_and(|model| !model.is_steady()) {
         remarks.push("model not steady".into());
     }
     if against && let Some(why) = suspicion(printed) {
@@ -164,8 +164,11 @@ pub fn strokes(found: Found<'_>, name: &str, level: Level, against: bool) -> Opt
         any |= stroke != STROKE;
         let said =
             |factor: Option<f64>| factor.map_or(Entry::absent(), |factor| Entry::said(factor, format!("{factor:.2}")));
-        let mut row =
-            vec![Entry::text(format!("{stroke} %")), thousand(rate(cell)), said(factor("stele", stroke)).strong()];
+        let mut row = vec![
+            Entry::text(format!("{stroke} %")),
+            thousand(rate(cell)).if_steady(cell.is_steady()),
+            said(factor("stele", stroke)).strong(),
+        ];
         if against {
             let same = |one: &&published::Stroke| (one.level, one.percent) == (level, u32::from(stroke));
             let one = (stroke == STROKE).then_some(1.0);
