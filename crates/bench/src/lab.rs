@@ -112,10 +112,17 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     }
 }
 
+const FIGURES: [&str; 6] = [
+    "CPU, beside fio's best",
+    "machine's CPU",
+    "accesses, beside fio's best",
+    "CPU, beside fio as it comes",
+    "accesses, beside fio as it comes",
+    "mean response",
+];
+
 fn wants(bench: &Bench, case: &Case) -> bool {
-    let figures =
-        ["CPU, beside fio's best", "CPU, beside fio as it comes", "machine's CPU", "accesses", "mean response"];
-    figures.iter().any(|figure| bench.wants(&format!("{}, {figure}", case.name)))
+    FIGURES.iter().any(|figure| bench.wants(&format!("{}, {figure}", case.name)))
 }
 
 fn one(bench: &mut Bench, case: &Case, files: &Files) -> Result<(), String> {
@@ -128,17 +135,23 @@ fn one(bench: &mut Bench, case: &Case, files: &Files) -> Result<(), String> {
     let opening = Opening { size: Some(Bytes(SIZE)), ..Opening::default() };
     let ready = target.open(opening, &mut |_, _| true).map_err(|error| error.to_string())?;
     let direct = case.target == Place::Disk;
-    // Batches as fio's best settings have them.
-    let batch = if case.depth >= 32 { 32 } else { 1 };
-    let asked = Asked { batch, engine: case.engine, direct, depth: case.depth, ..Asked::RANDOM_READ };
-    let (mut ours, mut plain, mut best) = (Vec::new(), Vec::new(), Vec::new());
+    let asked = Asked { engine: case.engine, direct, depth: case.depth, ..Asked::RANDOM_READ };
+    // Batches as fio's best settings have them, and none, as fio has by itself.
+    let batched = (case.depth >= 32).then_some(Asked { batch: 32, ..asked });
+    let [mut cheap, mut plain, mut their_cheap, mut their_plain] = [const { Vec::new() }; 4];
     for round in 0..=bench.rounds() {
-        let all = [live(&ready, &asked)?, fio(&asked, path, &[])?, fio(&asked, path, case.best)?];
+        let ours = live(&ready, &asked)?;
+        let all = [
+            batched.map_or(Ok(ours), |asked| live(&ready, &asked))?,
+            ours,
+            fio(&asked, path, case.best)?,
+            fio(&asked, path, &[])?,
+        ];
         // The first of each warms up.
         if round > 0 {
-            ours.push(all[0]);
-            plain.push(all[1]);
-            best.push(all[2]);
+            for (kept, ran) in [&mut cheap, &mut plain, &mut their_cheap, &mut their_plain].into_iter().zip(all) {
+                kept.push(ran);
+            }
         }
     }
     let values = |all: &[Ran], of: fn(&Ran) -> f64| all.iter().map(of).collect::<Vec<f64>>();
@@ -147,30 +160,20 @@ fn one(bench: &mut Bench, case: &Case, files: &Files) -> Result<(), String> {
         values.sort_by(f64::total_cmp);
         values.get(values.len() / 2).copied().unwrap_or(0.0)
     };
+    const BEST: &str = "fio, best settings";
+    const PLAIN: &str = "fio, default settings";
     let name = case.name;
-    let mut show = |what: &str, unit, of: fn(&Ran) -> f64, peer: &str, theirs: f64, goal| {
-        bench.figures(&format!("{name}, {what}"), unit, &values(&ours, of), Some((peer, theirs)), goal);
+    let mut show = |what: &str, unit, of: fn(&Ran) -> f64, (ours, peer, theirs): (&[Ran], &str, &[Ran]), goal| {
+        bench.figures(&format!("{name}, {what}"), unit, &values(ours, of), Some((peer, median(theirs, of))), goal);
     };
-    let (least, us) = (Unit::less("us"), Unit::less("us"));
-    show(
-        "CPU, beside fio's best",
-        least,
-        |ran| ran.cpu,
-        "fio, best settings",
-        median(&best, |ran| ran.cpu),
-        Some(case.goal),
-    );
-    show(
-        "CPU, beside fio as it comes",
-        us,
-        |ran| ran.cpu,
-        "fio, default settings",
-        median(&plain, |ran| ran.cpu),
-        None,
-    );
-    show("machine's CPU", us, |ran| ran.machine, "fio, best settings", median(&best, |ran| ran.machine), None);
-    let fastest = median(&best, |ran| ran.rate).max(median(&plain, |ran| ran.rate));
-    show("accesses", Unit::more("1/s"), |ran| ran.rate, "fio, the faster settings", fastest, Some(0.98));
-    show("mean response", us, |ran| ran.mean_us, "fio, default settings", median(&plain, |ran| ran.mean_us), None);
+    let (least, most) = (|| Unit::less("us"), || Unit::more("1/s"));
+    let (best, as_it_comes) = ((&cheap[..], BEST, &their_cheap[..]), (&plain[..], PLAIN, &their_plain[..]));
+    let [best_cpu, machine, best_rate, plain_cpu, plain_rate, response] = FIGURES;
+    show(best_cpu, least(), |ran| ran.cpu, best, Some(case.goal));
+    show(machine, least(), |ran| ran.machine, best, None);
+    show(best_rate, most(), |ran| ran.rate, best, Some(0.98));
+    show(plain_cpu, least(), |ran| ran.cpu, as_it_comes, None);
+    show(plain_rate, most(), |ran| ran.rate, as_it_comes, Some(0.98));
+    show(response, least(), |ran| ran.mean_us, as_it_comes, None);
     Ok(())
 }

@@ -93,7 +93,7 @@ fn swept(cell: &Cell) -> Result<f64, String> {
     loop {
         let outstanding = load.round() as u64;
         let mut running = profile(&array, Machine::PUBLISHED, &spec, Alignment::Request);
-        let probe = running.measure(outstanding, EFFORT.length(outstanding))?.probe;
+        let probe = running.measure(outstanding, EFFORT.length(outstanding), &|| true)?.probe;
         let (response, last) = (probe.mean_millis(), before);
         before = (response - limit, probe.rate);
         if (response / limit - 1.0).abs() <= NEAR {
