@@ -15,6 +15,9 @@ const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer
 /// Building for a named triple keeps the flags off build scripts and procedural macros.
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 
+/// The profile of the tests' few seconds.
+const BRIEF: &str = "brief";
+
 pub fn run(root: &Path, target: Option<&str>, seconds: u64) -> ExitCode {
     let targets = targets(root);
     let Some(target) = target.filter(|target| targets.iter().any(|name| name == target)) else {
@@ -22,11 +25,11 @@ pub fn run(root: &Path, target: Option<&str>, seconds: u64) -> ExitCode {
         eprintln!("{said}targets: {}", targets.join(", "));
         return ExitCode::from(2);
     };
-    if !build(root).args(["--bin", target]).status().is_ok_and(|status| status.success()) {
+    if !build(root, "release").args(["--bin", target]).status().is_ok_and(|status| status.success()) {
         eprintln!("x: the fuzz target '{target}' does not build");
         return ExitCode::FAILURE;
     }
-    match program(root, target) {
+    match program(root, "release", target) {
         Ok(mut program) => hand_over(program.arg(format!("-max_total_time={seconds}"))),
         Err(reason) => {
             eprintln!("x: {reason}");
@@ -42,11 +45,11 @@ pub fn briefly(root: &Path) -> Outcome {
             vec!["left out: libFuzzer needs a C++ compiler; Debian: apt-get install build-essential".to_owned()];
         return Outcome { shown, ..Outcome::default() };
     }
-    let built = step::command(&mut build(root));
+    let built = step::command(&mut build(root, BRIEF));
     if built.failed > 0 {
         return built;
     }
-    let try_out = |target: &String| match program(root, target) {
+    let try_out = |target: &String| match program(root, BRIEF, target) {
         Ok(mut program) => step::command(program.args(["-max_total_time=4", "-runs=200000", "-verbosity=0"])),
         Err(reason) => Outcome::of(false, vec![reason]),
     };
@@ -57,34 +60,30 @@ pub fn briefly(root: &Path) -> Outcome {
             let threads: Vec<_> = pair.iter().map(|target| scope.spawn(|| try_out(target))).collect();
             threads.into_iter().map(|thread| thread.join().expect("a fuzzing thread died")).collect()
         });
-        for outcome in outcomes {
-            sum.passed += outcome.passed;
-            sum.failed += outcome.failed;
-            sum.shown.extend(outcome.shown);
-        }
+        sum = outcomes.into_iter().fold(sum, Outcome::and);
     }
     sum
 }
 
-fn build(root: &Path) -> Command {
+fn build(root: &Path, profile: &str) -> Command {
     let mut build = cargo();
     build
         .current_dir(root.join("fuzz"))
         .env("RUSTFLAGS", FLAGS)
         .env("CARGO_TARGET_DIR", root.join("target/fuzz"))
-        .args(["build", "--quiet", "--release", "--target", TRIPLE]);
+        .args(["build", "--quiet", "--target", TRIPLE, "--profile", profile]);
     build
 }
 
 /// The built target with its collected inputs, and where to put an input that breaks it.
-fn program(root: &Path, target: &str) -> Result<Command, String> {
+fn program(root: &Path, profile: &str, target: &str) -> Result<Command, String> {
     let corpus = root.join("fuzz/corpus").join(target);
     let found = root.join("fuzz/artifacts").join(target);
     for directory in [&corpus, &found] {
         std::fs::create_dir_all(directory)
             .map_err(|reason| format!("cannot create {}: {reason}", directory.display()))?;
     }
-    let mut program = Command::new(root.join("target/fuzz").join(TRIPLE).join("release").join(target));
+    let mut program = Command::new(root.join("target/fuzz").join(TRIPLE).join(profile).join(target));
     program.arg(&corpus).arg(format!("-artifact_prefix={}/", found.display()));
     Ok(program)
 }

@@ -18,6 +18,12 @@ impl Outcome {
     pub fn of(passed: bool, shown: Vec<String>) -> Outcome {
         Outcome { passed: u64::from(passed), failed: u64::from(!passed), shown }
     }
+
+    /// With what came of another part of the same step.
+    pub fn and(mut self, other: Outcome) -> Outcome {
+        self.shown.extend(other.shown);
+        Outcome { passed: self.passed + other.passed, failed: self.failed + other.failed, shown: self.shown }
+    }
 }
 
 /// Lines shown of a step that failed.

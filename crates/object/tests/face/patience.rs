@@ -1,14 +1,10 @@
 //! Clients that are slow, endless, or too many; and the end of serving. Over pipes, on a clock that stands still
 //! until everyone waits.
 
-mod http;
-#[path = "server/mod.rs"]
-mod server;
-
 use std::time::Duration;
 
-use http::Ask;
-use server::Server;
+use super::http::Ask;
+use super::server::Server;
 use stele_ground::Bytes;
 use stele_object::{Pace, Peer, Settings, serve_connection};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};

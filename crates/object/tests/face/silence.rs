@@ -1,13 +1,9 @@
 //! Uploads that stop or drip in the middle, beside one that does not. Over sockets, and over pipes.
 
-mod http;
-#[path = "server/mod.rs"]
-mod server;
-
 use std::time::Duration;
 
-use http::Ask;
-use server::Server;
+use super::http::{self, Ask};
+use super::server::Server;
 use stele_archive::Options;
 use stele_ground::Bytes;
 use stele_object::{Pace, Peer, Settings, serve_connection};

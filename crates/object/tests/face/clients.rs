@@ -1,12 +1,9 @@
 //! Real clients, as people install them, against the face over TCP. What is not installed is named and left out,
 //! except where CI is set: `.ci/run` installs all of them.
 
-#[path = "server/mod.rs"]
-mod server;
-
 use std::process::{Command, Output};
 
-use server::Server;
+use super::server::Server;
 use stele_archive::Rights;
 use stele_ground::Bytes;
 use stele_object::Settings;

@@ -1,13 +1,9 @@
 //! What goes over the wire, byte by byte: signatures, framings and limits, and the code of every refusal.
 
-mod http;
-#[path = "server/mod.rs"]
-mod server;
-
 use std::time::{Duration, SystemTime};
 
-use http::{Answer, Ask, chain, hex, raw, sha256};
-use server::Server;
+use super::http::{self, Answer, Ask, chain, hex, raw, sha256};
+use super::server::Server;
 use stele_ground::Bytes;
 use stele_object::Settings;
 

@@ -1,0 +1,8 @@
+//! The face as its clients meet it. One program: building the face into another one for each file took a minute.
+
+mod clients;
+mod http;
+mod patience;
+mod server;
+mod silence;
+mod wire;
