@@ -113,12 +113,12 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
 }
 
 const FIGURES: [&str; 6] = [
-    "CPU, beside fio's best",
-    "machine's CPU",
-    "accesses, beside fio's best",
-    "CPU, beside fio as it comes",
-    "accesses, beside fio as it comes",
-    "mean response",
+    "CPU at best",
+    "machine's CPU at best",
+    "rate at best",
+    "CPU by default",
+    "rate by default",
+    "response by default",
 ];
 
 fn wants(bench: &Bench, case: &Case) -> bool {

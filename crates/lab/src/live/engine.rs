@@ -13,8 +13,11 @@ pub trait Engine {
     /// Places for accesses under way.
     fn slots(&self) -> u32;
 
-    /// Takes an access; it may go to the target now or with the next `reap`.
+    /// Takes an access; it may go to the target now, or with the next `flush` or `reap`.
     fn start(&mut self, slot: u32, access: &Access);
+
+    /// Lets go what was started, where that is worth its cost.
+    fn flush(&mut self) {}
 
     /// Lets everything go that was started, waits until `least` have been answered (no more than are under way), but no longer
     /// than `limit`, and hands over the answers there are.

@@ -103,6 +103,11 @@ impl Engine for Uring {
         self.flying += 1;
     }
 
+    fn flush(&mut self) {
+        // What the kernel does not take now goes with the next one.
+        let _ = self.ring.submit();
+    }
+
     fn reap(&mut self, least: u32, limit: Option<Duration>, answers: &mut Vec<Answer>) {
         let least = least.min(self.flying) as usize;
         // Interruptions, time-outs and shortage of memory end the wait early; the caller asks again.

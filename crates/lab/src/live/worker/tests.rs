@@ -41,32 +41,84 @@ impl Engine for Strict {
     }
 }
 
+/// Writes only, so that nothing has to be there.
+fn writes(sizes: Vec<(u64, u8)>, random: u8) -> Task {
+    let spec = AccessSpec { name: "test".into(), random: Some(random), read: Some(0), sizes };
+    Task {
+        number: 0,
+        generator: Generator::new(spec, Alignment::Request, Dice::new(7)),
+        content: Content { verify: true, ..Content::default() },
+        versions: None,
+        dice: Dice::new(8),
+        base: 1 << 20,
+        bytes: 128 << 10,
+        outstanding: Some(SLOTS),
+        batch: 1,
+        pause: None,
+        gap: Gap::default(),
+        round: Duration::from_secs(100),
+        origin: WallInstant::now(),
+    }
+}
+
 #[test]
 fn where_reads_are_checked_nothing_touches_what_is_under_way() {
     for (sizes, random) in [(vec![(4096, 100)], 100), (vec![(4096, 50), (16384, 50)], 70), (vec![(32768, 100)], 0)] {
         let length_max = sizes.iter().map(|(size, _)| *size).max().unwrap_or(0) as usize;
-        // Writes only, so that nothing has to be there.
-        let spec = AccessSpec { name: "test".into(), random: Some(random), read: Some(0), sizes };
-        let task = Task {
-            number: 0,
-            generator: Generator::new(spec, Alignment::Request, Dice::new(7)),
-            content: Content { verify: true, ..Content::default() },
-            versions: None,
-            dice: Dice::new(8),
-            base: 1 << 20,
-            bytes: 128 << 10,
-            outstanding: Some(SLOTS),
-            batch: 1,
-            pause: None,
-            gap: Gap::default(),
-            round: Duration::from_secs(100),
-            origin: WallInstant::now(),
-        };
+        let task = writes(sizes, random);
         let engine = Strict { flying: VecDeque::new(), buffer: vec![0; length_max], started: 0 };
         let (sender, reports) = mpsc::channel();
         let error = Worker::new(engine, task).run(&AtomicBool::new(false), &sender).unwrap_err();
         drop(reports);
         assert!(error.ends_with("enough"), "{error}");
+    }
+}
+
+/// Answers all at once, and counts what went out together.
+struct Burst {
+    flying: Vec<u32>,
+    waiting: u32,
+    sent: Arc<std::sync::Mutex<Vec<u32>>>,
+    buffer: Vec<u8>,
+}
+
+impl Engine for Burst {
+    fn slots(&self) -> u32 {
+        32
+    }
+
+    fn start(&mut self, slot: u32, _: &Access) {
+        self.flying.push(slot);
+        self.waiting += 1;
+    }
+
+    fn flush(&mut self) {
+        self.sent.lock().unwrap().push(std::mem::take(&mut self.waiting));
+    }
+
+    fn reap(&mut self, _: u32, _: Option<Duration>, answers: &mut Vec<Answer>) {
+        self.flush();
+        let ends = self.sent.lock().unwrap().len() >= 8;
+        let result = || if ends { Err("enough".to_owned()) } else { Ok(()) };
+        answers.extend(self.flying.drain(..).map(|slot| (slot, result())));
+    }
+
+    fn buffer(&mut self, _: u32) -> &mut [u8] {
+        &mut self.buffer
+    }
+}
+
+#[test]
+fn a_burst_of_answers_does_not_hold_up_the_first_accesses_that_follow_it() {
+    for (batch, together) in [(1, 8), (16, 16), (32, 32)] {
+        let sent = Arc::default();
+        let engine = Burst { flying: Vec::new(), waiting: 0, sent: Arc::clone(&sent), buffer: vec![0; 4096] };
+        let task = Task { content: Content::default(), batch, ..writes(vec![(4096, 100)], 100) };
+        let (sender, reports) = mpsc::channel();
+        Worker::new(engine, task).run(&AtomicBool::new(false), &sender).unwrap_err();
+        drop(reports);
+        let sent = sent.lock().unwrap();
+        assert!(sent.len() >= 8 && sent.iter().all(|count| *count == together), "batch {batch}: {sent:?}");
     }
 }
 
