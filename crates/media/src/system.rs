@@ -159,6 +159,16 @@ pub fn set_attribute(file: &File, name: &str, value: &str) -> io::Result<()> {
     check(unsafe { libc::fsetxattr(file.as_raw_fd(), name.as_ptr(), value.as_ptr().cast(), value.len(), 0) })
 }
 
+/// Takes an attribute away; one that is not there is no error.
+pub fn clear_attribute(file: &File, name: &str) -> io::Result<()> {
+    let name = CString::new(name)?;
+    // SAFETY: the name ends in NUL and lives during the call.
+    match check(unsafe { libc::fremovexattr(file.as_raw_fd(), name.as_ptr()) }) {
+        Err(error) if error.raw_os_error() == Some(libc::ENODATA) => Ok(()),
+        done => done,
+    }
+}
+
 /// The logical sector of a block device, in bytes.
 pub fn sector_size(device: &File) -> io::Result<u64> {
     let mut size: libc::c_int = 0;

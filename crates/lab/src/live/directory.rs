@@ -224,7 +224,7 @@ fn open_files(path: &Path, count: u32, writes: bool, direct: bool) -> Result<Vec
         let file = OpenOptions::new().read(true).write(writes).custom_flags(flags).open(&path);
         file.map_err(|error| match direct && error.raw_os_error() == Some(libc::EINVAL) {
             true => LabError::Failed(format!(
-                "{}: the file system does not let the page cache be passed by ({error}); measure with --buffered",
+                "{}: the file system does not let the page cache be passed by ({error}); measure with --buffered, or on a file system that has O_DIRECT",
                 path.display()
             )),
             false => LabError::of(&error, "cannot be opened", &path),

@@ -234,7 +234,7 @@ fn ready(path: &Path, size: Bytes, versions: Option<Arc<Versions>>, opening: Ope
     }
     let file = options(opening.writes, libc::O_DIRECT).open(path).map_err(|error| {
         LabError::Failed(format!(
-            "{}: the file system does not let the page cache be passed by ({error}); measure with --buffered",
+            "{}: the file system does not let the page cache be passed by ({error}); measure with --buffered, or on a file system that has O_DIRECT",
             path.display()
         ))
     })?;

@@ -1,12 +1,12 @@
 //! A volume of Stele in this very process: its array on drives of memory or on files, and no socket before it.
 //!
-//! The pool is made for the run, filled once, and removed with it. Files go into a directory that did not exist or was empty;
-//! one that holds anything is refused. A pool that stops answers every access with an error, which ends the run.
+//! The pool is made for the run, filled once, and removed with it. Files go into a directory that did not exist, was
+//! empty, or holds what a killed run left; one that holds anything else is refused. A pool that stops answers every access with an error, which ends the run.
 
 mod address;
+mod files;
 
 use std::fmt;
-use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant as WallInstant;
@@ -25,6 +25,7 @@ use crate::error::LabError;
 use crate::workload::Access;
 
 pub use address::Address;
+use files::Files;
 
 const STRIP: Bytes = Bytes(64 * KIB);
 /// Of each drive, for labels, log and tables.
@@ -38,14 +39,6 @@ pub struct Volume {
     server: Mutex<Option<PoolServer>>,
     handle: Handle,
     files: Files,
-}
-
-/// What lies in a directory for it.
-#[derive(Default)]
-struct Files {
-    drives: Vec<PathBuf>,
-    /// The directory, where it was made too.
-    made: Option<PathBuf>,
 }
 
 pub(super) fn open(address: &Address, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
@@ -129,10 +122,9 @@ fn make(address: &Address, size: Bytes) -> Result<Volume, LabError> {
             PoolServer::create_on((0..drives).map(memory).collect(), create, open, server).map_err(failed)?
         }
         Some(path) => {
-            files.made = claim(path)?;
-            files.drives = (0..drives).map(|at| path.join(format!("drive-{at:03}"))).collect();
+            files = Files::claim(path, drives)?;
             let places: Vec<DrivePlace> =
-                files.drives.iter().zip(0..).map(|(path, at)| DrivePlace::new(path, at)).collect();
+                files.drives().iter().zip(0..).map(|(path, at)| DrivePlace::new(path, at)).collect();
             // Written once, so that no file system's map changes while it is measured.
             let new = NewDrives { size: each, space: Space::Written };
             PoolServer::create(&places, Some(new), create, open, server).map_err(|error| {
@@ -172,39 +164,6 @@ fn check_memory(address: &Address, wanted: Bytes) -> Result<(), LabError> {
             "{address}: its drives take {wanted} of memory, and {available} are free; give less with --size, or dir=PATH"
         ))),
         _ => Ok(()),
-    }
-}
-
-/// The directory, where it was made just now; one that was there must be empty.
-fn claim(path: &Path) -> Result<Option<PathBuf>, LabError> {
-    let cannot = |error: std::io::Error| LabError::of(&error, "cannot be used", path);
-    match std::fs::create_dir(path) {
-        Ok(()) => return Ok(Some(path.to_owned())),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(cannot(error)),
-    }
-    match std::fs::read_dir(path).map_err(cannot)?.next() {
-        None => Ok(None),
-        Some(_) => Err(LabError::Refused(format!(
-            "{}: holds something already; name a directory that is empty, or that does not exist yet",
-            path.display()
-        ))),
-    }
-}
-
-impl Files {
-    fn remove(&self) -> Result<(), LabError> {
-        for path in &self.drives {
-            match std::fs::remove_file(path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(LabError::of(&error, "cannot be removed", path));
-                }
-                _ => {}
-            }
-        }
-        // Unless somebody else put something there.
-        self.made.iter().for_each(|path| drop(std::fs::remove_dir(path)));
-        Ok(())
     }
 }
 

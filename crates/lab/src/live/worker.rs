@@ -75,7 +75,7 @@ const WATCHED: Duration = Duration(120_000);
 
 /// Accesses that go out together, or as many as are waited for at once. Drives answer many in one go; were all of those made anew
 /// first, the drive would idle meanwhile: that took a sixth of the rate of 32 outstanding.
-const GROUP: u32 = 8;
+const GROUP: u32 = 4;
 
 pub struct Worker<E> {
     engine: E,
@@ -167,7 +167,7 @@ impl<E: Engine> Worker<E> {
                 self.free.push(slot);
                 return;
             }
-            if self.free.len() % group == 0 && !self.free.is_empty() {
+            if self.free.len().is_multiple_of(group) && !self.free.is_empty() {
                 self.engine.flush();
             }
         }

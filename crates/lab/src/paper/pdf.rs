@@ -19,6 +19,8 @@ const TOP: f64 = 60.0;
 const BOTTOM: f64 = HIGH - 64.0;
 /// Width of what stands between the margins.
 const ROOM: f64 = WIDE - 2.0 * MARGIN;
+const SECTION: f64 = 14.0;
+const PART: f64 = 11.0;
 const BODY: f64 = 10.0;
 const LEADING: f64 = 14.0;
 const CODE: f64 = 8.0;
@@ -26,14 +28,18 @@ const CODE_LEADING: f64 = 10.5;
 
 /// The file; an error where the document contradicts itself.
 pub fn file(document: &Document) -> Result<Vec<u8>, LabError> {
+    Ok(laid_out(document)?.finish(&document.title))
+}
+
+fn laid_out(document: &Document) -> Result<Layout, LabError> {
     let sound = document.check()?;
     let mut layout = Layout { sheets: vec![Sheet::default()], y: TOP, places: BTreeMap::new(), outline: Vec::new() };
     layout.head(document);
-    for block in &document.blocks {
-        layout.block(&sound, block);
+    for (number, block) in document.blocks.iter().enumerate() {
+        layout.block(&sound, block, &document.blocks[number + 1..]);
     }
     layout.foot(&document.title);
-    Ok(layout.finish(&document.title))
+    Ok(layout)
 }
 
 /// Where in the file something stands: the number of its page, and how far down.
@@ -101,10 +107,10 @@ impl Layout {
         self.y += 8.0;
     }
 
-    fn block(&mut self, sound: &Sound<'_>, block: &Block) {
+    fn block(&mut self, sound: &Sound<'_>, block: &Block, following: &[Block]) {
         match block {
-            Block::Section(title) => self.heading(title, 14.0, false),
-            Block::Part(title) => self.heading(title, 11.0, true),
+            Block::Section(title) => self.heading(title, SECTION, false, following),
+            Block::Part(title) => self.heading(title, PART, true, following),
             Block::Paragraph(text) => {
                 self.text(sound, text, 0.0, INK);
                 self.y += 5.0;
@@ -133,10 +139,10 @@ impl Layout {
         }
     }
 
-    fn heading(&mut self, title: &str, size: f64, part: bool) {
+    fn heading(&mut self, title: &str, size: f64, part: bool, following: &[Block]) {
         self.y += if part { 8.0 } else { 14.0 };
         // Not alone at the end of a page.
-        self.need(size + 60.0);
+        self.need(size * 1.3 + 4.0 + begins(following));
         let spot = self.spot();
         self.outline.push((title.to_owned(), part, spot));
         self.lines(Face::Bold, size, size * 1.3, INK, title);
@@ -301,6 +307,19 @@ fn outline(file: &mut File, entries: &[(String, bool, Spot)], goal: impl Fn(Spot
     }
     file.set(root, format!("<< /Type /Outlines{} >>", ends(&under(root))));
     root
+}
+
+/// How high what follows a heading is at least on the heading's page.
+fn begins(following: &[Block]) -> f64 {
+    let Some((first, rest)) = following.split_first() else { return 0.0 };
+    match first {
+        Block::Section(_) => SECTION * 1.3 + 18.0 + begins(rest),
+        Block::Part(_) => PART * 1.3 + 12.0 + begins(rest),
+        Block::Chart(chart) => chart.drawing().map_or(0.0, |drawing| drawing.high * ROOM / drawing.wide + 10.0),
+        // Caption, head and two rows.
+        Block::Table(_) => 80.0,
+        Block::Paragraph(_) | Block::Note(_) | Block::List(_) | Block::Code(_) => 3.0 * LEADING,
+    }
 }
 
 fn size_of(face: Face) -> f64 {

@@ -126,6 +126,26 @@ fn a_directory_that_holds_something_is_refused_and_left_alone() {
 }
 
 #[test]
+fn what_a_killed_run_left_is_taken_away_and_what_another_one_uses_is_not() {
+    let place = Place::new("killed");
+    let address = format!("volume:mirror-2,dir={}", place.0.display());
+    let running = opened(&address).unwrap();
+    let error = opened(&address).unwrap_err();
+    assert!(error.contains("in use by another run"), "{error}");
+    let Way::Volume(volume) = &running.way else { panic!("{:?}", running.way) };
+    // As after a kill: the pool is gone, its drives are there.
+    drop(volume.server.lock().unwrap().take());
+    drop(running);
+    assert!(std::fs::read_dir(&place.0).unwrap().count() > 0);
+    std::fs::write(place.0.join("mine"), "mine").unwrap();
+    let error = opened(&address).unwrap_err();
+    assert!(error.contains("holds something already"), "{error}");
+    std::fs::remove_file(place.0.join("mine")).unwrap();
+    opened(&address).unwrap().remove().unwrap();
+    assert!(!place.0.exists(), "the run that was killed had made it");
+}
+
+#[test]
 fn a_filling_that_is_stopped_leaves_nothing() {
     let place = Place::new("stopped");
     let target: Target = format!("volume:mirror-2,dir={}", place.0.display()).parse().unwrap();

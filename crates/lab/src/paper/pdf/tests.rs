@@ -95,3 +95,19 @@ fn what_is_wider_than_the_page_is_broken_and_not_cut() {
     let file = file(&document).unwrap();
     assert_eq!(count(&file, "Q"), 700 * 16);
 }
+
+#[test]
+fn a_heading_stands_on_the_page_of_what_follows_it() {
+    for lines in 0..60 {
+        let mut document = Document::new("Headings", "");
+        document.list((0..lines).map(|line| format!("line {line}")));
+        document.section("Heading");
+        document.part("Parting");
+        let series = vec![Series { name: "one".into(), points: vec![(1.0, 1.0), (2.0, 2.0)], marked: true }];
+        document.chart(Chart::lines("Charting", Axis::linear("x"), Axis::linear("y"), series));
+        let sheets = laid_out(&document).unwrap().sheets;
+        let page = |what: &str| sheets.iter().position(|sheet| count(&sheet.content, what) > 0).unwrap();
+        let all = ["(Heading)", "(Parting)", "(Charting)"].map(page);
+        assert!(all.iter().all(|page| *page == all[0]), "behind {lines} lines: pages {all:?}");
+    }
+}
