@@ -52,7 +52,7 @@ pub struct Length {
 }
 
 /// How often rounds are made longer; then the last window counts, and is called unsteady.
-const DOUBLINGS: u32 = 2;
+const DOUBLINGS: u32 = 4;
 
 /// What one probe found.
 #[derive(Clone, Debug)]

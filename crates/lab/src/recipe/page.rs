@@ -122,11 +122,15 @@ pub fn lacks(page: &mut Document, recorded: &Recorded, left_out: &[String]) {
             "The run was stopped before its end: cells are missing, and this paper is of those that were measured.",
         );
     }
-    let unsteady = recorded.cells.iter().filter(|cell| !cell.is_steady()).count();
+    let figures = recorded.cells.iter().flat_map(|cell| match &cell.search {
+        Some(search) => vec![search.steady],
+        None => cell.runs.iter().map(|run| run.steady).collect(),
+    });
+    let (all, unsteady) = figures.fold((0, 0), |(all, unsteady), steady| (all + 1, unsteady + usize::from(!steady)));
     if unsteady > 0 {
         page.note(format!(
-            "{unsteady} of {} cells did not become steady: another run of the same length may give other figures. Theirs are in parentheses.",
-            recorded.cells.len()
+            "{unsteady} of {all} measurements did not become steady: another one of the same length may give another figure. Theirs \
+             are in parentheses."
         ));
     }
 }
@@ -194,6 +198,18 @@ pub fn falls(curves: &[Curve]) -> Vec<String> {
         }
     }
     found
+}
+
+/// Cells whose accesses are shorter than the target's blocks are no part of the run.
+pub fn unmeasured(recorded: &Recorded, planned: usize) -> Option<String> {
+    let few = recorded.digest.is_some() && recorded.cells.len() < planned;
+    few.then(|| {
+        format!(
+            "{} of {planned} cells were not measured: past a cache, the target takes accesses of whole blocks of its own only, which are \
+             longer.",
+            planned - recorded.cells.len()
+        )
+    })
 }
 
 /// What is void.

@@ -307,13 +307,7 @@ fn limits(page: &mut Document, found: Found<'_>, part: &RecipePart) {
         let halves = if recorded.cells.iter().any(|cell| cell.axis("cache") == Some("on")) { 2 } else { 1 };
         let (sizes, counts) = (super::sizes(part.quick).len(), super::loads(part.quick).len());
         let planned = 4 * halves * sizes * counts;
-        if recorded.digest.is_some() && recorded.cells.len() < planned {
-            lines.push(format!(
-                "{} of {planned} cells were not measured: without cache the target takes accesses of whole blocks of its own only, \
-                 which are larger.",
-                planned - recorded.cells.len()
-            ));
-        }
+        lines.extend(page::unmeasured(recorded, planned));
     }
     lines.push(
         "Of the published paper's sixteen charts nothing is left but what its text says: seven peaks in MB/s, none of them with its size."

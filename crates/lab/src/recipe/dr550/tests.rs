@@ -110,6 +110,6 @@ fn a_figure_of_an_unsteady_run_stands_in_parentheses_and_the_summary_says_how_ma
     run.steady = false;
     let said = format!(">({})<", figure(page::rate(run)));
     let page = page_of(&recorded, false);
-    assert!(page.contains(&format!("1 of {} cells did not become steady", cells.len())), "{page}");
+    assert!(page.contains(&format!("1 of {} measurements did not become steady", cells.len())), "{page}");
     assert!(page.contains(&said), "{said}");
 }

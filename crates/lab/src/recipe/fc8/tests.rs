@@ -56,7 +56,9 @@ fn the_paper_states_both_directions_apart_and_the_printed_figures_beside() {
     assert!(beside.contains(">132<") && beside.contains(">264<"), "{beside}");
     assert!(!page(false).contains("401,605"), "nothing published where it was not asked for");
     let half = made_up(&job, &cells[..3], None);
-    page_of(&half, true);
+    assert!(!page_of(&half, true).contains("were not measured"), "it was stopped");
+    let few = made_up(&job, &cells[..3], Some("abc123"));
+    assert!(page_of(&few, true).contains(&format!("{} of {} cells were not measured", cells.len() - 3, cells.len())));
 }
 
 #[test]
