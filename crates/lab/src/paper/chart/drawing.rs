@@ -112,7 +112,7 @@ impl Chart {
         let mut lines_most = 1;
         for (group, name) in groups.iter().enumerate() {
             let middle = LEFT + room * (group as f64 + 0.5);
-            let mut lines = wrapped(Face::Plain, TEXT, name, room - 6.0);
+            let mut lines = wrapped(Face::Plain, TEXT, name, room / WIDER - 4.0);
             lines.truncate(NAME_LINES);
             lines_most = lines_most.max(lines.len());
             for (number, line) in lines.into_iter().enumerate() {

@@ -44,8 +44,13 @@ fn workloads(tables: &[&str]) -> Vec<String> {
     names
 }
 
-pub fn plan(job: &Job, quick: bool) -> Result<Vec<Asked>, LabError> {
+/// What is asked of a target.
+fn asked(quick: bool) -> Vec<String> {
     let all: Vec<&str> = TABLES.iter().flat_map(|(first, second, _)| [*first, *second]).collect();
+    workloads(&all).into_iter().filter(|name| !quick || QUICK.contains(&name.as_str())).collect()
+}
+
+pub fn plan(job: &Job, quick: bool) -> Result<Vec<Asked>, LabError> {
     let goal = Goal {
         response: RESPONSE,
         statistic: Statistic::Mean,
@@ -58,7 +63,7 @@ pub fn plan(job: &Job, quick: bool) -> Result<Vec<Asked>, LabError> {
         let cell = cell(job, named(&name)?, (START as u32, processors()), Some(goal), axes)?;
         Ok(Asked { cell, buffered: false, targets: 1 })
     };
-    workloads(&all).into_iter().filter(|name| !quick || QUICK.contains(&name.as_str())).map(one).collect()
+    asked(quick).into_iter().map(one).collect()
 }
 
 fn left_out(quick: bool) -> Vec<String> {
@@ -89,7 +94,7 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     page.chart(bars(recorded, against));
     page.chart(Kind::ResponseRate.of(recorded));
     page::odd(&mut page, odd(recorded), if against { &["Table"] } else { &[] });
-    limits(&mut page);
+    limits(&mut page, page::unmeasured(recorded, asked(part.quick).len()));
     page::again(&mut page, order, paper::SOURCE);
     Ok(page)
 }
@@ -274,15 +279,16 @@ fn odd(recorded: &Recorded) -> Vec<String> {
     lines
 }
 
-fn limits(page: &mut Document) {
+fn limits(page: &mut Document, unmeasured: Option<String>) {
     page.section("Limits");
-    page.list([
+    let always = [
         "One target, as it is: what bounds it is not known to the laboratory.",
         "A target that answers from memory never comes to 20 ms: its figure is then that of the most accesses that were outstanding, and it \
          says so.",
         "The published machine is of 2004, its drives of 18.2 GB at 15,000 rpm: a ratio compares two whole systems, and no part of them.",
         "The published charts are lost; of them only the figures stated in the text are known.",
-    ]);
+    ];
+    page.list(unmeasured.into_iter().chain(always.map(str::to_owned)));
 }
 
 #[cfg(test)]

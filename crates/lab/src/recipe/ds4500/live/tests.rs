@@ -41,4 +41,7 @@ fn the_target_is_one_row_beside_the_published_ones() {
         assert!(beside.contains(said), "{said}");
     }
     assert!(!page(false).contains("16,525"), "nothing published where it was not asked for");
+    assert!(!beside.contains("were not measured"));
+    let few = made_up(&job, &cells[..9], Some("abc123"));
+    assert!(page_of(&few, true).contains(&format!("{} of {} cells were not measured", cells.len() - 9, cells.len())));
 }
