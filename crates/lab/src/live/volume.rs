@@ -180,6 +180,7 @@ impl Drop for Volume {
         // One that is kept is left as whoever opens it next wants it.
         if let Some(server) = self.server.get_mut().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = server.close();
+            self.files.keep();
         }
     }
 }

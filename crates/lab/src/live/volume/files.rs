@@ -65,6 +65,13 @@ impl Files {
         &self.drives
     }
 
+    /// Leaves the drives to whoever wants them: no run takes them away.
+    pub fn keep(&self) {
+        if let Some(directory) = &self.directory {
+            let _ = system::clear_attribute(&directory.lock, MARK);
+        }
+    }
+
     pub fn remove(&self) -> Result<(), LabError> {
         for path in &self.drives {
             match std::fs::remove_file(path) {
@@ -75,7 +82,7 @@ impl Files {
             }
         }
         if let Some(Directory { path, made, lock }) = &self.directory {
-            let _ = system::clear_attribute(lock, MARK);
+            self.keep();
             if *made {
                 // Unless somebody else put something there.
                 let _ = std::fs::remove_dir(path);

@@ -146,6 +146,17 @@ fn what_a_killed_run_left_is_taken_away_and_what_another_one_uses_is_not() {
 }
 
 #[test]
+fn drives_that_are_kept_are_nobody_elses_to_take() {
+    let place = Place::new("volume-kept");
+    let address = format!("volume:mirror-2,dir={}", place.0.display());
+    drop(opened(&address).unwrap());
+    let held = || std::fs::read_dir(&place.0).unwrap().count();
+    assert!(held() >= 3);
+    let error = opened(&address).unwrap_err();
+    assert!(error.contains("holds something already") && held() >= 3, "{error}");
+}
+
+#[test]
 fn a_filling_that_is_stopped_leaves_nothing() {
     let place = Place::new("stopped");
     let target: Target = format!("volume:mirror-2,dir={}", place.0.display()).parse().unwrap();

@@ -67,7 +67,7 @@ fn summary(page: &mut Document, found: Found<'_>, against: bool) {
              virtual, so the same command gives the same digits on any machine."
         ),
         false => format!(
-            "Many threads read and wrote {} as the published measurement did: small accesses, at random and in sequence, with and \
+            "As the published measurement did, many threads read and wrote {}: small accesses, at random and in sequence, with and \
              without a cache.",
             found.recorded.head.reached
         ),
