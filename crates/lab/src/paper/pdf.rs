@@ -316,8 +316,7 @@ fn begins(following: &[Block]) -> f64 {
         Block::Section(_) => SECTION * 1.3 + 18.0 + begins(rest),
         Block::Part(_) => PART * 1.3 + 12.0 + begins(rest),
         Block::Chart(chart) => chart.drawing().map_or(0.0, |drawing| drawing.high * ROOM / drawing.wide + 10.0),
-        // Caption, head and two rows.
-        Block::Table(_) => 80.0,
+        Block::Table(table) => grid::begins(table),
         Block::Paragraph(_) | Block::Note(_) | Block::List(_) | Block::Code(_) => 3.0 * LEADING,
     }
 }

@@ -13,6 +13,12 @@ const BESIDE: f64 = 4.0;
 const ABOVE: f64 = 2.5;
 /// A column of text is not made narrower than that.
 const NARROW: f64 = 60.0;
+const CAPTION: f64 = 9.0;
+const CAPTION_LEADING: f64 = 12.5;
+/// Above a table.
+const APART: f64 = 4.0;
+/// Up to this height a table stands on one page.
+const WHOLE: f64 = (BOTTOM - TOP) / 2.0;
 
 struct Grid {
     size: f64,
@@ -75,24 +81,54 @@ impl Grid {
     fn high(&self, lines: usize) -> f64 {
         lines.max(1) as f64 * self.leading() + 2.0 * ABOVE
     }
+
+    /// The lines of each entry of each row.
+    fn rows(&self, table: &Table) -> Vec<Vec<Vec<String>>> {
+        let lines = |(at, entry): (usize, &Entry)| self.split(face_of(entry).0, at, &entry.text);
+        table.rows.iter().map(|row| row.entries.iter().enumerate().map(lines).collect()).collect()
+    }
+
+    fn high_of(&self, lines: &[Vec<String>]) -> f64 {
+        self.high(lines.iter().map(Vec::len).max().unwrap_or(1))
+    }
+
+    /// The lines of each title; none where the table has no head.
+    fn titles(&self, table: &Table) -> Vec<Vec<String>> {
+        let columns = if table.has_head() { table.columns.as_slice() } else { &[] };
+        columns.iter().enumerate().map(|(at, column)| self.split(Face::Bold, at, &column.title)).collect()
+    }
+
+    /// How high the table is on its first page at least: all of it where that is no more than half a page, else its head
+    /// and two rows.
+    fn begins(&self, table: &Table, rows: &[Vec<Vec<String>>]) -> f64 {
+        let titles = self.titles(table);
+        let head = if titles.is_empty() { 0.0 } else { self.high_of(&titles) };
+        let caption = wrapped(Face::Bold, CAPTION, &table.caption, ROOM).len() as f64 * CAPTION_LEADING + 2.0;
+        let first = |count: usize| head + caption + rows.iter().take(count).map(|row| self.high_of(row)).sum::<f64>();
+        let whole = first(rows.len());
+        if whole <= WHOLE { whole } else { first(2) }
+    }
+}
+
+/// How high a table is on its first page at least, with what stands above it.
+pub(super) fn begins(table: &Table) -> f64 {
+    let grid = Grid::of(table);
+    APART + grid.begins(table, &grid.rows(table))
 }
 
 impl Layout {
     pub(super) fn table(&mut self, sound: &Sound<'_>, table: &Table) {
         let grid = Grid::of(table);
-        let rows: Vec<Vec<Vec<String>>> = table.rows.iter().map(|row| split(&grid, row)).collect();
-        let high_of = |row: &Vec<Vec<String>>| grid.high(row.iter().map(Vec::len).max().unwrap_or(1));
-        // The caption and the head stand with a row or two below them.
-        let first: f64 = rows.iter().take(2).map(high_of).sum();
-        self.y += 4.0;
-        self.need(34.0 + 2.0 * grid.leading() + first);
+        let rows = grid.rows(table);
+        self.y += APART;
+        self.need(grid.begins(table, &rows));
         if !table.caption.is_empty() {
-            self.lines(Face::Bold, 9.0, 12.5, INK, &table.caption);
+            self.lines(Face::Bold, CAPTION, CAPTION_LEADING, INK, &table.caption);
             self.y += 2.0;
         }
         self.head_of(table, &grid);
         for (row, lines) in table.rows.iter().zip(&rows) {
-            let high = high_of(lines);
+            let high = grid.high_of(lines);
             if self.y + high > BOTTOM && self.y > TOP {
                 self.turn();
                 self.head_of(table, &grid);
@@ -107,11 +143,10 @@ impl Layout {
     }
 
     fn head_of(&mut self, table: &Table, grid: &Grid) {
-        if !table.has_head() {
+        let titles = grid.titles(table);
+        if titles.is_empty() {
             return;
         }
-        let titles: Vec<Vec<String>> =
-            table.columns.iter().enumerate().map(|(at, column)| grid.split(Face::Bold, at, &column.title)).collect();
         let most = titles.iter().map(Vec::len).max().unwrap_or(1);
         let high = grid.high(most);
         let mut left = MARGIN;
@@ -157,9 +192,4 @@ impl Layout {
             self.sheet().text(face, grid.size, colour, (x, y), line);
         }
     }
-}
-
-/// The lines of each entry of a row.
-fn split(grid: &Grid, row: &Row) -> Vec<Vec<String>> {
-    row.entries.iter().enumerate().map(|(at, entry)| grid.split(face_of(entry).0, at, &entry.text)).collect()
 }

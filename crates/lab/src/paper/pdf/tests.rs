@@ -111,3 +111,23 @@ fn a_heading_stands_on_the_page_of_what_follows_it() {
         assert!(all.iter().all(|page| *page == all[0]), "behind {lines} lines: pages {all:?}");
     }
 }
+
+#[test]
+fn a_small_table_stands_on_one_page_with_its_heading() {
+    for lines in 0..60 {
+        let mut document = Document::new("Tables", "");
+        document.list((0..lines).map(|line| format!("line {line}")));
+        document.part("Parting");
+        let mut table = Table::new("Caption").left("name", "name");
+        for row in 0..15 {
+            table.row(format!("row {row}"), vec![Entry::text(format!("number {row}"))]);
+        }
+        document.table(table);
+        let sheets = laid_out(&document).unwrap().sheets;
+        let on = |what: &str| sheets.iter().filter(|sheet| count(&sheet.content, what) > 0).count();
+        let page = |what: &str| sheets.iter().position(|sheet| count(&sheet.content, what) > 0).unwrap();
+        assert_eq!(on("(name)"), 1, "behind {lines} lines");
+        let all = ["(Parting)", "(Caption)", "(number 0)", "(number 14)"].map(page);
+        assert!(all.iter().all(|page| *page == all[0]), "behind {lines} lines: pages {all:?}");
+    }
+}
