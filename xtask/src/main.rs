@@ -110,13 +110,20 @@ fn root() -> PathBuf {
 /// progress on standard error, so that a first build of minutes does not look like a hang.
 fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
     let starts_servers = package == "stele-demo" || rest.first().is_some_and(|bench| bench == "s3" || bench == "block");
-    if starts_servers {
-        let built = cargo().args(["build", "--release", "--package", "stele", "--package", package]).status();
-        if !built.is_ok_and(|status| status.success()) {
-            return ExitCode::FAILURE;
+    let packages: &[&str] = if starts_servers { &["stele", package] } else { &[package] };
+    let built =
+        cargo().args(["build", "--release"]).args(packages.iter().flat_map(|name| ["--package", name])).status();
+    if !built.is_ok_and(|status| status.success()) {
+        return ExitCode::FAILURE;
+    }
+    // This one was built in the same place. `cargo run` would build what both need with other features, once more.
+    match std::env::current_exe() {
+        Ok(own) => hand_over(Command::new(own.with_file_name(package)).args(rest)),
+        Err(error) => {
+            eprintln!("x: cannot tell where '{package}' was built: {error}");
+            ExitCode::FAILURE
         }
     }
-    hand_over(cargo().args(["run", "--release", "--package", package, "--"]).args(rest))
 }
 
 /// `./x soak --block SECONDS`: the proofs of the block face for as long, each, that the tests run for seconds.
