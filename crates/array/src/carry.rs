@@ -6,6 +6,7 @@
 //! where next to nothing but such blocks is in the log. Too much for carrying never gathers: beyond a limit such stripes take
 //! no more writes. Whoever waits for room that nothing can make gets an error that says what to do.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -161,11 +162,20 @@ impl Engine {
         let old = self.cache.borrow().dirty_of(key).into_iter().filter(|(_, block)| block.lsn < below);
         let numbers: Vec<usize> = old.map(|(number, _)| number as usize).collect();
         let mut all = true;
-        for run in runs(numbers).into_iter().flat_map(|run| pieces(run, CARRY_BLOCKS)) {
+        let mut waiting: VecDeque<Range<usize>> =
+            runs(numbers).into_iter().flat_map(|run| pieces(run, CARRY_BLOCKS)).collect();
+        while let Some(run) = waiting.pop_front() {
             let cost = self.log.cost_of(64 + run.len() * BLOCK);
             let Some(mut funds) = self.log.try_reserve(cost, Purpose::Carry) else {
-                all = false;
-                break;
+                if run.len() == 1 {
+                    all = false;
+                    break;
+                }
+                // Where little room is left, a smaller piece may still make more.
+                let middle = run.start + run.len() / 2;
+                waiting.push_front(middle..run.end);
+                waiting.push_front(run.start..middle);
+                continue;
             };
             // One moment: what is appended is the newest content.
             let from = first + run.start as u64;

@@ -286,13 +286,15 @@ impl Engine {
         self.io.emit(Action::Alarm(Alarm::now(kind, severity, drive, self.io.now(), message)));
     }
 
-    /// A log that has stopped leaves a pool that reads and writes no more.
-    pub fn watch_log(&self) {
+    /// A log that has stopped, or labels of which two kinds may be found, leave a pool that reads and writes no more.
+    pub fn watch_agreement(&self) {
         if self.read_only.get() {
             return;
         }
-        let Some(error) = self.log.stopped() else { return };
-        self.only_read(AlarmKind::LogDegraded, format!("the pool only reads now: {error}"));
+        let stopped = self.log.stopped().map(|error| (AlarmKind::LogDegraded, error));
+        let undecided = || self.drives.labels.undecided().map(|error| (AlarmKind::ReadOnly, error));
+        let Some((kind, error)) = stopped.or_else(undecided) else { return };
+        self.only_read(kind, format!("the pool only reads now: {error}"));
     }
 
     /// From here on nothing is written any more; whoever waits to write finds out.
@@ -492,7 +494,7 @@ impl Engine {
     pub fn drive_gone(&self, index: usize) {
         let Some(drive) = self.drives.labels.number(index) else { return };
         self.io.detach(index);
-        self.drives.labels.set_index(drive, None);
+        self.drives.labels.detach(drive);
         if !self.drive_state(drive).votes() {
             // It was given up before.
             self.drives_changed.wake_all();

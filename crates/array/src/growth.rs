@@ -1,6 +1,6 @@
 //! Drives that join the pool, and drives that leave it.
 //!
-//! A drive joins by one configuration change: from the commit on it may be chosen for new rows, and nothing else changes.
+//! Drives join in the steps of `joining.rs`: from then on they may be chosen for new rows, and nothing else changes.
 //! A drive that is to leave is marked in the labels first, and takes nothing more; when everything has moved off it
 //! (`moving.rs`), the log and the tables leave it too, and a second configuration change retires its number. A crash
 //! anywhere in between leaves a pool that goes on where it was, since both intents are in the labels.
@@ -45,32 +45,21 @@ impl Serving {
                 "a pool numbers {DRIVES_MAX} drives in all, and {first} numbers are taken; replace drives instead"
             )));
         }
-        let number = |at: usize| DriveNumber((first + at) as u16);
-        for (at, (index, ..)) in joining.iter().enumerate() {
-            engine.drives.labels.set_index(number(at), Some(*index));
+        for (index, attached, _) in &joining {
+            engine.takes_writes(*index, &attached.name).await?;
         }
-        let committed = engine.drives.labels.commit(|configuration| {
-            let joined = configuration.epoch + 1;
-            configuration.growing = true;
-            configuration.drives.extend(joining.iter().map(|(_, attached, identity)| DriveEntry {
-                identity: *identity,
-                enclosure: attached.enclosure,
-                size: attached.geometry.size,
-                state: DriveState::Active,
-                leaving: false,
-                joined,
-            }));
-        });
-        if let Err(error) = committed.await {
-            for at in 0..joining.len() {
-                engine.drives.labels.set_index(number(at), None);
-            }
-            return Err(error);
-        }
-        let configuration = engine.drives.labels.configuration().clone();
-        engine.space.layout.borrow_mut().configure(&configuration);
-        for (at, (index, attached, _)) in joining.iter().enumerate() {
-            engine.drives.change(number(at), |seen| seen.name.clone_from(&attached.name));
+        let entry = |attached: &Attached, identity: DriveId| DriveEntry {
+            identity,
+            enclosure: attached.enclosure,
+            size: attached.geometry.size,
+            state: DriveState::Joining,
+            leaving: false,
+            joined: 0,
+        };
+        let drives = joining.iter().map(|(index, attached, identity)| (*index, entry(attached, *identity)));
+        let numbers = engine.join(drives.collect()).await?;
+        for (number, (index, attached, _)) in numbers.iter().zip(&joining) {
+            engine.drives.change(*number, |seen| seen.name.clone_from(&attached.name));
             self.rejected.borrow_mut().retain(|rejected| rejected.index != *index);
         }
         engine.space_warned.set(false);
@@ -135,7 +124,12 @@ impl Serving {
                     )));
                 }
                 let own = configuration.drives.get(usize::from(label.number.0));
-                match own.is_some_and(|entry| entry.state == DriveState::Retired) {
+                let mine = theirs.drives.get(usize::from(label.number.0));
+                // It left, or it was to join and the pool went on without it: nothing of the pool is on it.
+                let left = own.is_some_and(|entry| entry.state == DriveState::Retired);
+                let never_joined = mine.is_some_and(|entry| entry.state == DriveState::Joining)
+                    && own.is_none_or(|entry| Some(entry.identity) != mine.map(|mine| mine.identity));
+                match left || never_joined {
                     true => Ok(attached),
                     false => Err(ArrayError::Refused(format!(
                         "{name} carries the label of {} of this pool; put it in the place of a failed drive instead",
@@ -160,6 +154,16 @@ impl Engine {
         };
         match (entry.state, entry.leaving) {
             (DriveState::Retired, _) => return Err(ArrayError::Missing(format!("{drive} has left the pool already"))),
+            (DriveState::Joining, _) => {
+                // It holds nothing: it was to join, and is not there.
+                self.drives
+                    .labels
+                    .commit(|table| table.drives[usize::from(drive.0)].state = DriveState::Retired)
+                    .await?;
+                self.drives.labels.detach(drive);
+                self.layout_follows();
+                return Ok(());
+            }
             (_, true) => return Ok(()),
             _ => entry.leaving = true,
         }
@@ -282,7 +286,7 @@ impl Engine {
         let index = self.drives.index(drive);
         if let Some(index) = index {
             self.io.detach(index);
-            self.drives.labels.set_index(drive, None);
+            self.drives.labels.detach(drive);
         }
         self.losses.borrow_mut().remove(&drive);
         self.hospital.replaced(drive);

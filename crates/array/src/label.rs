@@ -1,30 +1,33 @@
 //! Labels: who belongs to the pool, and what its configuration is.
 //!
 //! Four copies lie on each drive, two at either end. An odd sequence writes copies 0 and 2, an even one 1 and 3, so that
-//! a whole older pair survives a torn update. The configuration is agreed by a majority of the pool's drives:
-//! [`discover`] reads all labels and says which configuration holds and what every drive is; [`Labels`] keeps it, and
-//! [`Labels::commit`] changes it. An opening pool commits twice before it changes anything else, so that its epoch is
-//! above any that an earlier opening may have proposed to a minority.
+//! a whole older pair survives a torn update. The configuration is agreed by a majority of the pool's drives, by the
+//! rules in [`agreement`]: [`discover`] reads all labels and says which configuration holds and what every drive is;
+//! [`Labels`] keeps it, and [`Labels::commit`] changes it.
 //!
 //! How the engine calls it:
 //! - create: `Labels::new(io, configuration, indexes)`, then log, table and first checkpoint, and last `publish()`:
 //!   without labels there is no pool.
-//! - open: `discover(io, ..)`, `Labels::resume(io, &discovery)`, `claim()` (the first commit; fences older writers),
-//!   recover log and table, and `Log` makes the second commit with its new epoch before it serves.
-//! - later: `commit(|configuration| ..)` for drive states, protection, the clean flag.
+//! - open: `discover(io, ..)`, `Labels::resume(io, &discovery)`, `promise(&discovery)` (announces the epoch), `claim()` (the
+//!   first commit: brings the newest configuration to a majority), then table and log; `Log` makes the second commit with
+//!   its new epoch before it serves.
+//! - later: `commit(|configuration| ..)` for drive states, protection, the clean flag. The first commit that fails is the
+//!   last: from then on every commit is refused, and the pool only reads.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use stele_ground::{Bytes, DriveId, PoolId};
-use stele_media::{Buffer, MediaError, Priority};
+use stele_media::{Buffer, MediaError, MediaFault, Priority};
 
 use crate::io::Io;
+use crate::label::agreement::{is_single_change, majority};
 use crate::mutation::Mutation;
 use crate::place::DriveNumber;
 use crate::sync::{Mutex, join_all};
 use crate::{ArrayError, Attached, DriveHealth};
 
+pub mod agreement;
 pub mod codec;
 pub mod discover;
 
@@ -51,7 +54,7 @@ pub struct Features {
 }
 
 /// A drive's standing in the pool, as agreed.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum DriveState {
     /// Holds strips and votes.
     Active,
@@ -59,8 +62,10 @@ pub enum DriveState {
     Failed,
     /// Left the pool for good; its number stays taken.
     Retired,
-    /// New in the place of another one, being filled. Votes.
+    /// New in the place of another one, or back after an absence: being filled. Votes.
     Filling,
+    /// In the table, but not yet a voter: drives that are added together join one after the other. Holds nothing.
+    Joining,
 }
 
 /// A row of the label's table of drives; its place is its number.
@@ -112,6 +117,10 @@ pub struct Configuration {
     pub clean: bool,
     /// Drives were added: stripes move onto them until all drives are filled alike.
     pub growing: bool,
+    /// The newest epoch that may have been in force when this configuration was written.
+    pub settled: u64,
+    /// One identity for each opening that wrote without a majority, oldest first.
+    pub overrides: Vec<u64>,
 }
 
 /// The configuration in force and the way to change it. Cheap to clone.
@@ -121,15 +130,34 @@ pub struct Labels(Rc<Inner>);
 struct Inner {
     io: Io,
     configuration: RefCell<Configuration>,
-    /// Driver index by drive number, while the drive is present and usable.
-    present: RefCell<Vec<Option<usize>>>,
-    /// Sequence of the newest label written to each drive.
-    sequences: RefCell<Vec<u64>>,
+    /// By drive number.
+    registers: RefCell<Vec<Register>>,
     committing: Mutex,
     /// An operator accepted to write without a majority.
     override_quorum: bool,
-    /// Drives that held the newest configuration when the pool was found.
-    current: Vec<DriveNumber>,
+    /// The next commit's epoch.
+    next: Cell<u64>,
+    /// The newest epoch that may be in force.
+    settled: Cell<u64>,
+    /// This opening wrote without a majority, and the configuration says so.
+    apart: Cell<bool>,
+    /// A commit failed: drives may hold either configuration.
+    undecided: RefCell<Option<ArrayError>>,
+}
+
+/// A drive as the place of a label.
+#[derive(Clone, Copy, Default)]
+struct Register {
+    /// Driver index, while the drive is present and usable.
+    index: Option<usize>,
+    /// Of the newest label written to it.
+    sequence: u64,
+    /// The epoch of that label's configuration.
+    epoch: u64,
+    promised: u64,
+    complete: u64,
+    /// It holds everything it should hold, now.
+    caught_up: bool,
 }
 
 impl DriveState {
@@ -139,11 +167,12 @@ impl DriveState {
             DriveState::Failed => 2,
             DriveState::Retired => 3,
             DriveState::Filling => 4,
+            DriveState::Joining => 5,
         }
     }
 
     pub fn from_number(number: u8) -> Option<DriveState> {
-        [DriveState::Active, DriveState::Failed, DriveState::Retired, DriveState::Filling]
+        [DriveState::Active, DriveState::Failed, DriveState::Retired, DriveState::Filling, DriveState::Joining]
             .into_iter()
             .find(|state| state.number() == number)
     }
@@ -193,45 +222,49 @@ impl Labels {
     /// For a new pool: nothing is written before `publish`. `indexes` gives each drive's driver index, by number.
     pub fn new(io: &Io, configuration: Configuration, indexes: Vec<usize>) -> Labels {
         assert_eq!(configuration.drives.len(), indexes.len(), "one index for each drive of the table");
-        let sequences = vec![0; indexes.len()];
-        let present = indexes.into_iter().map(Some).collect();
-        let current = (0..sequences.len()).map(|at| DriveNumber(at as u16)).collect();
-        Labels::assemble(io, configuration, present, sequences, false, current)
+        let register = |index| Register { index: Some(index), caught_up: true, ..Register::default() };
+        let registers = indexes.into_iter().map(register).collect();
+        let next = configuration.epoch + 1;
+        Labels::assemble(io, configuration, registers, false, next, 0)
     }
 
     /// For a pool found on its drives.
     pub fn resume(io: &Io, discovery: &Discovery, override_quorum: bool) -> Labels {
-        let count = discovery.configuration.drives.len();
-        let mut present = vec![None; count];
-        let mut sequences = vec![0; count];
+        let configuration = discovery.configuration.clone();
+        let mut registers = vec![Register::default(); configuration.drives.len()];
         for (number, index) in &discovery.present {
-            present[usize::from(number.0)] = Some(*index);
-            sequences[usize::from(number.0)] = discovery.found.get(*index).map_or(0, |found| found.sequence);
+            let Some(label) = discovery.labels.get(*index).and_then(Option::as_ref) else { continue };
+            let entry = &configuration.drives[usize::from(number.0)];
+            registers[usize::from(number.0)] = Register {
+                index: Some(*index),
+                sequence: label.sequence,
+                epoch: label.configuration.epoch,
+                promised: label.promised,
+                complete: label.complete,
+                caught_up: label.complete >= discovery.floor && entry.state != DriveState::Filling,
+            };
         }
-        let member = |found: &Found| match found.verdict {
-            Verdict::Member { number } => Some(number),
-            _ => None,
-        };
-        let current = discovery.found.iter().filter_map(member).collect();
-        Labels::assemble(io, discovery.configuration.clone(), present, sequences, override_quorum, current)
+        Labels::assemble(io, configuration, registers, override_quorum, discovery.ballot, discovery.floor)
     }
 
     fn assemble(
         io: &Io,
         configuration: Configuration,
-        present: Vec<Option<usize>>,
-        sequences: Vec<u64>,
+        registers: Vec<Register>,
         override_quorum: bool,
-        current: Vec<DriveNumber>,
+        next: u64,
+        settled: u64,
     ) -> Labels {
         Labels(Rc::new(Inner {
             io: io.clone(),
             configuration: RefCell::new(configuration),
-            present: RefCell::new(present),
-            sequences: RefCell::new(sequences),
+            registers: RefCell::new(registers),
             committing: Mutex::default(),
             override_quorum,
-            current,
+            next: Cell::new(next),
+            settled: Cell::new(settled),
+            apart: Cell::new(false),
+            undecided: RefCell::default(),
         }))
     }
 
@@ -242,44 +275,80 @@ impl Labels {
 
     /// Changes the configuration of a pool that is not yet published.
     pub fn draft(&self, change: impl FnOnce(&mut Configuration)) {
-        assert!(self.0.sequences.borrow().iter().all(|sequence| *sequence == 0), "a published pool changes by commit");
+        assert!(
+            self.0.registers.borrow().iter().all(|drive| drive.sequence == 0),
+            "a published pool changes by commit"
+        );
         change(&mut self.0.configuration.borrow_mut());
     }
 
     /// Driver index of a drive that is present.
     pub fn index(&self, drive: DriveNumber) -> Option<usize> {
-        self.0.present.borrow().get(usize::from(drive.0)).copied().flatten()
+        self.0.registers.borrow().get(usize::from(drive.0))?.index
     }
 
     /// Number of the drive at a driver index.
     pub fn number(&self, index: usize) -> Option<DriveNumber> {
-        let at = self.0.present.borrow().iter().position(|present| *present == Some(index))?;
+        let at = self.0.registers.borrow().iter().position(|drive| drive.index == Some(index))?;
         Some(DriveNumber(at as u16))
     }
 
-    /// Says where a drive is attached now (also one whose table entry the next commit adds), or that it is gone.
-    /// No label is written; a returned drive gets its label with the next commit.
-    pub fn set_index(&self, drive: DriveNumber, index: Option<usize>) {
-        let at = usize::from(drive.0);
-        let mut present = self.0.present.borrow_mut();
-        let mut sequences = self.0.sequences.borrow_mut();
-        if present.len() <= at {
-            present.resize(at + 1, None);
-            sequences.resize(at + 1, 0);
+    /// The drive is gone.
+    pub fn detach(&self, drive: DriveNumber) {
+        if let Some(register) = self.0.registers.borrow_mut().get_mut(usize::from(drive.0)) {
+            (register.index, register.caught_up) = (None, false);
         }
-        present[at] = index;
     }
 
-    /// As `set_index` for a drive that carries a label: its next label continues from this sequence, so that its older
-    /// pair of copies is kept.
-    pub fn set_returned(&self, drive: DriveNumber, index: usize, sequence: u64) {
-        self.set_index(drive, Some(index));
-        self.0.sequences.borrow_mut()[usize::from(drive.0)] = sequence;
+    /// A drive that carries no label of this pool is attached here; the next commit adds it to the table. `whole`: nothing
+    /// that it should hold is lacking, since it should hold nothing yet.
+    pub fn attach_new(&self, drive: DriveNumber, index: usize, whole: bool) {
+        self.attach(drive, Register { index: Some(index), caught_up: whole, ..Register::default() });
     }
 
-    /// True when the drive was here and held the newest configuration when the pool was found or made.
-    pub fn was_current(&self, drive: DriveNumber) -> bool {
-        self.0.current.contains(&drive)
+    /// A drive of the pool is back. Its next label goes on from the sequence it has, so that its older pair of copies is
+    /// kept, and says no more than the label that it came with about what the drive holds, whoever commits: until
+    /// [`Labels::caught_up`].
+    pub fn attach_returned(&self, drive: DriveNumber, index: usize, label: &codec::Label) {
+        self.attach(
+            drive,
+            Register {
+                index: Some(index),
+                sequence: label.sequence,
+                epoch: label.configuration.epoch,
+                promised: label.promised,
+                complete: label.complete,
+                caught_up: false,
+            },
+        );
+    }
+
+    fn attach(&self, drive: DriveNumber, register: Register) {
+        let at = usize::from(drive.0);
+        let mut registers = self.0.registers.borrow_mut();
+        if registers.len() <= at {
+            registers.resize(at + 1, Register::default());
+        }
+        registers[at] = register;
+    }
+
+    /// The drive holds everything it should hold from now on, durably; the next commit says so in its label.
+    pub fn caught_up(&self, drive: DriveNumber) {
+        if let Some(register) = self.0.registers.borrow_mut().get_mut(usize::from(drive.0)) {
+            register.caught_up = register.index.is_some();
+        }
+    }
+
+    /// True when the drive is present and its label holds the configuration in force.
+    pub fn holds_newest(&self, drive: DriveNumber) -> bool {
+        let epoch = self.0.configuration.borrow().epoch;
+        let registers = self.0.registers.borrow();
+        registers.get(usize::from(drive.0)).is_some_and(|drive| drive.index.is_some() && drive.epoch == epoch)
+    }
+
+    /// Why no commit is possible any more, if so.
+    pub fn undecided(&self) -> Option<ArrayError> {
+        self.0.undecided.borrow().clone()
     }
 
     /// True when an operator accepted to write with fewer drives than the rules ask for.
@@ -290,10 +359,10 @@ impl Labels {
     /// Drives present, not failed or retired, in order of number.
     pub fn usable(&self) -> Vec<DriveNumber> {
         let configuration = self.0.configuration.borrow();
-        let present = self.0.present.borrow();
-        let usable = configuration.drives.iter().zip(present.iter()).enumerate();
+        let registers = self.0.registers.borrow();
+        let usable = configuration.drives.iter().zip(registers.iter()).enumerate();
         usable
-            .filter(|(_, (entry, index))| entry.state.votes() && index.is_some())
+            .filter(|(_, (entry, drive))| entry.state.votes() && drive.index.is_some())
             .map(|(at, _)| DriveNumber(at as u16))
             .collect()
     }
@@ -318,6 +387,7 @@ impl Labels {
         let configuration = self.0.configuration.borrow().clone();
         fits(&configuration)?;
         // Twice, for both pairs of copies.
+        self.0.settled.set(configuration.epoch);
         for _ in 0..2 {
             let results = self.write_everywhere(&configuration).await;
             if let Some((drive, error)) = results.into_iter().find_map(|(drive, r)| r.err().map(|e| (drive, e))) {
@@ -329,21 +399,88 @@ impl Labels {
         Ok(())
     }
 
-    /// First commit of an opening pool.
-    pub async fn claim(&self) -> Result<(), ArrayError> {
-        self.commit(|configuration| configuration.clean = false).await
+    /// Announces the epoch of this opening to the drives, which keep the configuration they hold. Until a majority has it
+    /// flushed nothing is written with that epoch.
+    pub async fn promise(&self, discovery: &Discovery) -> Result<(), ArrayError> {
+        let _turn = self.0.committing.lock().await;
+        if self.0.io.lacks(Mutation::Promise) {
+            return Ok(());
+        }
+        let ballot = self.0.next.get();
+        let present: Vec<(DriveNumber, &codec::Label)> = discovery
+            .present
+            .iter()
+            .filter_map(|(number, index)| Some((*number, discovery.labels.get(*index)?.as_deref()?)))
+            .filter(|(number, _)| self.index(*number).is_some())
+            .collect();
+        let writes = present.iter().map(|(number, label)| async move {
+            let register = self.register(*number);
+            let promised = register.promised.max(ballot);
+            self.write_one(&label.configuration, *number, promised, label.complete, false).await
+        });
+        let results = join_all(writes).await;
+        let held: Vec<DriveNumber> =
+            present.iter().zip(&results).filter(|(_, result)| result.is_ok()).map(|((number, _), _)| *number).collect();
+        let configuration = self.0.configuration.borrow();
+        if !majority(&configuration, &held) && !(self.0.override_quorum && !held.is_empty()) {
+            return Err(ArrayError::Degraded(format!(
+                "only {} of {} drives took the announcement of epoch {ballot}; return drives until more than half answer, \
+                 then open the pool again",
+                held.len(),
+                agreement::voters(&configuration),
+            )));
+        }
+        Ok(())
+    }
+
+    /// First commit of an opening pool: the newest configuration found, with the epoch announced. Drives that missed
+    /// something are put down as such, since the commit renews their labels too.
+    pub async fn claim(&self, stale: &[DriveNumber]) -> Result<(), ArrayError> {
+        self.commit(|configuration| {
+            configuration.clean = false;
+            for drive in stale {
+                if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0))
+                    && entry.state == DriveState::Active
+                {
+                    entry.state = DriveState::Filling;
+                }
+            }
+        })
+        .await
     }
 
     /// Changes the configuration: epoch + 1, written and flushed on every usable drive; in force when a majority of the
-    /// voters of both the old and the new table hold it. `Degraded` otherwise, and then the pool must not go on
-    /// writing, since either configuration may be found at the next open. One at a time, in order.
+    /// voters of both the old and the new table hold it. One at a time, in order. At most one voter comes or goes, so that
+    /// majorities meet whichever of the two an opening finds. `Degraded` otherwise, and then this and every later commit
+    /// is refused, since either configuration may be found at the next open.
     pub async fn commit(&self, change: impl FnOnce(&mut Configuration)) -> Result<(), ArrayError> {
         let _turn = self.0.committing.lock().await;
+        if let Some(error) = self.undecided() {
+            return Err(error);
+        }
         let old = self.0.configuration.borrow().clone();
         let mut new = old.clone();
+        new.epoch = self.0.next.get();
         change(&mut new);
-        new.epoch = old.epoch + 1;
+        // What an override lets be written without a majority counts as in force wherever it is found.
+        new.settled = if self.0.override_quorum { new.epoch } else { self.0.settled.get() };
+        let usable = self.usable();
+        let apart = self.0.override_quorum && !majority(&old, &usable);
+        if apart && !self.0.apart.get() {
+            new.overrides.push(agreement::override_id(&new, &usable));
+        }
         fits(&new)?;
+        assert!(is_single_change(&old, &new), "invariant 11: several voters come or go in epoch {}", new.epoch);
+        assert!(
+            new.settled <= new.epoch && new.epoch > old.epoch,
+            "invariant 11: epoch {} after {}",
+            new.epoch,
+            old.epoch
+        );
+        assert!(
+            new.log.iter().all(|log| log.epoch <= new.epoch),
+            "invariant 11: a log epoch above the configuration's"
+        );
         let results = self.write_everywhere(&new).await;
         let held: Vec<DriveNumber> =
             results.iter().filter(|(_, result)| result.is_ok()).map(|(drive, _)| *drive).collect();
@@ -351,37 +488,45 @@ impl Labels {
             || self.0.override_quorum && !held.is_empty()
             || self.0.io.lacks(Mutation::LabelMajority);
         if !agreed {
-            let voters = new.drives.iter().filter(|entry| entry.state.votes()).count();
-            return Err(ArrayError::Degraded(format!(
-                "only {} of {voters} drives took the configuration of epoch {}; return drives until more than half \
-                 answer, then open the pool again",
+            let error = ArrayError::Degraded(format!(
+                "only {} of {} drives took the configuration of epoch {}; return drives until more than half answer, then \
+                 open the pool again",
                 held.len(),
+                agreement::voters(&new),
                 new.epoch
-            )));
+            ));
+            *self.0.undecided.borrow_mut() = Some(error.clone());
+            return Err(error);
         }
         // Each drive counted has answered a flush after its label was written.
-        let now = self.0.configuration.borrow().epoch;
-        assert!(new.epoch > now, "invariant 11: a configuration of epoch {} after one of {now}", new.epoch);
-        assert!(
-            new.log.iter().all(|log| log.epoch <= new.epoch),
-            "invariant 11: a log epoch above the configuration's"
-        );
+        self.0.apart.set(self.0.apart.get() || apart);
+        self.0.next.set(new.epoch + 1);
+        self.0.settled.set(new.epoch);
         *self.0.configuration.borrow_mut() = new;
         Ok(())
     }
 
     /// One label on every drive that is present and in the new table; flushed where the result says so.
     async fn write_everywhere(&self, new: &Configuration) -> Vec<(DriveNumber, Result<(), MediaError>)> {
-        let targets: Vec<(DriveNumber, usize)> = new
+        let targets: Vec<DriveNumber> = new
             .drives
             .iter()
             .enumerate()
-            .filter(|(_, entry)| entry.state.votes())
-            .filter_map(|(at, _)| self.index(DriveNumber(at as u16)).map(|index| (DriveNumber(at as u16), index)))
+            .filter(|(_, entry)| entry.state.votes() || entry.state == DriveState::Joining)
+            .map(|(at, _)| DriveNumber(at as u16))
+            .filter(|number| self.index(*number).is_some())
             .collect();
-        let writes = targets.iter().map(|(number, index)| self.write_one(new, *number, *index, false));
+        let writes = targets.iter().map(|number| {
+            let (register, state) = (self.register(*number), new.drives[usize::from(number.0)].state);
+            let complete = agreement::renewed(register.complete, register.caught_up, state, new.epoch);
+            self.write_one(new, *number, register.promised.max(new.epoch), complete, false)
+        });
         let results = join_all(writes).await;
-        targets.into_iter().map(|(number, _)| number).zip(results).collect()
+        targets.into_iter().zip(results).collect()
+    }
+
+    fn register(&self, drive: DriveNumber) -> Register {
+        self.0.registers.borrow().get(usize::from(drive.0)).copied().unwrap_or_default()
     }
 
     /// Writes the next label of one drive. `whole`: the rest of each copy's space too, as unreadable sectors there make
@@ -390,13 +535,18 @@ impl Labels {
         &self,
         new: &Configuration,
         number: DriveNumber,
-        index: usize,
+        promised: u64,
+        complete: u64,
         whole: bool,
     ) -> Result<(), MediaError> {
         let at = usize::from(number.0);
         let size = new.drives[at].size;
-        let sequence = self.0.sequences.borrow()[at] + 1;
-        let bytes = Label { sequence, number, configuration: new.clone() }.encode();
+        let before = self.register(number);
+        let Some(index) = before.index else {
+            return Err(MediaError::new(MediaFault::Gone, format!("{number} is not attached")));
+        };
+        let sequence = before.sequence + 1;
+        let bytes = Label { sequence, number, promised, complete, configuration: new.clone() }.encode();
         let rest = if whole { LABEL_SIZE as usize - bytes.len() } else { 0 };
         let mut pieces = vec![bytes];
         if rest > 0 {
@@ -412,7 +562,14 @@ impl Labels {
         if !io.lacks(Mutation::LabelFlush) {
             io.flush(index).await?;
         }
-        self.0.sequences.borrow_mut()[at] = sequence;
+        // The drive may have gone and come back meanwhile: then what it came with counts.
+        if let Some(register) = self.0.registers.borrow_mut().get_mut(at)
+            && register.index == before.index
+            && register.sequence == before.sequence
+        {
+            (register.sequence, register.epoch) = (sequence, new.epoch);
+            (register.promised, register.complete) = (promised, complete);
+        }
         Ok(())
     }
 
@@ -421,11 +578,12 @@ impl Labels {
         let mut repaired = 0;
         for number in self.usable() {
             let _turn = self.0.committing.lock().await;
-            let Some(index) = self.index(number) else { continue };
+            let register = self.register(number);
+            let Some(index) = register.index else { continue };
             let configuration = self.0.configuration.borrow().clone();
             let at = usize::from(number.0);
             let size = configuration.drives[at].size;
-            let newest = self.0.sequences.borrow()[at];
+            let newest = register.sequence;
             let copies = join_all((0..4).map(|copy| read_copy(&self.0.io, index, size, copy))).await;
             let bad = copies.iter().enumerate().filter(|(copy, read)| {
                 let expected = if copies_of(newest).contains(copy) { newest } else { newest.saturating_sub(1) };
@@ -435,7 +593,8 @@ impl Labels {
             if bad > 0 {
                 // The older pair first; each is flushed before the next is touched.
                 for _ in 0..2 {
-                    let written = self.write_one(&configuration, number, index, true).await;
+                    let written =
+                        self.write_one(&configuration, number, register.promised, register.complete, true).await;
                     written.map_err(|error| {
                         ArrayError::Degraded(format!(
                             "the label of {number} is damaged and cannot be rewritten ({error}); replace the drive"
@@ -447,14 +606,6 @@ impl Labels {
         }
         Ok(repaired)
     }
-}
-
-/// True when more than half of the table's voters are among these drives.
-fn majority(configuration: &Configuration, held: &[DriveNumber]) -> bool {
-    let votes =
-        |drive: &DriveNumber| configuration.drives.get(usize::from(drive.0)).is_some_and(|entry| entry.state.votes());
-    let voters = configuration.drives.iter().filter(|entry| entry.state.votes()).count();
-    held.iter().filter(|drive| votes(drive)).count() * 2 > voters
 }
 
 fn fits(configuration: &Configuration) -> Result<(), ArrayError> {

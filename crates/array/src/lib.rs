@@ -26,6 +26,7 @@ pub mod hospital;
 mod host;
 pub mod inspect;
 pub mod io;
+mod joining;
 pub mod label;
 mod layers;
 pub mod layout;

@@ -10,6 +10,8 @@ use stele_ground::{Bytes, DriveId};
 
 use crate::engine::Engine;
 use crate::host::Serving;
+use crate::label::agreement::is_ancestor;
+use crate::label::codec::Label;
 use crate::label::discover::{Reading, read_label};
 use crate::label::{DriveEntry, DriveState};
 use crate::layout::{Member, RowKind};
@@ -18,8 +20,14 @@ use crate::recovery::Rejected;
 use crate::{AlarmKind, ArrayError, Attached, DriveHealth, Severity};
 
 impl Engine {
-    /// Runs for the pool's life: commits losses of drives.
+    /// Runs for the pool's life: goes on with additions that were cut off, and commits losses of drives.
     pub async fn membership_flow(self: Rc<Self>) {
+        if !self.read_only.get() {
+            let _turn = self.administering.lock().await;
+            if let Err(error) = self.finish_joining().await {
+                tracing::warn!("drives that were being added could not join: {error}");
+            }
+        }
         loop {
             let changed = self.drives_changed.changed();
             if self.losses.borrow().is_empty() {
@@ -55,6 +63,7 @@ impl Engine {
             row.class.kind == RowKind::Data && row.members.iter().any(here)
         });
         assert!(!scattered, "invariant 13: {drive} is called whole while strips of it lie in spare cells");
+        self.drives.labels.caught_up(drive);
         if self.drive_state(drive) == DriveState::Filling {
             self.commit_state(drive, DriveState::Active).await?;
         }
@@ -74,7 +83,7 @@ impl Engine {
         self.commit_state(drive, DriveState::Failed).await?;
         if let Some(index) = self.drives.index(drive) {
             self.io.detach(index);
-            self.drives.labels.set_index(drive, None);
+            self.drives.labels.detach(drive);
         }
         let now = self.io.now();
         self.drives.change(drive, |seen| {
@@ -126,7 +135,7 @@ impl Engine {
         self: &Rc<Self>,
         drive: DriveNumber,
         index: usize,
-        sequence: u64,
+        label: &Label,
     ) -> Result<(), ArrayError> {
         // A loss under way is committed first, or the drive would count as never gone.
         if !self.read_only.get()
@@ -134,7 +143,7 @@ impl Engine {
         {
             tracing::warn!("{drive} is back, for reading only: {error}");
         }
-        self.drives.labels.set_returned(drive, index, sequence);
+        self.drives.labels.attach_returned(drive, index, label);
         self.drives.change(drive, |seen| {
             seen.stale = true;
             seen.missing_since = None;
@@ -195,6 +204,7 @@ impl Serving {
         };
         let (number, identity) = {
             let configuration = engine.drives.labels.configuration();
+            let theirs = &label.configuration;
             if label.configuration.pool != configuration.pool {
                 return Err(format!("it belongs to pool {}", label.configuration.pool));
             }
@@ -205,11 +215,18 @@ impl Serving {
             if own != Some(entry.identity) {
                 return Err("another drive has taken its place in the pool; it can be put in anew".into());
             }
-            if !entry.state.votes() {
+            if !entry.state.votes() && entry.state != DriveState::Joining {
                 return Err("it was given up; put it in the place of a failed drive to use it again".into());
             }
             if attached.geometry.size < entry.size {
                 return Err(format!("it has {}, the pool needs {}", attached.geometry.size, entry.size));
+            }
+            if !is_ancestor(theirs, &configuration) || theirs.epoch > configuration.epoch {
+                return Err(format!(
+                    "it was written to elsewhere, as of epoch {}, and this pool is at {}; close the pool and open it with \
+                     this drive there, or wipe the drive and put it in anew",
+                    theirs.epoch, configuration.epoch
+                ));
             }
             (label.number, entry.identity)
         };
@@ -219,7 +236,10 @@ impl Serving {
             ));
         }
         engine.drives.change(number, |seen| seen.name.clone_from(&attached.name));
-        let returned = engine.drive_returned(number, index, label.sequence).await;
+        let returned = match engine.drive_state(number) {
+            DriveState::Joining => engine.joining_returned(number, index, &label).await,
+            _ => engine.drive_returned(number, index, &label).await,
+        };
         returned.map_err(|error| error.to_string())
     }
 
@@ -277,19 +297,23 @@ impl Serving {
         size: Bytes,
     ) -> Result<(), ArrayError> {
         let engine = &self.engine;
+        engine.takes_writes(index, &attached.name).await?;
+        // One voter leaves before another one comes in its place: see `label::agreement`.
+        if engine.drive_state(old).votes() {
+            engine.commit_state(old, DriveState::Failed).await?;
+        }
         if let Some(former) = engine.drives.index(old) {
             engine.io.detach(former);
-            engine.drives.labels.set_index(old, None);
             engine.log.drive_lost(old);
         }
         engine.losses.borrow_mut().remove(&old);
-        engine.drives.labels.set_index(old, Some(index));
+        engine.drives.labels.attach_new(old, index, false);
         let enclosure = attached.enclosure;
         engine
             .drives
             .labels
             .commit(|configuration| {
-                let joined = configuration.epoch + 1;
+                let joined = configuration.epoch;
                 if let Some(entry) = configuration.drives.get_mut(usize::from(old.0)) {
                     // Whoever puts a drive in means to keep it.
                     let (state, leaving) = (DriveState::Filling, false);
@@ -297,6 +321,14 @@ impl Serving {
                 }
             })
             .await?;
+        if !engine.drives.labels.holds_newest(old) {
+            engine.commit_state(old, DriveState::Failed).await?;
+            engine.drives.labels.detach(old);
+            return Err(ArrayError::Degraded(format!(
+                "{} does not take its label; {old} is still to be replaced, by another drive",
+                attached.name
+            )));
+        }
         let configuration = engine.drives.labels.configuration().clone();
         engine.space.layout.borrow_mut().configure(&configuration);
         engine.drives.change(old, |seen| {

@@ -21,6 +21,8 @@ pub enum Mutation {
     LabelFlush,
     /// A configuration counts as agreed without a majority.
     LabelMajority,
+    /// An opening writes a configuration whose epoch it has not announced to a majority.
+    Promise,
     /// Pages are not flushed before the anchor.
     PageFlush,
     /// Page digests are not checked.
@@ -29,6 +31,10 @@ pub enum Mutation {
     PageReuse,
     /// Anchors are not flushed before the log is trimmed.
     AnchorFlush,
+    /// A checkpoint counts as durable on fewer drives than may be lost.
+    AnchorQuorum,
+    /// An opening goes on from an anchor that it has not brought to all drives.
+    AnchorSpread,
     /// The anchor does not wait for the log to be durable up to the cut.
     AnchorOrder,
     /// Pages changed after the cut are not copied first.
@@ -75,7 +81,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 33] = [
+    pub const ALL: [Mutation; 36] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -84,10 +90,13 @@ impl Mutation {
         Mutation::LogReplicate,
         Mutation::LabelFlush,
         Mutation::LabelMajority,
+        Mutation::Promise,
         Mutation::PageFlush,
         Mutation::PageDigest,
         Mutation::PageReuse,
         Mutation::AnchorFlush,
+        Mutation::AnchorQuorum,
+        Mutation::AnchorSpread,
         Mutation::AnchorOrder,
         Mutation::CutCopy,
         Mutation::ReadDigest,

@@ -223,7 +223,7 @@ impl Pool {
             }
         }
         let Some(serving) = self.serving() else { return };
-        serving.engine.watch_log();
+        serving.engine.watch_agreement();
         if let Some(error) = serving.engine.stopped.borrow().clone() {
             self.state = State::Failed(error);
         } else if serving.closed.get() {

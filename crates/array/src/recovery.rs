@@ -18,9 +18,8 @@ use crate::checkpoint::{Root, read_lost};
 use crate::drives::Drives;
 use crate::engine::Engine;
 use crate::io::Io;
-use crate::label::{
-    Configuration, DriveEntry, DriveState, Features, Labels, Verdict, discover, health_of, refuse_labelled,
-};
+use crate::label::codec::TWO_STEPS;
+use crate::label::{Configuration, DriveEntry, DriveState, Features, Labels, discover, health_of, refuse_labelled};
 use crate::layout::Layout;
 use crate::layout::row::ROW_ENTRY;
 use crate::log::{Log, Purpose};
@@ -133,7 +132,7 @@ fn first_configuration(options: &CreateOptions, drives: &[Attached]) -> Result<C
         pool: options.pool,
         name: options.name.clone(),
         created: options.created,
-        features: Features::default(),
+        features: Features { incompatible: TWO_STEPS, ..Features::default() },
         epoch: 1,
         seed: options.seed,
         unit_size: Configuration::unit_size_for(smallest),
@@ -146,6 +145,8 @@ fn first_configuration(options: &CreateOptions, drives: &[Attached]) -> Result<C
         protected: false,
         clean: false,
         growing: false,
+        settled: 0,
+        overrides: Vec::new(),
     };
     if log.0 < 4 << 20 {
         return Err(ArrayError::Invalid(format!("a log of {log} is too small; give it at least 4 MiB")));
@@ -177,28 +178,10 @@ pub async fn open(io: Io, options: OpenOptions, drives: Vec<Attached>) -> Result
     let discovery = discover(&io, &drives).await?;
     let read_only = options.read_only || discovery.read_only || !(discovery.majority || options.override_quorum);
     let labels = Labels::resume(&io, &discovery, options.override_quorum);
-    let stale: Vec<DriveNumber> = discovery
-        .found
-        .iter()
-        .filter_map(|found| match found.verdict {
-            Verdict::Stale { number, .. } => Some(number),
-            _ => None,
-        })
-        .collect();
+    let stale = discovery.stale();
     if !read_only {
-        // The first commit fences older writers. It renews the labels of stale drives, so it also says that they are stale.
-        labels
-            .commit(|configuration| {
-                configuration.clean = false;
-                for drive in &stale {
-                    if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0))
-                        && entry.state == DriveState::Active
-                    {
-                        entry.state = DriveState::Filling;
-                    }
-                }
-            })
-            .await?;
+        labels.promise(&discovery).await?;
+        labels.claim(&stale).await?;
     }
     let configuration = labels.configuration().clone();
     let layout = Rc::new(RefCell::new(Layout::new(&configuration)));

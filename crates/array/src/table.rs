@@ -39,6 +39,7 @@ mod late;
 pub mod open;
 pub mod replica;
 pub mod space;
+mod spread;
 
 pub use checkpoint::{Checkpoint, checkpoint_cost};
 use directory::Directory;

@@ -27,7 +27,7 @@ impl Engine {
         match (state, self.drives.index(drive)) {
             (DriveState::Failed | DriveState::Retired, _) => DriveHealth::Failed,
             (_, None) => DriveHealth::Missing,
-            (DriveState::Filling, _) => DriveHealth::Stale,
+            (DriveState::Filling | DriveState::Joining, _) => DriveHealth::Stale,
             _ if self.drives.seen(drive).stale => DriveHealth::Stale,
             _ if hospital.is_slow(drive) || hospital.is_silent(drive) || self.errors_today(drive) >= SUSPECT => {
                 DriveHealth::Suspect

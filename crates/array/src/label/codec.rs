@@ -13,18 +13,27 @@ use crate::place::DriveNumber;
 pub const MAGIC: &[u8; 8] = b"STELELBL";
 /// The layout of the label itself; features inside say more.
 pub const FORMAT: u32 = 1;
+/// Incompatible feature: the label ends with what agreement in two steps needs (`promised`, `complete`, `settled`, overrides).
+/// A program that does not know it would drop these fields, and with them what protects the majority's choice.
+pub const TWO_STEPS: u64 = 1;
 /// Features this code can write with.
-pub const KNOWN: Features = Features { compatible: 0, read_only_compatible: 0, incompatible: 0 };
+pub const KNOWN: Features = Features { compatible: 0, read_only_compatible: 0, incompatible: TWO_STEPS };
 
 const HEADER: usize = 24;
 const FIXED: usize = 160;
 const ENTRY: usize = 40;
+/// Behind the log epochs, before the overrides.
+const TRAILER: usize = 32;
 
-/// One drive's label.
+/// One drive's label. Everything but `configuration` is the drive's own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Label {
     pub sequence: u64,
     pub number: DriveNumber,
+    /// The highest epoch that an opening has announced to this drive. See [`super::agreement`].
+    pub promised: u64,
+    /// The drive holds everything it should hold as of this epoch.
+    pub complete: u64,
     pub configuration: Configuration,
 }
 
@@ -40,7 +49,8 @@ pub enum NoLabel {
 /// Bytes the label takes, a multiple of 4096.
 pub fn encoded(configuration: &Configuration) -> usize {
     let epochs: usize = configuration.log.iter().map(|epoch| 24 + 2 * epoch.members.len()).sum();
-    (HEADER + FIXED + configuration.name.len() + 16 + ENTRY * configuration.drives.len() + epochs)
+    let trailer = TRAILER + 8 * configuration.overrides.len();
+    (HEADER + FIXED + configuration.name.len() + 16 + ENTRY * configuration.drives.len() + epochs + trailer)
         .next_multiple_of(stele_ground::BLOCK)
 }
 
@@ -58,7 +68,7 @@ impl Label {
         w.u64(0);
         w.u64(configuration.features.compatible);
         w.u64(configuration.features.read_only_compatible);
-        w.u64(configuration.features.incompatible);
+        w.u64(configuration.features.incompatible | TWO_STEPS);
         w.put(&configuration.pool.0);
         w.u64(self.sequence);
         w.u16(self.number.0);
@@ -91,6 +101,11 @@ impl Label {
             w.u16(epoch.members.len() as u16);
             epoch.members.iter().for_each(|member| w.u16(member.0));
         }
+        w.u64(self.promised);
+        w.u64(self.complete);
+        w.u64(configuration.settled);
+        w.u32(configuration.overrides.len() as u32);
+        configuration.overrides.iter().for_each(|id| w.u64(*id));
         let crc = crc32c(&buffer[HEADER..]);
         buffer[16..20].copy_from_slice(&crc.to_le_bytes());
         buffer.freeze()
@@ -140,6 +155,9 @@ fn decode_body(r: &mut Reader) -> Option<Label> {
         return None;
     }
     let log = (0..epoch_count).map(|_| decode_epoch(r, drive_count)).collect::<Option<_>>()?;
+    let own = if features.incompatible & TWO_STEPS != 0 { decode_trailer(r)? } else { Trailer::of_former(epoch) };
+    // A label of the former kind is renewed with the fields it lacks.
+    let features = Features { incompatible: features.incompatible | TWO_STEPS, ..features };
     let configuration = Configuration {
         pool,
         name,
@@ -156,8 +174,34 @@ fn decode_body(r: &mut Reader) -> Option<Label> {
         protected: flags & 1 != 0,
         clean: flags & 2 != 0,
         growing: flags & 4 != 0,
+        settled: own.settled,
+        overrides: own.overrides,
     };
-    Some(Label { sequence, number, configuration })
+    Some(Label { sequence, number, promised: own.promised, complete: own.complete, configuration })
+}
+
+struct Trailer {
+    promised: u64,
+    complete: u64,
+    settled: u64,
+    overrides: Vec<u64>,
+}
+
+impl Trailer {
+    /// What a label without these fields stood for: its drive held everything as of its epoch, and whatever was written
+    /// counted as agreed.
+    fn of_former(epoch: u64) -> Trailer {
+        Trailer { promised: epoch, complete: epoch, settled: epoch, overrides: Vec::new() }
+    }
+}
+
+fn decode_trailer(r: &mut Reader) -> Option<Trailer> {
+    let (promised, complete, settled, count) = (r.u64()?, r.u64()?, r.u64()?, r.u32()? as usize);
+    if !r.can_hold(count, 8) {
+        return None;
+    }
+    let overrides = (0..count).map(|_| r.u64()).collect::<Option<_>>()?;
+    Some(Trailer { promised, complete, settled, overrides })
 }
 
 fn decode_entry(r: &mut Reader) -> Option<DriveEntry> {

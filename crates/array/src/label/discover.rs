@@ -6,7 +6,7 @@ use stele_ground::{Bytes, PoolId};
 use stele_media::Priority;
 
 use super::codec::{KNOWN, Label, NoLabel};
-use super::{Configuration, DriveState, LABEL_SIZE, copy_at};
+use super::{Configuration, DriveState, LABEL_SIZE, agreement, copy_at};
 use crate::io::Io;
 use crate::place::DriveNumber;
 use crate::sync::join_all;
@@ -15,12 +15,13 @@ use crate::{ArrayError, Attached};
 /// What a drive turned out to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// In the pool and holding the newest configuration.
+    /// In the pool, and it missed nothing that was agreed.
     Member { number: DriveNumber },
-    /// In the pool, but its configuration is older: it was away, or missed the last commit before a crash. Used; what it
-    /// holds is to be brought up to date by generation. The engine puts it down as `Filling` until that is done, since the
-    /// next commit renews its label.
+    /// In the pool, but it missed something that may have been agreed after `epoch`. Used; what it holds is to be brought up
+    /// to date by generation. The engine puts it down as `Filling` until that is done, since the next commit renews its label.
     Stale { number: DriveNumber, epoch: u64 },
+    /// In the pool, but written to under an override of the majority apart from the drives that count here.
+    Diverged { number: DriveNumber },
     /// In the pool's table as failed or retired.
     Failed { number: DriveNumber },
     /// Carries the label of another pool.
@@ -57,12 +58,29 @@ pub struct Discovery {
     pub configuration: Configuration,
     /// By driver index.
     pub found: Vec<Found>,
+    /// What was read, by driver index.
+    pub labels: Vec<Option<Box<Label>>>,
+    /// The epoch that an opening is to announce.
+    pub ballot: u64,
+    /// The newest epoch that may have been in force: drives that are complete as of it missed nothing.
+    pub floor: u64,
     /// Driver index by drive number; members and stale drives.
     pub present: BTreeMap<DriveNumber, usize>,
     /// True when more than half of the voters answered.
     pub majority: bool,
     /// True when an unknown feature allows reading only.
     pub read_only: bool,
+}
+
+impl Discovery {
+    /// Drives that take part and may have missed something.
+    pub fn stale(&self) -> Vec<DriveNumber> {
+        let stale = self.found.iter().filter_map(|found| match found.verdict {
+            Verdict::Stale { number, .. } => Some(number),
+            _ => None,
+        });
+        stale.collect()
+    }
 }
 
 /// The newest label on a drive, or why there is none.
@@ -120,14 +138,53 @@ pub fn judge(drives: &[Attached], readings: &[Reading]) -> Result<Discovery, Arr
         drives.iter().zip(readings).map(|(drive, reading)| judge_one(&configuration, drive, reading)).collect();
     let mut present = BTreeMap::new();
     resolve_duplicates(drives, readings, &mut found, &mut present);
-    let voters = configuration.drives.iter().filter(|entry| entry.state.votes()).count();
-    let answering = present.keys().filter(|number| votes(&configuration, **number)).count();
-    let read_only = configuration.features.read_only_compatible & !KNOWN.read_only_compatible != 0;
-    Ok(Discovery { configuration, found, present, majority: answering * 2 > voters, read_only })
+    let label_at = |index: usize| readings.get(index).and_then(label);
+    let here: Vec<(DriveNumber, u64)> =
+        present.iter().filter_map(|(number, index)| Some((*number, label_at(*index)?.configuration.epoch))).collect();
+    let floor = agreement::floor(&configuration, &here);
+    for (number, index) in &present {
+        if let (Some(label), Some(found)) = (label_at(*index), found.get_mut(*index)) {
+            judge_age(&configuration, floor, &drives[*index].name, *number, label, found);
+        }
+    }
+    let of_pool = readings.iter().filter_map(label).filter(|label| label.configuration.pool == pool);
+    let answering: Vec<DriveNumber> = present.keys().copied().collect();
+    Ok(Discovery {
+        ballot: agreement::next_ballot(of_pool),
+        floor,
+        majority: agreement::majority(&configuration, &answering),
+        read_only: configuration.features.read_only_compatible & !KNOWN.read_only_compatible != 0,
+        labels: readings.iter().map(|reading| label(reading).cloned().map(Box::new)).collect(),
+        configuration,
+        found,
+        present,
+    })
 }
 
-fn votes(configuration: &Configuration, number: DriveNumber) -> bool {
-    configuration.drives.get(usize::from(number.0)).is_some_and(|entry| entry.state.votes())
+/// Of a drive that takes part: whether it missed anything.
+fn judge_age(
+    configuration: &Configuration,
+    floor: u64,
+    name: &str,
+    number: DriveNumber,
+    label: &Label,
+    found: &mut Found,
+) {
+    let theirs = &label.configuration;
+    let (complete, now) = (label.complete, configuration.epoch);
+    // Two configurations with one epoch come only from a program that did not announce its epochs.
+    let rival = theirs.epoch == now && theirs != configuration;
+    if complete < floor || rival {
+        found.verdict = Verdict::Stale { number, epoch: complete.min(theirs.epoch) };
+        found.note = match rival {
+            true => {
+                format!("{name} ({number}) holds a configuration that was never agreed; it is being brought up to date")
+            }
+            false => {
+                format!("{name} ({number}) was away since epoch {complete} (now {now}); it is being brought up to date")
+            }
+        };
+    }
 }
 
 fn label(reading: &Reading) -> Option<&Label> {
@@ -232,18 +289,12 @@ fn judge_label(configuration: &Configuration, drive: &Attached, label: &Label) -
             let note = format!("{name} ({number}) was given up earlier; replace it, or wipe it to put it in anew");
             (Verdict::Failed { number }, note)
         }
-        _ if theirs.epoch < configuration.epoch => {
+        _ if !agreement::is_ancestor(theirs, configuration) => {
             let note = format!(
-                "{name} ({number}) was away since epoch {} (now {}); it is being brought up to date",
-                theirs.epoch, configuration.epoch
+                "{name} ({number}) was written to under an override, apart from the drives that are used now; what was \
+                 written there is not in the pool. Open the pool on that side to save it, or wipe the drive and put it in anew"
             );
-            (Verdict::Stale { number, epoch: theirs.epoch }, note)
-        }
-        _ if theirs != configuration => {
-            let note = format!(
-                "{name} ({number}) holds a configuration that was never agreed; it is being brought up to date"
-            );
-            (Verdict::Stale { number, epoch: theirs.epoch }, note)
+            (Verdict::Diverged { number }, note)
         }
         _ => (Verdict::Member { number }, String::new()),
     }

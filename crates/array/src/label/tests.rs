@@ -19,7 +19,7 @@ fn configuration(yard: &Yard) -> Configuration {
         pool: PoolId([7; 16]),
         name: "stone".to_owned(),
         created: 1_700_000_000,
-        features: Features::default(),
+        features: Features { incompatible: codec::TWO_STEPS, ..Features::default() },
         epoch: 1,
         seed: 3,
         unit_size: Bytes(MIB),
@@ -31,7 +31,14 @@ fn configuration(yard: &Yard) -> Configuration {
         protected: true,
         clean: false,
         growing: false,
+        settled: 0,
+        overrides: Vec::new(),
     }
+}
+
+fn label(sequence: u64, number: u16, configuration: Configuration) -> Label {
+    let epoch = configuration.epoch;
+    Label { sequence, number: DriveNumber(number), promised: epoch, complete: epoch, configuration }
 }
 
 fn created(drives: usize, seed: u64) -> Yard {
@@ -57,6 +64,9 @@ fn commit(yard: &mut Yard, changes: usize) -> Vec<u64> {
     let acknowledged = Rc::new(RefCell::new(Vec::new()));
     let note = Rc::clone(&acknowledged);
     yard.finish(&tasks, &io, async move {
+        if labels.promise(&discovery).await.is_err() {
+            return;
+        }
         for _ in 0..changes {
             if labels.commit(|c| c.spare_drives += 1).await.is_err() {
                 return;
@@ -70,7 +80,7 @@ fn commit(yard: &mut Yard, changes: usize) -> Vec<u64> {
 #[test]
 fn a_label_survives_its_encoding_and_every_flipped_byte_is_noticed() {
     let yard = Yard::new(6, SIZE, 0);
-    let label = Label { sequence: 9, number: DriveNumber(4), configuration: configuration(&yard) };
+    let label = label(9, 4, configuration(&yard));
     let bytes = label.encode();
     assert_eq!(Label::decode(&bytes), Ok(label.clone()));
     let mut dice = Dice::new(5);
@@ -92,13 +102,13 @@ fn a_label_survives_its_encoding_and_every_flipped_byte_is_noticed() {
 fn unknown_features_are_told_apart() {
     let mut yard = created(4, 1);
     let mut later = configuration(&yard);
-    later.features.incompatible = 2;
-    let bytes = Label { sequence: 2, number: DriveNumber(0), configuration: later.clone() }.encode();
-    assert_eq!(Label::decode(&bytes), Err(NoLabel::TooNew(2)));
+    later.features.incompatible = 4;
+    let bytes = label(2, 0, later.clone()).encode();
+    assert_eq!(Label::decode(&bytes), Err(NoLabel::TooNew(4 | codec::TWO_STEPS)));
     later.features = Features { compatible: 8, read_only_compatible: 4, incompatible: 0 };
     later.epoch = 9;
     for drive in 0..4 {
-        let label = Label { sequence: 3, number: DriveNumber(drive as u16), configuration: later.clone() };
+        let label = label(3, drive as u16, later.clone());
         yard.drives[drive] = crate::yard::YardDrive::default();
         let (tasks, io) = yard.start();
         let own = io.clone();
@@ -117,7 +127,7 @@ fn each_odd_drive_is_named_with_its_reason() {
     let (tasks, io) = yard.start();
     let mut other = configuration(&yard);
     other.pool = PoolId([8; 16]);
-    let label = Label { sequence: 9, number: DriveNumber(0), configuration: other };
+    let label = label(9, 0, other);
     let own = io.clone();
     let bytes = label.encode();
     yard.finish(&tasks, &io, async move { own.write(8, 0, vec![bytes], Priority::Host).await });
@@ -132,7 +142,7 @@ fn each_odd_drive_is_named_with_its_reason() {
     let discovery = {
         // Drive 5 misses a commit.
         yard.drives[5].gone = true;
-        assert_eq!(commit(&mut yard, 1), [2]);
+        assert_eq!(commit(&mut yard, 1), [3]);
         yard.drives[5].gone = false;
         found(&mut yard).expect("a pool")
     };
@@ -197,13 +207,13 @@ fn without_a_majority_nothing_is_committed() {
     let discovery = found(&mut yard).expect("a pool");
     let (tasks, io) = yard.start();
     let labels = Labels::resume(&io, &discovery, true);
-    let forced = yard.finish(&tasks, &io, async move { labels.claim().await }).expect("no cut");
+    let forced = yard.finish(&tasks, &io, async move { labels.claim(&[]).await }).expect("no cut");
     assert_eq!(forced, Ok(()));
 }
 
 #[test]
 fn an_opening_pool_outbids_what_a_lost_minority_proposed() {
-    // A commit reaches drive 0 only; the others go on without it; then it returns.
+    // An announcement reaches drive 0 only; the others go on without it; then it returns.
     let mut yard = created(5, 6);
     for drive in 1..5 {
         yard.drives[drive].write_protected = true;
@@ -211,11 +221,11 @@ fn an_opening_pool_outbids_what_a_lost_minority_proposed() {
     assert!(commit(&mut yard, 1).is_empty());
     yard.drives.iter_mut().for_each(|drive| drive.write_protected = false);
     yard.drives[0].gone = true;
-    assert_eq!(commit(&mut yard, 2), [2, 3]);
+    assert_eq!(commit(&mut yard, 2), [3, 4]);
     yard.drives[0].gone = false;
     let discovery = found(&mut yard).expect("a pool");
-    assert_eq!(discovery.configuration.epoch, 3);
-    assert_eq!(discovery.found[0].verdict, Verdict::Stale { number: DriveNumber(0), epoch: 2 });
+    assert_eq!(discovery.configuration.epoch, 4);
+    assert_eq!(discovery.found[0].verdict, Verdict::Stale { number: DriveNumber(0), epoch: 1 });
 }
 
 #[test]

@@ -30,6 +30,8 @@ fn configuration(drives: usize, units: u64, spare_drives: u32) -> Configuration 
         protected: false,
         clean: false,
         growing: false,
+        settled: 0,
+        overrides: Vec::new(),
     }
 }
 

@@ -56,8 +56,8 @@ pub fn choose(labels: &Labels, keep: &[DriveNumber], avoid: &BTreeSet<DriveNumbe
 
 /// Adds an epoch and forgets those in which no group is live any more.
 pub fn begin_epoch(configuration: &mut Configuration, first_group: u64, members: &[DriveNumber], oldest: u64) -> u64 {
-    // The commit that carries this makes it the configuration's epoch: above any epoch used before.
-    let epoch = configuration.epoch + 1;
+    // The epoch of the commit that carries this: above any epoch used before.
+    let epoch = configuration.epoch;
     configuration.log.retain(|past| past.first_group < first_group);
     configuration.log.push(LogEpoch { epoch, first_group, members: members.to_vec() });
     while let [_, second, ..] = &configuration.log[..]

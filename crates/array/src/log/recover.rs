@@ -124,6 +124,13 @@ impl Walk {
                 names(latest)
             )));
         }
+        if let Some(oldest) = epochs.first().filter(|oldest| oldest.first_group > from.group) {
+            return Err(ArrayError::Damaged(format!(
+                "the newest checkpoint found needs the log from group {} on, which has been given up up to group {}; newer \
+                 checkpoints are on drives that are missing: return those",
+                from.group, oldest.first_group
+            )));
+        }
         if from.offset >= ring || !from.offset.is_multiple_of(BLOCK as u64) {
             return Err(ArrayError::Damaged("the checkpoint names a place outside of the log".to_owned()));
         }

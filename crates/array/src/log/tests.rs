@@ -52,6 +52,8 @@ fn configuration(drives: usize, ring: u64, tolerates: u32) -> Configuration {
         protected: false,
         clean: false,
         growing: false,
+        settled: 0,
+        overrides: Vec::new(),
     }
 }
 
@@ -101,7 +103,8 @@ impl Bench {
         let labels = Labels::resume(&io, &discovery, false);
         let (own, anchor) = (io.clone(), self.anchor);
         let opened = self.yard.finish(&tasks, &io, async move {
-            labels.claim().await?;
+            labels.promise(&discovery).await?;
+            labels.claim(&discovery.stale()).await?;
             let mut found = Vec::new();
             let (log, recovery) = Log::recover(&own, &labels, anchor, false, async |lsn, record| {
                 found.push((lsn, record));

@@ -10,6 +10,7 @@ use crate::testing::{Bed, Trouble, pattern, spec};
 use crate::{AlarmKind, Command, DriveHealth, State, VolumeSpec, WriteMode};
 
 mod absent;
+mod agreement;
 mod carry;
 mod copies;
 mod lost;

@@ -11,14 +11,14 @@ use std::rc::Rc;
 
 use stele_codes::Code;
 use stele_ground::Bytes;
-use stele_media::{Priority, Shared};
+use stele_media::Shared;
 
 use super::directory::{CHUNK, CHUNK_TABLE, Entry, INDEX, INDEX_TABLE, digest_of, encode_chunk};
 use super::late::Changes;
 use super::space::Place;
 use super::{PAGE, Page, ROOT_MAX, Table};
 use crate::ArrayError;
-use crate::anchor::{self, Anchor};
+use crate::anchor::Anchor;
 use crate::layout::{RowClass, RowKind};
 use crate::log::{Log, Reservation};
 use crate::mutation::Mutation;
@@ -421,29 +421,7 @@ impl Checkpoint {
             ArrayError::Full("the pool's own tables outgrew the anchor; use fewer, larger drives".to_owned())
         })?;
         self.anchoring = true;
-        let usable = inner.labels.usable();
-        let at = anchor::slot_at(self.sequence);
-        let results = join_all(usable.iter().map(|drive| {
-            let (table, bytes) = (&self.table, bytes.clone());
-            async move {
-                let index = table.0.labels.index(*drive)?;
-                table.0.io.write(index, at, vec![bytes], Priority::Urgent).await.ok()?;
-                (table.0.io.lacks(Mutation::AnchorFlush) || table.flush(*drive).await).then_some(())
-            }
-        }))
-        .await;
-        let held = results.into_iter().flatten().count();
-        let configuration = inner.labels.configuration();
-        let enough = configuration.replicas().min(inner.labels.usable().len());
-        let least = configuration.tolerates as usize + 1;
-        drop(configuration);
-        let accepted = inner.labels.overridden() && held > 0;
-        if held < enough.min(least) && !accepted {
-            return Err(ArrayError::Degraded(format!(
-                "the anchor of checkpoint {} is on {held} of the {enough} drives it needs; return or replace drives",
-                self.sequence
-            )));
-        }
+        self.table.spread_anchor(self.sequence, bytes, &BTreeSet::new()).await?;
         // Each drive counted has answered a flush after its anchor was written, so what it replaces is free.
         self.log.trim(replay);
         Ok(())

@@ -13,6 +13,7 @@ use crate::io::Io;
 use crate::label::Labels;
 use crate::layout::Layout;
 use crate::log::LogPosition;
+use crate::mutation::Mutation;
 use crate::place::{Lsn, PageId};
 use crate::sync::join_all;
 
@@ -29,14 +30,15 @@ pub struct Opened {
     pub replay: LogPosition,
     /// What the engine handed to `begin_checkpoint`.
     pub root: Vec<u8>,
-    /// Usable drives on which this anchor is missing or damaged.
-    pub outdated: u32,
 }
 
 impl Table {
-    /// Finds the newest valid anchor on the usable drives that are not stale (or on any, when there is none), reads the
-    /// directory, and inserts the table's own rows into the layout. `Damaged` when no drive holds a valid anchor, or a
-    /// directory page is nowhere whole.
+    /// Finds the newest valid anchor on the usable drives, reads the directory, and inserts the table's own rows into the
+    /// layout. Unless `read_only`, the anchor is then put onto every usable drive that lacks it: what is written from here
+    /// on rests on it. `Damaged` when no drive holds a valid anchor, or a directory page is nowhere whole.
+    ///
+    /// The newest is that of the highest (epoch, sequence), on whichever drive it is found: an epoch is written only once it
+    /// is agreed, so that no older anchor carries a higher one, and a drive that was away holds old ones.
     pub async fn open(
         io: &Io,
         labels: &Labels,
@@ -48,29 +50,25 @@ impl Table {
         let pool = labels.configuration().pool;
         let reads = usable.iter().filter_map(|drive| labels.index(*drive)).map(|index| anchor::read(io, index));
         let reads = join_all(reads).await;
-        let mut found: Vec<(bool, Anchor)> = Vec::new();
-        for (drive, anchors) in usable.iter().zip(&reads) {
-            for anchor in anchors.iter().filter(|anchor| anchor.pool == pool) {
-                found.push((labels.was_current(*drive), anchor.clone()));
-            }
-        }
-        found.sort_by_key(|(current, anchor)| std::cmp::Reverse((*current, anchor.epoch, anchor.sequence)));
-        found.dedup_by(|one, other| one.1 == other.1);
+        let mut found: Vec<Anchor> = reads.iter().flatten().filter(|anchor| anchor.pool == pool).cloned().collect();
+        found.sort_by_key(|anchor| std::cmp::Reverse((anchor.epoch, anchor.sequence)));
+        found.dedup();
         let mut problem = ArrayError::Damaged(format!(
             "none of the {} drives holds a whole anchor; return missing drives and open the pool again",
             usable.len()
         ));
-        for (_, anchor) in found {
+        for anchor in found {
             match Table::load(io, labels, layout, cache, read_only, &anchor).await {
                 Ok(table) => {
-                    let lacking = reads.iter().filter(|anchors| !anchors.contains(&anchor)).count();
-                    let opened = Opened {
-                        sequence: anchor.sequence,
-                        cut: anchor.cut,
-                        replay: anchor.replay,
-                        root: anchor.root,
-                        outdated: lacking as u32,
-                    };
+                    if !read_only && !io.lacks(Mutation::AnchorSpread) {
+                        let holders = usable.iter().zip(&reads).filter(|(_, anchors)| anchors.contains(&anchor));
+                        let holders = holders.map(|(drive, _)| *drive).collect();
+                        // What was read from a slot fits it.
+                        let bytes = anchor.encode().ok_or_else(|| damaged(PageId { table: INDEX_TABLE, index: 0 }))?;
+                        table.spread_anchor(anchor.sequence, bytes, &holders).await?;
+                    }
+                    let opened =
+                        Opened { sequence: anchor.sequence, cut: anchor.cut, replay: anchor.replay, root: anchor.root };
                     return Ok((table, opened));
                 }
                 // An older anchor is as good, if the log still reaches back to it, which its recovery decides.

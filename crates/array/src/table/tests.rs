@@ -75,6 +75,8 @@ fn configuration(drives: usize) -> Configuration {
         protected: false,
         clean: false,
         growing: false,
+        settled: 0,
+        overrides: Vec::new(),
     }
 }
 
@@ -154,7 +156,8 @@ impl Bench {
         let found = Rc::new(Cell::new(0));
         let last = Rc::clone(&found);
         let opened = self.yard.finish(&tasks, &io, async move {
-            own_labels.claim().await?;
+            own_labels.promise(&discovery).await?;
+            own_labels.claim(&discovery.stale()).await?;
             let (table, opened) = Table::open(&own, &own_labels, &own_layout, cache, false).await?;
             let (log, recovery) = Log::recover(&own, &own_labels, opened.replay, false, async |lsn, record| {
                 last.set(lsn.0);

@@ -52,6 +52,13 @@ struct PoolView {
     name: String,
     created: String,
     epoch: u64,
+    /// This drive's own: the highest epoch announced to it, and the epoch as of which it holds everything.
+    promised: u64,
+    complete: u64,
+    /// The newest epoch that may have been in force before this one was.
+    settled: u64,
+    /// Openings that wrote without a majority.
+    overrides: Vec<String>,
     drive: u16,
     unit: u64,
     log: u64,
@@ -175,7 +182,9 @@ fn look(path: &Path) -> Outcome<Dump> {
             replay_group: anchor.as_ref().map(|anchor| anchor.replay.group),
             rows: anchor.as_ref().map(|anchor| anchor.rows.len()),
         });
-        if anchor.as_ref().is_some_and(|anchor| best.as_ref().is_none_or(|best| anchor.sequence > best.sequence)) {
+        if anchor.as_ref().is_some_and(|anchor| {
+            best.as_ref().is_none_or(|best| (anchor.epoch, anchor.sequence) > (best.epoch, best.sequence))
+        }) {
             best = anchor;
         }
     }
@@ -183,16 +192,21 @@ fn look(path: &Path) -> Outcome<Dump> {
         (Some(label), Some(anchor)) => Some(walk(&mut reader, label, anchor)?),
         _ => None,
     };
-    let pool = newest.map(|label| pool(label.number.0, label.configuration));
+    let pool = newest.map(pool);
     Ok(Dump { path: path.to_owned(), size, labels, pool, anchors, log })
 }
 
-fn pool(drive: u16, configuration: Configuration) -> PoolView {
+fn pool(label: Label) -> PoolView {
+    let (drive, configuration) = (label.number.0, label.configuration);
     PoolView {
         pool: configuration.pool.to_string(),
         name: configuration.name,
         created: moment(configuration.created as i64),
         epoch: configuration.epoch,
+        promised: label.promised,
+        complete: label.complete,
+        settled: configuration.settled,
+        overrides: configuration.overrides.iter().map(|id| format!("{id:016x}")).collect(),
         drive,
         unit: configuration.unit_size.0,
         log: configuration.log_size.0,
@@ -331,7 +345,7 @@ fn render(dump: &Dump) -> String {
     text.push_str(&table.render());
     if let Some(pool) = &dump.pool {
         text.push_str(&format!(
-            "\nDrive {} of pool {} ({})\n  made       {}\n  epoch      {}, {}{}\n  allocation {} units, {} of log, {} drives' worth of spare\n  features   {:x} compatible, {:x} read-only compatible, {:x} incompatible\n\n",
+            "\nDrive {} of pool {} ({})\n  made       {}\n  epoch      {}, {}{}\n  agreement  announced {}, complete as of {}, settled {}, {} overrides\n  allocation {} units, {} of log, {} drives' worth of spare\n  features   {:x} compatible, {:x} read-only compatible, {:x} incompatible\n\n",
             pool.drive,
             pool.name,
             pool.pool,
@@ -344,6 +358,10 @@ fn render(dump: &Dump) -> String {
                 (false, true) => ", growing",
                 (true, true) => ", holds retained records, growing",
             },
+            pool.promised,
+            pool.complete,
+            pool.settled,
+            pool.overrides.len(),
             Bytes(pool.unit),
             Bytes(pool.log),
             pool.spare_drives,

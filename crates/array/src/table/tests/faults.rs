@@ -130,7 +130,7 @@ fn a_lost_drive_is_evacuated_and_its_cells_come_free_with_the_anchor() {
         row.members[0].cell.drive
     };
     bench.yard.drives[usize::from(victim.0)].gone = true;
-    running.labels.set_index(victim, None);
+    running.labels.detach(victim);
     running.log.drive_lost(victim);
     let table = running.table.clone();
     let moved = bench.yard.finish(&running.tasks, &running.io, async move { table.evacuate(victim).await });

@@ -1,0 +1,275 @@
+//! What the drives agree on: histories of cuts, absences and returns within what a pool is to survive. The rules are those
+//! of SEMANTICS/agreement.md.
+
+use stele_ground::Duration;
+
+use super::*;
+use crate::label::ANCHOR_AT;
+use crate::yard::YardDrive;
+use crate::{ArrayError, OpenOptions};
+
+/// The 8 bytes at this place.
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"))
+}
+
+/// The highest of a field in structures of this kind at these places of a drive.
+fn newest(bed: &Bed, drive: usize, places: &[u64], magic: &[u8; 8], field: usize) -> u64 {
+    let found = places.iter().map(|at| bed.yard.peek(drive, *at, 4096)).filter(|bytes| &bytes[..8] == magic);
+    found.map(|bytes| word(&bytes, field)).max().unwrap_or(0)
+}
+
+/// The epoch of the newest label on a drive.
+fn epoch(bed: &Bed, drive: usize) -> u64 {
+    let end = bed.yard.size.0;
+    newest(bed, drive, &[0, 64 << 10, end - (128 << 10), end - (64 << 10)], b"STELELBL", 96)
+}
+
+/// The sequence of the newest anchor on a drive.
+fn anchor(bed: &Bed, drive: usize) -> u64 {
+    newest(bed, drive, &[ANCHOR_AT, ANCHOR_AT + (1 << 20)], b"STELEANC", 48)
+}
+
+/// A pool that rebuilds nothing by itself.
+fn patient(drives: usize, enclosures: u32, seed: u64) -> Bed {
+    let options = OpenOptions { rebuild_after: Duration::from_secs(24 * 3600), ..OpenOptions::default() };
+    let mut bed = Bed::blank(drives, enclosures, seed, options);
+    assert_eq!(bed.settle(), Ok(()));
+    bed
+}
+
+/// Opens the pool and cuts the power when only this drive holds the newest label. False where that does not come about.
+fn torn_opening(bed: &mut Bed, only: usize) -> bool {
+    let saved: Vec<YardDrive> = bed.yard.drives.clone();
+    let live: Vec<usize> = (0..saved.len()).filter(|drive| !saved[*drive].gone).collect();
+    let before = live.iter().map(|drive| epoch(bed, *drive)).max().unwrap_or(0);
+    for _ in 0..60 {
+        for operations in 10..120 {
+            bed.yard.drives.clone_from(&saved);
+            bed.begin_to_open();
+            bed.run_operations(operations);
+            bed.yard.cut_bare();
+            let newer: Vec<usize> = live.iter().copied().filter(|drive| epoch(bed, *drive) > before).collect();
+            if newer == [only] {
+                return true;
+            }
+            if newer.len() > 2 {
+                break;
+            }
+        }
+    }
+    bed.yard.drives = saved;
+    false
+}
+
+#[test]
+fn a_minority_never_outbids_what_a_majority_agreed() {
+    let mut histories = 0;
+    for seed in 0..12 {
+        for sealed in [false, true] {
+            let mut bed = patient(5, 5, seed);
+            let volume = bed.create_volume(spec("a", "2+1", 4 << 20)).id;
+            bed.write(volume, 0, &pattern(1, 64 << 10)).expect("written");
+            bed.command(Command::Checkpoint).expect("a checkpoint");
+            bed.idle();
+            bed.yard.cut();
+            // Three openings in a row are cut when drive 0 alone has the newer label.
+            if !(0..3).all(|_| torn_opening(&mut bed, 0)) {
+                continue;
+            }
+            histories += 1;
+            bed.yard.drives[0].gone = true;
+            bed.open().expect("four of five open");
+            let new = pattern(2, 4096);
+            bed.write(volume, 0, &new).expect("acknowledged");
+            if sealed {
+                bed.idle();
+            }
+            bed.yard.cut_bare();
+            bed.yard.drives[0].gone = false;
+            assert_eq!(bed.open(), Ok(()), "seed {seed}, sealed {sealed}");
+            assert_eq!(bed.read(volume, 0, 4096), Ok(new), "seed {seed}, sealed {sealed}: the write is gone");
+        }
+    }
+    assert!(histories >= 12, "{histories} histories came about");
+}
+
+#[test]
+fn an_anchor_is_on_its_quorum_before_anything_rests_on_it() {
+    let mut histories = 0;
+    for seed in 0..400 {
+        let mut bed = patient(6, 6, seed);
+        let volume = bed.create_volume(spec("a", "2+1", 4 << 20)).id;
+        let mut expected = pattern(1, 1 << 20);
+        bed.write(volume, 0, &expected).expect("written");
+        bed.command(Command::Checkpoint).expect("a checkpoint");
+        bed.crash().expect("opened");
+        bed.write(volume, 8192, &pattern(3, 4096)).expect("written");
+        bed.idle();
+        let before = (0..6).map(|drive| anchor(&bed, drive)).max().unwrap_or(0);
+        bed.yard.cut_at = Some(bed.yard.operations + 8 + seed % 40);
+        let ended = bed.command(Command::Checkpoint);
+        bed.yard.cut_at = None;
+        bed.yard.cut_bare();
+        let with: Vec<usize> = (0..6).filter(|drive| anchor(&bed, *drive) > before).collect();
+        let (Err(_), [only]) = (ended, &with[..]) else { continue };
+        histories += 1;
+        // All drives are there: the pool opens from the anchor that one of them has, and acknowledges.
+        bed.open().expect("opened with all");
+        bed.write(volume, 12288, &pattern(4, 4096)).expect("written");
+        // The power goes again, and takes that drive along.
+        bed.yard.cut_bare();
+        bed.yard.drives[*only].gone = true;
+        assert_eq!(bed.open(), Ok(()), "seed {seed}: does not open without one drive");
+        expected[8192..12288].copy_from_slice(&pattern(3, 4096));
+        expected[12288..16384].copy_from_slice(&pattern(4, 4096));
+        assert!(bed.read(volume, 0, 1 << 20) == Ok(expected), "seed {seed}");
+    }
+    assert!(histories >= 8, "{histories} histories came about");
+}
+
+#[test]
+fn a_returned_drive_with_the_newest_label_does_not_bring_its_old_anchor_along() {
+    let mut histories = 0;
+    for seed in 0..20 {
+        let mut bed = patient(7, 4, seed);
+        let volume = bed.create_volume(spec("a", "4+2", 4 << 20)).id;
+        bed.write(volume, 0, &pattern(1, 64 << 10)).expect("written");
+        bed.pull(&[5]);
+        for _ in 0..2 {
+            for round in 0..3u64 {
+                for at in 0..16u64 {
+                    bed.write(volume, at * (64 << 10), &pattern(round * 100 + at, 8 << 10)).expect("written");
+                }
+                bed.command(Command::Checkpoint).expect("a checkpoint");
+            }
+            bed.crash().expect("opened without it");
+        }
+        let data = pattern(9, 1 << 20);
+        bed.write(volume, 0, &data).expect("written");
+        bed.command(Command::Checkpoint).expect("a checkpoint");
+        bed.command(Command::Checkpoint).expect("a checkpoint");
+        bed.yard.cut();
+        bed.yard.drives[5].gone = false;
+        if !torn_opening(&mut bed, 5) {
+            continue;
+        }
+        histories += 1;
+        assert_eq!(bed.open(), Ok(()), "seed {seed}");
+        assert!(bed.read(volume, 0, 1 << 20) == Ok(data), "seed {seed}");
+    }
+    assert!(histories >= 10, "{histories} histories came about");
+}
+
+#[test]
+fn drives_that_return_together_are_filled_before_they_count_as_whole() {
+    for operations in (10..200).step_by(3) {
+        let mut bed = patient(9, 3, operations);
+        let volume = bed.create_volume(spec("a", "4+2", 4 << 20)).id;
+        let mut expected = pattern(1, 4 << 20);
+        bed.write(volume, 0, &expected).expect("written");
+        bed.command(Command::Checkpoint).expect("a checkpoint");
+        // An enclosure is away for a while, and stripes change in place.
+        bed.pull(&[0, 3, 6]);
+        let data = pattern(2, 4 << 20);
+        for at in (0..4 << 20).step_by(64 << 10) {
+            bed.write(volume, at as u64, &data[at..at + (28 << 10)]).expect("written without it");
+            expected[at..at + (28 << 10)].copy_from_slice(&data[at..at + (28 << 10)]);
+        }
+        bed.command(Command::Checkpoint).expect("a checkpoint");
+        for drive in [0, 3, 6] {
+            bed.begin_to_give_back(drive);
+        }
+        bed.run_operations(operations);
+        bed.yard.cut();
+        bed.open().expect("opened");
+        bed.idle();
+        let whole = |health: DriveHealth| matches!(health, DriveHealth::Healthy | DriveHealth::Suspect);
+        let status = bed.status();
+        let all = status.drives.iter().filter(|drive| drive.index != u32::MAX).all(|drive| whole(drive.health));
+        if all {
+            // Two others go, which the code tolerates.
+            bed.pull(&[1, 2]);
+            assert!(bed.read(volume, 0, 4 << 20) == Ok(expected), "cut after {operations} operations");
+        }
+    }
+}
+
+#[test]
+fn a_commit_that_reached_one_drive_makes_no_other_drive_stale() {
+    let mut bed = patient(6, 6, 4);
+    let volume = bed.create_volume(spec("a", "4+2", 4 << 20)).id;
+    bed.write(volume, 0, &pattern(1, 4 << 20)).expect("written");
+    bed.command(Command::Checkpoint).expect("a checkpoint");
+    bed.idle();
+    bed.yard.cut();
+    assert!(torn_opening(&mut bed, 2));
+    bed.open().expect("opened");
+    let stale: Vec<u32> = bed
+        .status()
+        .drives
+        .iter()
+        .filter(|drive| drive.health != DriveHealth::Healthy)
+        .map(|drive| drive.index)
+        .collect();
+    assert_eq!(stale, [] as [u32; 0], "five of six never took what the sixth has: nothing was missed");
+}
+
+/// Four blank drives that take no writes are added to three.
+fn add_dead_drives(bed: &mut Bed) -> Result<crate::Reply, Trouble> {
+    let drives: Vec<u32> = (0..4).map(|_| bed.add_blank() as u32).collect();
+    for drive in &drives {
+        bed.yard.drives[*drive as usize].write_protected = true;
+    }
+    let drives = drives.iter().map(|index| (*index, DriveId([100 + *index as u8; 16]))).collect();
+    bed.command(Command::AddDrives { drives })
+}
+
+#[test]
+fn drives_that_could_not_be_added_do_not_count() {
+    let mut bed = patient(3, 3, 1);
+    let volume = bed.create_volume(spec("a", "2+1", 4 << 20)).id;
+    bed.write(volume, 0, &pattern(1, 64 << 10)).expect("written");
+    let reply = add_dead_drives(&mut bed);
+    assert!(
+        matches!(&reply, Err(Trouble::Array(ArrayError::Degraded(message))) if message.contains("yard/3")),
+        "{reply:?}"
+    );
+    bed.write(volume, 0, &pattern(2, 4096)).expect("the pool goes on");
+    bed.idle();
+    assert_eq!(bed.crash(), Ok(()));
+    assert_eq!(*bed.pool.state(), State::Ready { read_only: false });
+    assert_eq!(bed.read(volume, 0, 4096), Ok(pattern(2, 4096)));
+}
+
+#[test]
+fn an_addition_cut_off_anywhere_leaves_a_writable_pool() {
+    let mut joined = 0;
+    for operations in 0..140 {
+        let mut bed = patient(3, 3, operations);
+        let volume = bed.create_volume(spec("a", "2+1", 4 << 20)).id;
+        bed.write(volume, 0, &pattern(1, 64 << 10)).expect("written");
+        let drives: Vec<u32> = (0..4).map(|_| bed.add_blank() as u32).collect();
+        let drives = drives.iter().map(|index| (*index, DriveId([100 + *index as u8; 16]))).collect();
+        bed.begin_command(Command::AddDrives { drives });
+        bed.run_operations(operations);
+        bed.yard.cut();
+        // The new drives are gone again: without them there are three, and three are enough.
+        (3..7).for_each(|drive| bed.yard.drives[drive].gone = true);
+        assert_eq!(bed.open(), Ok(()), "cut after {operations} operations");
+        let voters = bed.status().drives.iter().filter(|drive| drive.health == DriveHealth::Missing).count();
+        if *bed.pool.state() == (State::Ready { read_only: true }) {
+            // Only where the newcomers had taken part by then.
+            assert!(voters >= 3, "cut after {operations} operations, {voters} joined");
+        }
+        bed.idle();
+        bed.yard.cut();
+        (3..7).for_each(|drive| bed.yard.drives[drive].gone = false);
+        assert_eq!(bed.open(), Ok(()), "cut after {operations} operations");
+        assert_eq!(*bed.pool.state(), State::Ready { read_only: false }, "cut after {operations} operations");
+        bed.write(volume, 0, &pattern(2, 4096)).expect("written");
+        assert_eq!(bed.read(volume, 0, 4096), Ok(pattern(2, 4096)));
+        joined += u64::from(voters > 0);
+    }
+    assert!(joined > 5, "{joined} additions came through");
+}
