@@ -351,6 +351,10 @@ impl Labels {
         self.0.undecided.borrow().clone()
     }
 
+    pub fn lacks(&self, protection: Mutation) -> bool {
+        self.0.io.lacks(protection)
+    }
+
     /// True when an operator accepted to write with fewer drives than the rules ask for.
     pub fn overridden(&self) -> bool {
         self.0.override_quorum
@@ -518,7 +522,8 @@ impl Labels {
             .collect();
         let writes = targets.iter().map(|number| {
             let (register, state) = (self.register(*number), new.drives[usize::from(number.0)].state);
-            let complete = agreement::renewed(register.complete, register.caught_up, state, new.epoch);
+            let caught_up = register.caught_up || self.0.io.lacks(Mutation::LabelComplete);
+            let complete = agreement::renewed(register.complete, caught_up, state, new.epoch);
             self.write_one(new, *number, register.promised.max(new.epoch), complete, false)
         });
         let results = join_all(writes).await;

@@ -23,6 +23,10 @@ pub enum Mutation {
     LabelMajority,
     /// An opening writes a configuration whose epoch it has not announced to a majority.
     Promise,
+    /// A renewed label says that its drive is complete, although it is not.
+    LabelComplete,
+    /// Log groups are acknowledged by fewer members than may be lost.
+    LogMembers,
     /// Pages are not flushed before the anchor.
     PageFlush,
     /// Page digests are not checked.
@@ -81,7 +85,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 36] = [
+    pub const ALL: [Mutation; 38] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -91,6 +95,8 @@ impl Mutation {
         Mutation::LabelFlush,
         Mutation::LabelMajority,
         Mutation::Promise,
+        Mutation::LabelComplete,
+        Mutation::LogMembers,
         Mutation::PageFlush,
         Mutation::PageDigest,
         Mutation::PageReuse,

@@ -26,6 +26,8 @@ pub struct YardDrive {
     /// Answers writes of data with errors, and every second read of it.
     pub fails_writes: bool,
     pub fails_reads: bool,
+    /// Answers writes to these places with errors.
+    pub fails_at: std::ops::Range<u64>,
     reads: u64,
 }
 
@@ -311,6 +313,9 @@ impl YardDrive {
         }
         if self.write_protected && !matches!(op, Op::Read { .. }) {
             return Err(MediaError::new(MediaFault::Gone, "the drive takes no writes"));
+        }
+        if matches!(op, Op::Write { at, .. } if self.fails_at.contains(at)) {
+            return Err(MediaError::new(MediaFault::Damaged, "the drive cannot write here"));
         }
         if self.fails_writes && matches!(op, Op::Write { at, .. } if *at >= 12 << 20) {
             return Err(MediaError::new(MediaFault::Retry, "the drive did not write"));

@@ -11,6 +11,7 @@ use stele_media::Shared;
 use super::Log;
 use crate::ArrayError;
 use crate::label::{Configuration, Labels, LogEpoch};
+use crate::mutation::Mutation;
 use crate::place::DriveNumber;
 use crate::sync::join_all;
 
@@ -21,7 +22,7 @@ pub fn wanted(labels: &Labels) -> usize {
 
 /// Fewer than m + 1 members are too few to acknowledge anything, unless the operator accepted it.
 pub fn enough(labels: &Labels, members: &[DriveNumber]) -> Result<(), ArrayError> {
-    let least = labels.configuration().tolerates as usize + 1;
+    let least = if labels.lacks(Mutation::LogMembers) { 1 } else { labels.configuration().tolerates as usize + 1 };
     if members.len() >= least || labels.overridden() && !members.is_empty() {
         return Ok(());
     }

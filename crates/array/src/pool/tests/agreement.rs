@@ -273,3 +273,71 @@ fn an_addition_cut_off_anywhere_leaves_a_writable_pool() {
     }
     assert!(joined > 5, "{joined} additions came through");
 }
+
+#[test]
+fn a_checkpoint_does_not_count_before_its_anchor_is_on_its_quorum() {
+    for keep in 0..5 {
+        let mut bed = patient(5, 5, 3);
+        let volume = bed.create_volume(spec("a", "2+1", 4 << 20)).id;
+        let mut expected = pattern(1, 1 << 20);
+        bed.write(volume, 0, &expected).expect("written");
+        bed.command(Command::Checkpoint).expect("a checkpoint");
+        // From now on one drive alone takes anchors.
+        for drive in (0..5).filter(|drive| *drive != keep) {
+            bed.yard.drives[drive].fails_at = ANCHOR_AT..ANCHOR_AT + (2 << 20);
+        }
+        for round in 0..4u64 {
+            let data = pattern(10 + round, 64 << 10);
+            bed.write(volume, round * (64 << 10), &data).expect("written");
+            expected[round as usize * (64 << 10)..][..64 << 10].copy_from_slice(&data);
+            let refused = bed.command(Command::Checkpoint);
+            assert!(
+                matches!(refused, Err(Trouble::Array(ArrayError::Degraded(_)))),
+                "on drive {keep} alone: {refused:?}"
+            );
+        }
+        bed.yard.cut_bare();
+        bed.yard.drives.iter_mut().for_each(|drive| drive.fails_at = 0..0);
+        bed.yard.drives[keep].gone = true;
+        assert_eq!(bed.open(), Ok(()), "without drive {keep}");
+        assert!(bed.read(volume, 0, 1 << 20) == Ok(expected), "without drive {keep}");
+    }
+}
+
+#[test]
+fn nothing_is_acknowledged_by_fewer_log_members_than_may_be_lost() {
+    // Two of three drives are a majority, but not m + 1.
+    let mut bed = patient(3, 3, 5);
+    let volume = bed.create_volume(spec("a", "mirror-3", 4 << 20)).id;
+    bed.write(volume, 0, &pattern(1, 64 << 10)).expect("written");
+    bed.pull(&[1]);
+    let refused = bed.write(volume, 0, &pattern(2, 4096));
+    assert!(refused.is_err(), "acknowledged by two drives where two may be lost");
+    assert_eq!(bed.read(volume, 8192, 4096).map(|read| read == pattern(1, 64 << 10)[8192..12288]), Ok(true));
+}
+
+#[test]
+fn two_halves_written_to_apart_are_told_from_each_other() {
+    let mut bed = patient(4, 4, 6);
+    let volume = bed.create_volume(spec("a", "mirror-4", 4 << 20)).id;
+    bed.write(volume, 0, &pattern(1, 64 << 10)).expect("written");
+    bed.command(Command::Close).expect("closed");
+    bed.options.override_quorum = true;
+    for (half, other, seed) in [([0, 1], [2, 3], 2), ([2, 3], [0, 1], 3)] {
+        half.iter().for_each(|drive| bed.yard.drives[*drive].gone = false);
+        other.iter().for_each(|drive| bed.yard.drives[*drive].gone = true);
+        bed.open().expect("opened by an override");
+        bed.write(volume, 0, &pattern(seed, 4096)).expect("accepted by the operator");
+        bed.command(Command::Checkpoint).expect("a checkpoint");
+        bed.yard.cut();
+    }
+    bed.options.override_quorum = false;
+    bed.yard.drives.iter_mut().for_each(|drive| drive.gone = false);
+    bed.open().expect("opened");
+    assert_eq!(*bed.pool.state(), State::Ready { read_only: true }, "half of the drives are of another history");
+    let apart: Vec<_> =
+        bed.alarms.iter().filter(|alarm| alarm.message.contains("written to under an override")).collect();
+    assert_eq!(apart.len(), 2, "{:?}", bed.alarms);
+    let read = bed.read(volume, 0, 4096).expect("read");
+    assert!(read == pattern(2, 4096) || read == pattern(3, 4096));
+}
