@@ -250,3 +250,17 @@ fn labelled_drives_are_not_overwritten_by_a_new_pool() {
     let refused = yard.finish(&tasks, &io, async move { refuse_labelled(&own, &attached).await }).expect("no cut");
     assert!(matches!(refused, Err(ArrayError::Refused(message)) if message.contains("retained")));
 }
+
+#[test]
+fn a_label_of_the_former_kind_is_read_and_renewed() {
+    // Drive 1 of a pool of four that was closed in order, as version 0.1.0 wrote it before agreement took two steps.
+    let bytes = Buffer::copy_of(include_bytes!("fixtures/one-step.label")).freeze();
+    let label = Label::decode(&bytes).expect("read");
+    let configuration = &label.configuration;
+    assert_eq!((label.sequence, label.number, configuration.epoch), (3, DriveNumber(1), 2));
+    assert_eq!((configuration.name.as_str(), configuration.drives.len(), configuration.log.len()), ("former", 4, 1));
+    assert_eq!((label.promised, label.complete, configuration.settled), (2, 2, 2));
+    let renewed = label.encode();
+    assert_eq!(Label::decode(&renewed), Ok(label));
+    assert_eq!(renewed[40], codec::TWO_STEPS as u8, "older programs refuse what they would drop");
+}
