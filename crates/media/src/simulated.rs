@@ -92,7 +92,7 @@ impl SimulatedDrive {
 
     fn begin(&mut self) {
         while !self.waiting.is_empty() && self.serving.len() < self.model.channels() {
-            let chosen = if self.waiting.len() == 1 {
+            let chosen = if self.waiting.len() == 1 || self.model.window() == 1 {
                 0
             } else {
                 let seen = self.waiting.iter().take(self.model.window());

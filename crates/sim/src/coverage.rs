@@ -10,12 +10,16 @@ pub struct Coverage {
 }
 
 impl Coverage {
-    pub fn count(&mut self, name: impl Into<String>) {
+    pub fn count(&mut self, name: impl AsRef<str>) {
         self.add(name, 1);
     }
 
-    pub fn add(&mut self, name: impl Into<String>, times: u64) {
-        *self.counts.entry(name.into()).or_default() += times;
+    /// Called at every drive operation: a name that is known is not made into a string again.
+    pub fn add(&mut self, name: impl AsRef<str>, times: u64) {
+        match self.counts.get_mut(name.as_ref()) {
+            Some(count) => *count += times,
+            None => drop(self.counts.insert(name.as_ref().to_owned(), times)),
+        }
     }
 
     pub fn of(&self, name: &str) -> u64 {
@@ -24,7 +28,7 @@ impl Coverage {
 
     pub fn merge(&mut self, other: &Coverage) {
         for (name, times) in &other.counts {
-            self.add(name.as_str(), *times);
+            self.add(name, *times);
         }
     }
 }

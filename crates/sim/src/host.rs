@@ -172,7 +172,14 @@ impl Host {
                 }
             }
         };
-        coverage.count(format!("host {kind:?}").to_lowercase());
+        coverage.count(match kind {
+            Kind::Read => "host read",
+            Kind::Write => "host write",
+            Kind::Zero => "host zero",
+            Kind::Discard => "host discard",
+            Kind::Flush => "host flush",
+            Kind::Extents => "host extents",
+        });
         let began = match kind {
             Kind::Write => self.oracle.begin_write(at, length, value),
             Kind::Zero | Kind::Discard => self.oracle.begin_write(at, length, 0),

@@ -13,6 +13,10 @@ use stele_sim::kill;
 use stele_sim::run::{guarded, replay, run_many, run_pool_seed, usual_tail};
 use stele_sim::system::go_without;
 
+/// As in the served program. A seed makes and drops buffers all the time, and this is a seventh of its time less.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const HELP: &str = "\
 Runs pools in the simulated world under seeds, each twice, against the oracle.
 

@@ -13,6 +13,8 @@ mod layers;
 use std::collections::BTreeSet;
 use std::fmt;
 
+use stele_ground::digest::context;
+
 /// The number of a write; 0 stands for zeros. Never used twice in a run, except 0.
 pub type Value = u64;
 
@@ -252,15 +254,22 @@ fn paint_block(block: &mut [u8], index: u64, value: Value) {
     if value == 0 {
         return block.fill(0);
     }
-    let mut word = value.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ index.rotate_left(32);
+    let seed = context(value, index);
     for (n, eight) in block.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         *eight = match n {
-            0 => value.to_le_bytes(),
-            1 => index.to_le_bytes(),
-            _ => word.to_le_bytes(),
-        };
-        word = word.rotate_left(11).wrapping_add(0x5851_F42D_4C95_7F2D);
+            0 => value,
+            1 => index,
+            _ => word_of(n, seed),
+        }
+        .to_le_bytes();
     }
+}
+
+/// The word at place `n` of a block. No word depends on the one before, so that a processor makes several at once; and the
+/// seeds of neighbours have nothing in common, or their sum, a parity, would be zeros.
+#[inline]
+fn word_of(n: usize, seed: u64) -> u64 {
+    seed.wrapping_add(((n as u64) << 40) + n as u64 * 0x5851_F42D)
 }
 
 fn claimed(content: &[u8]) -> Option<(Value, u64)> {
@@ -279,12 +288,16 @@ fn value_of(content: &[u8], index: u64) -> Option<Value> {
     let (words, _) = content.as_chunks::<8>();
     let first = u64::from_le_bytes(*words.first()?);
     if first == 0 {
-        return content.iter().all(|byte| *byte == 0).then_some(0);
+        // By words: by bytes this is what a run spends a tenth of its time on.
+        return (words.iter().fold(0, |any, word| any | u64::from_le_bytes(*word)) == 0).then_some(0);
     }
-    let mut expected = [0; 4096];
-    let expected = &mut expected[..content.len()];
-    paint_block(expected, index, first);
-    (content == expected).then_some(first)
+    let (second, rest) = words[1..].split_first()?;
+    let seed = context(first, index);
+    // All differences at once: a comparison that stops at the first is several times slower where there is none.
+    let differences = rest.iter().zip(2..).fold(u64::from_le_bytes(*second) ^ index, |differences, (word, n)| {
+        differences | (u64::from_le_bytes(*word) ^ word_of(n, seed))
+    });
+    (differences == 0).then_some(first)
 }
 
 #[cfg(test)]

@@ -199,11 +199,14 @@ impl Cut {
 pub(super) fn pages_of(at: u64, length: u64, mut read: impl FnMut(&mut [u8])) -> Vec<(u64, u8, Page)> {
     let mut pages = Vec::with_capacity((length as usize).div_ceil(BLOCK) + 1);
     let mut cursor = at;
+    let mut content = [0; BLOCK];
     while cursor < at + length {
         let index = cursor / BLOCK as u64;
         let start = (cursor % BLOCK as u64) as usize;
         let count = (BLOCK - start).min((at + length - cursor) as usize);
-        let mut content = [0; BLOCK];
+        if count < BLOCK {
+            content.fill(0);
+        }
         read(&mut content[start..start + count]);
         let mask = (start / SECTOR..(start + count) / SECTOR).fold(0, |mask, sector| mask | 1 << sector);
         pages.push((index, mask, page_of(&content)));

@@ -82,6 +82,11 @@ impl Model for Plain {
         self.channels
     }
 
+    /// It never chooses.
+    fn window(&self) -> usize {
+        1
+    }
+
     fn service(&mut self, _now: Instant, work: Work) -> Duration {
         let fixed = match work {
             Work::Flush => self.flush,
