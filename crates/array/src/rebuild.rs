@@ -489,7 +489,9 @@ impl Engine {
             }
         }
         let in_place = moved == to_spare;
-        let whole = columns.repair.iter().all(|(strip, _)| *strip != member) && columns.lost.is_empty();
+        // What verifies only under an image that it is owed is not there: nobody keeps the image for long.
+        let mut amiss = columns.repair.iter().chain(&columns.owed);
+        let whole = amiss.all(|(strip, _)| *strip != member) && columns.lost.is_empty();
         let Some(data) = columns.strips.into_iter().nth(member).flatten() else { return Ok(false) };
         if in_place && whole && self.drives.index(target.cell.drive).is_some() {
             return Ok(true);

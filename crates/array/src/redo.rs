@@ -213,6 +213,9 @@ impl Engine {
         }
         for (place, unit) in units.enumerate().filter(|(place, _)| !read.good[*place]).collect::<Vec<_>>() {
             read.good[place] = of.check(self, strip, unit, &read.buffer[place * size..][..size]);
+            if read.good[place] {
+                read.owed.push(place);
+            }
         }
     }
 

@@ -119,10 +119,11 @@ impl Engine {
                 );
             }
         }
-        if columns.repair.is_empty() {
+        if columns.repair.is_empty() && columns.owed.is_empty() {
             return Ok(healed);
         }
-        healed.repaired = self.rewrite(&of, columns, priority).await;
+        // What a strip was owed is no damage that was repaired.
+        healed.repaired = self.rewrite(&of, columns, priority).await.min(healed.bad);
         add(&self.count.repaired, healed.repaired);
         if healed.repaired < healed.bad {
             tracing::warn!(volume = %key.volume, stripe, "not all damaged units could be written again");
@@ -178,9 +179,11 @@ impl Engine {
     async fn rewrite(&self, of: &Stripe, columns: Columns, priority: Priority) -> u64 {
         let size = of.shape.unit_bytes;
         let mut bad: Vec<Vec<usize>> = vec![Vec::new(); of.shape.width()];
-        for (strip, unit) in &columns.repair {
+        for (strip, unit) in columns.repair.iter().chain(&columns.owed) {
             bad[*strip].push(*unit);
         }
+        // Runs of units are made of units in order.
+        bad.iter_mut().for_each(|units| units.sort_unstable());
         let mut writes = Vec::new();
         for (strip, buffer) in columns.strips.into_iter().enumerate() {
             let Some(buffer) = buffer.filter(|_| !bad[strip].is_empty()) else { continue };
@@ -197,7 +200,8 @@ impl Engine {
         let mut repaired = 0;
         for strip in touched.without(unwritten).without(unflushed).iter() {
             for run in runs(bad[strip].iter().copied()) {
-                let read = self.read_units(of, strip, run, priority).await;
+                // What the drive itself says: an image laid over it would tell nothing.
+                let read = self.ask_units(of, strip, run, priority).await;
                 let good = read.good.iter().filter(|good| **good).count() as u64;
                 repaired += good;
                 self.drives.change(of.places[strip].cell.drive, |seen| seen.repaired += good);

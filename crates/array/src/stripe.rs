@@ -44,6 +44,8 @@ pub struct Stripe {
 pub struct Units {
     pub buffer: Buffer,
     pub good: Vec<bool>,
+    /// Units that verify only under the images they are owed: the drive holds something older. Empty where there are none.
+    pub owed: Vec<usize>,
     /// The drive could be asked, so that what is bad can be put right in place.
     pub reachable: bool,
 }
@@ -55,6 +57,8 @@ pub struct Columns {
     pub strips: Vec<Option<Buffer>>,
     /// Units that were bad although their drive answered, with strip and unit: to be repaired.
     pub repair: Vec<(usize, usize)>,
+    /// Units that their drives hold as they were before an in-place write that missed them: no damage, and to be written.
+    pub owed: Vec<(usize, usize)>,
     /// Units of wanted strips that cannot be had: too few others verify, or they were lost before.
     pub lost: Vec<(usize, usize)>,
     /// Strips that were to be read, and whose drives were not there to be asked.
@@ -86,7 +90,8 @@ impl Engine {
         read
     }
 
-    async fn ask_units(&self, of: &Stripe, strip: usize, units: Range<usize>, priority: Priority) -> Units {
+    /// As `read_units`, and only what the drive itself holds.
+    pub async fn ask_units(&self, of: &Stripe, strip: usize, units: Range<usize>, priority: Priority) -> Units {
         let shape = &of.shape;
         let bytes = shape.bytes_of(units.clone());
         let drive = of.places[strip].cell.drive;
@@ -95,12 +100,13 @@ impl Engine {
             return Units {
                 buffer: Buffer::zeroed(bytes.len()),
                 good: vec![true; units.len()],
+                owed: Vec::new(),
                 reachable: index.is_some(),
             };
         }
         let Some(index) = index else {
             let good = units.map(|unit| of.digest(strip, unit) <= ZERO).collect();
-            return Units { buffer: Buffer::zeroed(bytes.len()), good, reachable: false };
+            return Units { buffer: Buffer::zeroed(bytes.len()), good, owed: Vec::new(), reachable: false };
         };
         let at = of.places[strip].at + bytes.start as u64;
         let read = match self.io.read(index, at, bytes.len(), priority).await {
@@ -122,11 +128,11 @@ impl Engine {
                     return self.read_units_singly(of, strip, units, priority).await;
                 }
                 let good = units.map(|unit| of.digest(strip, unit) <= ZERO).collect();
-                return Units { buffer: Buffer::zeroed(bytes.len()), good, reachable };
+                return Units { buffer: Buffer::zeroed(bytes.len()), good, owed: Vec::new(), reachable };
             }
         };
         let good = self.verify(of, strip, units, &mut buffer);
-        Units { buffer, good, reachable: true }
+        Units { buffer, good, owed: Vec::new(), reachable: true }
     }
 
     fn verify(&self, of: &Stripe, strip: usize, units: Range<usize>, buffer: &mut [u8]) -> Vec<bool> {
@@ -145,7 +151,8 @@ impl Engine {
 
     async fn read_units_singly(&self, of: &Stripe, strip: usize, units: Range<usize>, priority: Priority) -> Units {
         let size = of.shape.unit_bytes;
-        let mut whole = Units { buffer: Buffer::zeroed(units.len() * size), good: Vec::new(), reachable: true };
+        let buffer = Buffer::zeroed(units.len() * size);
+        let mut whole = Units { buffer, good: Vec::new(), owed: Vec::new(), reachable: true };
         for (place, unit) in units.enumerate() {
             let Some(index) = self.drives.index(of.places[strip].cell.drive) else {
                 whole.reachable = false;
@@ -243,6 +250,7 @@ impl Engine {
             units: units.clone(),
             strips: Vec::new(),
             repair: Vec::new(),
+            owed: Vec::new(),
             lost: Vec::new(),
             unasked: Strips::of((0..shape.width()).filter(unreached)),
         };
@@ -252,6 +260,9 @@ impl Engine {
             for (strip, units) in read.iter().enumerate() {
                 if units.as_ref().is_some_and(|units| units.reachable && !units.good[place]) {
                     columns.repair.push((strip, unit));
+                }
+                if units.as_ref().is_some_and(|units| units.reachable && units.owed.contains(&place)) {
+                    columns.owed.push((strip, unit));
                 }
             }
             for strip in wanted.iter().filter(|&strip| of.digest(strip, unit) == LOST) {
