@@ -118,7 +118,14 @@ fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
     }
     // This one was built in the same place. `cargo run` would build what both need with other features, once more.
     match std::env::current_exe() {
-        Ok(own) => hand_over(Command::new(own.with_file_name(package)).args(rest)),
+        Ok(own) => {
+            let mut command = Command::new(own.with_file_name(package));
+            if package == "stele-sim" {
+                // As in `Site::world`.
+                command.env("MIMALLOC_PURGE_DELAY", "-1");
+            }
+            hand_over(command.args(rest))
+        }
         Err(error) => {
             eprintln!("x: cannot tell where '{package}' was built: {error}");
             ExitCode::FAILURE

@@ -12,7 +12,7 @@ use crate::step::{lasted, lines_of};
 /// The array's own tests, and those of its time in the simulated world; each with its crate's folder.
 const SUITES: [(&str, &[&str]); 2] = [
     ("crates/array", &["--package", "stele-array", "--lib"]),
-    ("crates/sim", &["--package", "stele-sim", "--test", "hospital", "--test", "rebuild"]),
+    ("crates/sim", &["--package", "stele-sim", "--test", "hospital", "--test", "rebuild", "--test", "histories"]),
 ];
 const SWITCHES: &str = "crates/array/src/mutation.rs";
 /// Seeds tried until one fails.

@@ -23,6 +23,13 @@ struct Site<'a> {
 impl Site<'_> {
     /// The simulated world.
     fn world(&self) -> Command {
+        let mut world = self.world_as_built();
+        // Memory that a seed gave back is what the next one asks for: a quarter of the time is saved by keeping it.
+        world.env("MIMALLOC_PURGE_DELAY", "-1");
+        world
+    }
+
+    fn world_as_built(&self) -> Command {
         match self.built {
             true => Command::new(self.root.join("target/release/stele-sim")),
             false => {

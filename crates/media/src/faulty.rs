@@ -49,6 +49,9 @@ pub struct Faulty<D> {
     clock: Instant,
     /// Added to every operation of a limping drive.
     limp: Duration,
+    /// What a drive that was pulled says, where that is not `Gone`.
+    pulled: Option<MediaFault>,
+    refuses_writes: bool,
 }
 
 impl<D: Drive> Faulty<D> {
@@ -65,6 +68,8 @@ impl<D: Drive> Faulty<D> {
             order: 0,
             clock: Instant::default(),
             limp: Duration(0),
+            pulled: None,
+            refuses_writes: false,
         }
     }
 
@@ -107,6 +112,15 @@ impl<D: Drive> Faulty<D> {
 
     pub fn is_limping(&self) -> bool {
         self.limp.0 > 0
+    }
+
+    /// Whether from now on every write and flush fails, while reads still work.
+    pub fn refuse_writes(&mut self, refuses: bool) {
+        self.refuses_writes = refuses;
+    }
+
+    pub fn refuses_writes(&self) -> bool {
+        self.refuses_writes
     }
 
     /// Answers that were stuck come back now.
@@ -293,6 +307,9 @@ impl<D: Drive> Faulty<D> {
         }
         // Nobody waits for a drive that is gone, however slow it was.
         let gone = matches!(&completion.result, Err(error) if error.fault == MediaFault::Gone);
+        if gone && let Some(fault) = self.pulled {
+            completion.result = Err(MediaError::new(fault, "the drive was pulled"));
+        }
         if wait.0 == 0 || gone {
             self.ready.push(completion);
         } else {
@@ -319,12 +336,28 @@ impl Faulty<crate::simulated::SimulatedDrive> {
     pub fn unplug(&mut self) {
         self.inner.unplug();
         let held = std::mem::take(&mut self.held).into_values();
+        let fault = self.pulled.unwrap_or(MediaFault::Gone);
         for mut completion in held.chain(std::mem::take(&mut self.stuck)) {
-            completion.result = Err(MediaError::new(MediaFault::Gone, "the drive was unplugged"));
+            completion.result = Err(MediaError::new(fault, "the drive was unplugged"));
             self.ready.push(completion);
         }
         let tricks = &mut self.tricks;
         tricks.retain(|_, trick| matches!(trick, Trick::Restore { .. }));
+    }
+}
+
+impl Faulty<crate::simulated::SimulatedDrive> {
+    /// The drive is pulled out, and the driver does not say so: whatever is under way and whatever comes later fails,
+    /// as this.
+    pub fn pull(&mut self, fault: MediaFault) {
+        self.pulled = Some(fault);
+        self.unplug();
+    }
+
+    /// The drive is there again.
+    pub fn plug(&mut self) {
+        self.pulled = None;
+        self.inner.plug();
     }
 }
 
@@ -355,6 +388,10 @@ impl<D: Drive> Drive for Faulty<D> {
             Op::Flush => Class::Flush,
             Op::View { .. } | Op::Extents { .. } => return self.inner.submit(request),
         };
+        if self.refuses_writes && class != Class::Read {
+            let error = MediaError::new(MediaFault::Damaged, "the drive does not write");
+            return self.answer(request, Err(error));
+        }
         match self.decider.wish(class) {
             Some(kind) => self.befall(kind, request),
             None => self.inner.submit(request),

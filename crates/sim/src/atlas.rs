@@ -7,13 +7,15 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stele_media::faulty::{FaultKind, Permit};
+use stele_media::faulty::{FaultKind, Permit, Proposal};
 
 #[derive(Clone, Default, Debug)]
 struct Inner {
     tolerance: usize,
     /// Bays whose drives may hold damage.
     damaged: BTreeSet<usize>,
+    /// Of these, the bays whose drives may hold damage of which nobody was told.
+    hidden: BTreeSet<usize>,
     /// Bays whose drives are away, or are back but not yet up to date.
     absent: BTreeSet<usize>,
     /// Beyond tolerance: damage that announces itself or that a digest catches may be anywhere.
@@ -40,7 +42,11 @@ impl Atlas {
         Arc::new(move |proposal| {
             atlas.with(|inner| {
                 // Slowness changes no content and needs no redundancy.
-                if proposal.kind == FaultKind::Slow || inner.damaged.contains(&proposal.drive) {
+                if proposal.kind == FaultKind::Slow {
+                    return true;
+                }
+                if inner.damaged.contains(&proposal.drive) {
+                    inner.note_kind(proposal);
                     return true;
                 }
                 if inner.beyond {
@@ -57,6 +63,7 @@ impl Atlas {
                 let hurt = inner.hurt_with(&[proposal.drive]);
                 if hurt <= inner.tolerance {
                     inner.damaged.insert(proposal.drive);
+                    inner.note_kind(proposal);
                 }
                 hurt <= inner.tolerance
             })
@@ -73,7 +80,20 @@ impl Atlas {
     }
 
     pub fn note_damaged(&self, bay: usize) {
-        self.with(|inner| inner.damaged.insert(bay));
+        self.with(|inner| {
+            inner.damaged.insert(bay);
+            inner.hidden.insert(bay);
+        });
+    }
+
+    /// Whether the drive may hold damage of which nobody was told.
+    pub fn is_hidden(&self, bay: usize) -> bool {
+        self.with(|inner| inner.hidden.contains(&bay))
+    }
+
+    /// Whether any drive may hold damage of which nobody was told.
+    pub fn any_hidden(&self) -> bool {
+        self.with(|inner| !inner.hidden.is_empty())
     }
 
     /// The pool has more drives now, or fewer.
@@ -85,6 +105,7 @@ impl Atlas {
     pub fn forget(&self, bay: usize) {
         self.with(|inner| {
             inner.damaged.remove(&bay);
+            inner.hidden.remove(&bay);
             inner.absent.remove(&bay);
         });
     }
@@ -93,6 +114,7 @@ impl Atlas {
     pub fn healed(&self) {
         self.with(|inner| {
             inner.damaged.clear();
+            inner.hidden.clear();
             inner.absent.clear();
         });
     }
@@ -120,6 +142,12 @@ impl Atlas {
 }
 
 impl Inner {
+    fn note_kind(&mut self, proposal: &Proposal) {
+        if proposal.kind.is_silent() {
+            self.hidden.insert(proposal.drive);
+        }
+    }
+
     fn hurt_with(&self, bays: &[usize]) -> usize {
         let mut all: BTreeSet<usize> = self.damaged.union(&self.absent).copied().collect();
         all.extend(bays);

@@ -3,6 +3,49 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use stele_media::faulty::FaultKind;
+
+/// Runs of fewer seeds may miss something.
+const FEW: u64 = 100;
+
+/// What must have happened besides every declared fault, and how often in 1,000 seeds.
+const REQUIRED: [(&str, u64); 31] = [
+    ("seeds Crashes", 100),
+    ("seeds Tolerated", 100),
+    ("seeds Beyond", 50),
+    ("crash by kill", 100),
+    ("runs of cuts", 200),
+    ("traps sprung at label", 100),
+    ("traps sprung at anchor", 100),
+    ("power cuts that spared whole drives", 200),
+    ("openings within a run of cuts", 200),
+    ("crashes during recovery", 200),
+    ("recoveries", 1_000),
+    ("clean closes", 100),
+    ("changes of the configuration endangered", 50),
+    ("additions that failed", 10),
+    ("drives added", 100),
+    ("drives added by a command cut off", 20),
+    ("drives removed", 100),
+    ("drives to be removed, while others are hurt", 20),
+    ("requests failed by a drive that was pulled", 20),
+    ("pulled drives noticed", 20),
+    ("fault MemoryFlip", 100),
+    ("snapshots taken", 100),
+    ("clones made", 50),
+    ("rollbacks", 50),
+    ("volumes grown", 20),
+    ("volumes deleted", 50),
+    ("healings", 200),
+    ("first scrubs without hidden damage", 100),
+    ("proofs before any scrub", 100),
+    ("proofs after a scrub", 100),
+    ("proofs without an enclosure", 20),
+];
+
+/// How often every declared fault must have happened in 1,000 seeds.
+const EVERY_FAULT: u64 = 10;
+
 /// Counts by name.
 #[derive(Clone, Default, Debug)]
 pub struct Coverage {
@@ -26,6 +69,23 @@ impl Coverage {
         self.counts.get(name).copied().unwrap_or(0)
     }
 
+    /// What so many seeds should have brought about, and did not: a green run that tried nothing proves nothing.
+    pub fn lacks(&self, seeds: u64) -> Vec<String> {
+        if seeds < FEW {
+            return Vec::new();
+        }
+        let faults = FaultKind::BY_OPERATION.iter().chain(&FaultKind::BY_DRIVE);
+        let faults = faults.map(|kind| (format!("fault {kind:?}"), EVERY_FAULT));
+        let others = REQUIRED.iter().map(|(name, times)| ((*name).to_owned(), *times));
+        let short = |(name, times): (String, u64)| {
+            let least = (times * seeds / 1_000).max(1);
+            let had = self.of(&name);
+            (had < least)
+                .then(|| format!("'{name}' happened {had} times in {seeds} seeds; at least {least} are wanted"))
+        };
+        faults.chain(others).filter_map(short).collect()
+    }
+
     pub fn merge(&mut self, other: &Coverage) {
         for (name, times) in &other.counts {
             self.add(name, *times);
@@ -43,3 +103,6 @@ impl fmt::Display for Coverage {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ use stele_media::simulated::{Plain, Platter, SimulatedDrive, Unsettled};
 use stele_media::{Buffer, Geometry, Op, Priority, Request};
 
 use crate::coverage::Coverage;
-use crate::machine::{Happening, Machine, Step};
+use crate::machine::{CrashKind, Happening, Landmark, Machine, Step, Tear, Trap};
 use crate::oracle::{Began, Oracle, Outcome, Violation, paint};
 use crate::system::System;
 use crate::trace::Trace;
@@ -48,6 +48,27 @@ pub enum Deed {
     Snapshot,
     RollBack,
     DeleteSnapshot,
+    /// A drive leaves; it may be there again when the pool is opened after a crash.
+    Leave {
+        drive: usize,
+    },
+    /// It is there again.
+    Return {
+        drive: usize,
+    },
+    /// An empty drive is added to the pool.
+    Add,
+    /// A drive leaves, and an empty one is put in its place.
+    Replace {
+        drive: usize,
+    },
+}
+
+impl Deed {
+    /// Whether the pool has fewer whole drives while it is under way.
+    fn takes_drives(self) -> bool {
+        matches!(self, Deed::Leave { .. } | Deed::Return { .. } | Deed::Replace { .. })
+    }
 }
 
 /// A tiny pool, what is on it before, and what is under way when it crashes.
@@ -106,17 +127,16 @@ struct Drill<'a, S> {
     /// How many deeds were answered: with the drives, all that matters of a crash.
     answered: Vec<u64>,
     seed: u64,
+    /// Drives that are not there.
+    away: BTreeSet<usize>,
 }
 
 impl<'a, S: System> Drill<'a, S> {
     fn new(case: &'a Case, images: Option<&[Platter]>, kept: usize) -> Drill<'a, S> {
         let mut machine = Machine::new(Trace::new(kept));
-        let geometry = Geometry { size: case.drive_size, block: Bytes(4096) };
-        for drive in 0..case.drives {
+        for drive in 0..images.map_or(case.drives, <[Platter]>::len) {
             let image = images.and_then(|images| images.get(drive)).cloned().unwrap_or_default();
-            let model = Box::new(Plain::flash(Dice::new(drive as u64)));
-            let drive = SimulatedDrive::holding(image, geometry, case.tear, model);
-            machine.add_bay(drive, &FaultPlan::new(0), machine.bays.len() as u32);
+            bay_with(case, &mut machine, image);
         }
         Drill {
             case,
@@ -130,7 +150,15 @@ impl<'a, S: System> Drill<'a, S> {
             values: 0,
             answered: Vec::new(),
             seed: 0,
+            away: case.absent.iter().copied().collect(),
         }
+    }
+
+    /// An empty drive; the index at which the running pool sees it.
+    fn insert(&mut self) -> Result<(u32, stele_ground::DriveId), Violation> {
+        let bay = bay_with(self.case, &mut self.machine, Platter::default());
+        let index = self.machine.attach(bay).ok_or_else(|| Violation("no pool runs".into()))?;
+        Ok((index as u32, self.machine.bays[bay].identity))
     }
 
     fn all(&self) -> Vec<usize> {
@@ -138,7 +166,7 @@ impl<'a, S: System> Drill<'a, S> {
     }
 
     fn present(&self) -> Vec<usize> {
-        (0..self.case.drives).filter(|drive| !self.case.absent.contains(drive)).collect()
+        (0..self.machine.bays.len()).filter(|drive| !self.away.contains(drive)).collect()
     }
 
     fn step(&mut self, limit: stele_ground::Instant) -> Result<Step, Violation> {
@@ -188,7 +216,7 @@ impl<'a, S: System> Drill<'a, S> {
             && step != Step::Crash
             && let Some(deed) = self.waiting.pop_front()
         {
-            self.begin(deed);
+            self.begin(deed)?;
         }
         Ok(step)
     }
@@ -207,7 +235,7 @@ impl<'a, S: System> Drill<'a, S> {
         Ok(true)
     }
 
-    fn begin(&mut self, deed: Deed) {
+    fn begin(&mut self, deed: Deed) -> Result<(), Violation> {
         self.tags += 1;
         let tag = self.tags;
         let unit = self.case.volume.block.0;
@@ -225,27 +253,55 @@ impl<'a, S: System> Drill<'a, S> {
             Deed::Checkpoint => {
                 let began = self.oracle.begin_read();
                 self.flying.insert(tag, (deed, began));
-                return self.machine.command(tag, Command::Checkpoint);
+                self.machine.command(tag, Command::Checkpoint);
+                return Ok(());
+            }
+            Deed::Leave { drive } => {
+                self.away.insert(drive);
+                self.machine.detach(drive);
+                return Ok(());
+            }
+            Deed::Return { drive } => {
+                self.away.remove(&drive);
+                self.machine.attach(drive);
+                return Ok(());
+            }
+            Deed::Add | Deed::Replace { .. } => {
+                if let Deed::Replace { drive } = deed {
+                    self.away.insert(drive);
+                    self.machine.detach(drive);
+                }
+                let (index, identity) = self.insert()?;
+                let began = self.oracle.begin_read();
+                self.flying.insert(tag, (deed, began));
+                let command = match deed {
+                    Deed::Replace { drive } => Command::ReplaceDrive { old: drive as u32, new: index, identity },
+                    _ => Command::AddDrives { drives: vec![(index, identity)] },
+                };
+                self.machine.command(tag, command);
+                return Ok(());
             }
             Deed::Snapshot | Deed::RollBack | Deed::DeleteSnapshot => {
                 let began = self.oracle.begin_read();
                 self.flying.insert(tag, (deed, began));
                 let command = self.snapshot.begin(deed, &self.case.volume.name, &mut self.oracle);
-                return self.machine.command(tag, command);
+                self.machine.command(tag, command);
+                return Ok(());
             }
         };
         self.flying.insert(tag, (deed, began));
         self.machine.submit(self.volume, Request { tag, op, priority: Priority::Host, deadline: None });
+        Ok(())
     }
 
-    fn begin_all(&mut self, deeds: &[Deed], at_once: bool) {
+    fn begin_all(&mut self, deeds: &[Deed], at_once: bool) -> Result<(), Violation> {
         if at_once {
-            deeds.iter().for_each(|deed| self.begin(*deed));
-        } else {
-            self.waiting.extend(deeds);
-            if let Some(first) = self.waiting.pop_front() {
-                self.begin(first);
-            }
+            return deeds.iter().try_for_each(|deed| self.begin(*deed));
+        }
+        self.waiting.extend(deeds);
+        match self.waiting.pop_front() {
+            Some(first) => self.begin(first),
+            None => Ok(()),
         }
     }
 
@@ -289,7 +345,7 @@ impl<'a, S: System> Drill<'a, S> {
         self.until("creating the volume", Drill::idle)?;
         self.oracle.drop_read(began);
         let before = self.case.before.clone();
-        self.begin_all(&before, false);
+        self.begin_all(&before, false)?;
         self.until("the deeds before", Drill::idle)?;
         self.tags += 1;
         let (tag, began) = (self.tags, self.oracle.begin_read());
@@ -305,7 +361,7 @@ impl<'a, S: System> Drill<'a, S> {
     /// Runs the deeds and some time after. True if it crashed.
     fn act(&mut self) -> Result<bool, Violation> {
         let deeds = self.case.deeds.clone();
-        self.begin_all(&deeds, self.case.at_once);
+        self.begin_all(&deeds, self.case.at_once)?;
         if !self.until("the deeds", Drill::idle)? {
             return Ok(true);
         }
@@ -408,6 +464,14 @@ pub fn enumerate<S: System>(case: &Case, effort: Effort, coverage: &mut Coverage
     Ok(tried)
 }
 
+fn bay_with<S: System>(case: &Case, machine: &mut Machine<S>, image: Platter) -> usize {
+    let number = machine.bays.len();
+    let geometry = Geometry { size: case.drive_size, block: Bytes(4096) };
+    let model = Box::new(Plain::flash(Dice::new(number as u64)));
+    let drive = SimulatedDrive::holding(image, geometry, case.tear, model);
+    machine.add_bay(drive, &FaultPlan::new(0), number as u32)
+}
+
 fn in_case(case: &Case, place: &str, violation: &Violation) -> Violation {
     Violation(format!("case '{}', {place}: {violation}", case.name))
 }
@@ -463,17 +527,30 @@ fn recover<S: System>(
     dice: &mut Dice,
 ) -> Result<(), Violation> {
     let mut images = images.to_vec();
+    // A drive that had left may be there again, as it was.
+    let away: BTreeSet<usize> =
+        crashed.away.iter().copied().filter(|drive| case.absent.contains(drive) || dice.one_in(2)).collect();
     if dice.one_in(effort.again) {
-        // The recovery itself is cut off, somewhere.
-        let mut drill = Drill::<S>::new(case, Some(&images), 0);
-        drill.oracle = crashed.oracle.clone();
-        drill.snapshot = crashed.snapshot.clone();
-        let sides = 1 << dice.below(9);
-        drill.machine.fuse = Some(1 + dice.below(sides));
-        if !drill.open()? {
-            for bay in &mut drill.machine.bays {
-                bay.drive.power_cut(dice);
+        // The recovery itself is cut off, somewhere, and perhaps again; what one drive has then, others may not have.
+        let favourite = dice.below(images.len() as u64) as usize;
+        for _ in 0..=dice.below(3) {
+            let mut drill = Drill::<S>::new(case, Some(&images), 0);
+            (drill.oracle, drill.snapshot) = (crashed.oracle.clone(), crashed.snapshot.clone());
+            drill.away.clone_from(&away);
+            let sides = 1 << dice.below(9);
+            match dice.one_in(2) {
+                true => drill.machine.fuse = Some(1 + dice.below(sides)),
+                false => {
+                    let (left, fuse) = (1 + dice.below(5 * images.len() as u64), 1 + dice.below(4));
+                    drill.machine.trap = Some(Trap { at: Landmark::Label, left, fuse });
+                }
             }
+            if drill.open()? {
+                break;
+            }
+            let tear = [Tear::Anyhow, Tear::Only(favourite), Tear::AllBut(favourite)];
+            let tear = dice.pick(&tear).copied().unwrap_or(Tear::Anyhow);
+            drill.machine.crash_torn(CrashKind::Power, tear, dice);
             images = drill.machine.bays.iter().map(|bay| bay.drive.inner().platter().clone()).collect();
         }
     }
@@ -481,9 +558,10 @@ fn recover<S: System>(
     (drill.oracle, drill.values) = (crashed.oracle.clone(), crashed.values + 1_000);
     drill.snapshot = crashed.snapshot.clone();
     drill.seed = dice.roll();
+    drill.away.clone_from(&away);
     drill.open()?;
     drill.look()?;
-    // What was seen must stay: over a scrub, over another power cut.
+    // What was seen must stay: over another power cut, even one that takes a drive along where the code allows that.
     for bay in &mut drill.machine.bays {
         bay.drive.power_cut(dice);
     }
@@ -492,6 +570,16 @@ fn recover<S: System>(
     (again.oracle, again.snapshot) = (drill.oracle, drill.snapshot);
     again.seed = dice.roll();
     again.oracle.crash();
+    again.away = away;
+    let hurt = !case.absent.is_empty() || case.deeds.iter().any(|deed| deed.takes_drives());
+    if !hurt && dice.one_in(2) {
+        let lost = dice.below(case.drives as u64) as usize;
+        again.away.insert(lost);
+        return again
+            .open()
+            .and_then(|_| again.look())
+            .map_err(|violation| Violation(format!("opened again without drive {lost}: {violation}")));
+    }
     again.open()?;
     again.look()
 }

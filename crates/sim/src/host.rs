@@ -228,9 +228,9 @@ impl Host {
             }
             coverage.count(format!("host error {:?}", error.fault));
             let honest = match error.fault {
-                MediaFault::Retry => true,
                 MediaFault::Full => excuse.full || excuse.anything,
-                MediaFault::Damaged | MediaFault::Refused | MediaFault::Gone => excuse.anything,
+                // No host here begins so much at once that the pool may ask it to come again.
+                MediaFault::Retry | MediaFault::Damaged | MediaFault::Refused | MediaFault::Gone => excuse.anything,
                 MediaFault::Invalid => false,
             };
             return if honest { Ok(()) } else { Err(Violation(format!("{place}: unexpected error: {error}"))) };

@@ -3,7 +3,9 @@
 //! - [`machine`]: drives in bays, virtual time, one event at a time, a crash at any drive operation.
 //! - [`oracle`]: what each block of each volume may hold. [`host`]: who reads and writes.
 //! - [`atlas`]: what may still be hurt, so that the array must answer.
+//! - [`script`]: a history in named steps, without dice.
 //! - [`setup`], [`story`], [`world`]: what a seed builds, what befalls it, and the loop they meet in.
+//! - [`proof`]: whether a pool that calls itself whole survives what it promises to.
 //! - [`enumerate`]: every crash of a short workload instead of some of a long one.
 //! - [`kill`]: no simulation: a process that is killed again and again, and what the next one finds.
 //! - [`stage`]: the world behind a port, for what stands on a volume and blocks; [`shelf`]: the catalog on it, [`rack`]: a pool beneath it,
@@ -20,8 +22,10 @@ pub mod host;
 pub mod kill;
 pub mod machine;
 pub mod oracle;
+pub mod proof;
 pub mod rack;
 pub mod run;
+pub mod script;
 pub mod setup;
 pub mod shelf;
 pub mod stage;

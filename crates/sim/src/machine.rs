@@ -3,10 +3,12 @@
 //! The machine knows nothing of right and wrong. It carries events and actions between the system and the drives,
 //! lets virtual time jump to the next thing that happens, and stops dead at a drive operation of the world's choosing.
 
+mod power;
+
 use std::collections::VecDeque;
 
 use stele_array::{Action, Alarm, ArrayError, Attached, Command, CreateOptions, Event, OpenOptions, Reply, State};
-use stele_ground::{Dice, DriveId, Duration, Instant, VolumeId};
+use stele_ground::{Bytes, Dice, DriveId, Duration, Instant, VolumeId};
 use stele_media::faulty::{FaultPlan, Faulty};
 use stele_media::simulated::{Platter, SimulatedDrive};
 use stele_media::{Completion, Drive, MediaFault, Op, Request};
@@ -14,6 +16,8 @@ use stele_media::{Completion, Drive, MediaFault, Op, Request};
 use crate::coverage::Coverage;
 use crate::system::System;
 use crate::trace::Trace;
+
+pub use power::{CrashKind, Landmark, Tear, Trap};
 
 /// A place for a drive, with the drive in it.
 pub struct Bay {
@@ -28,6 +32,10 @@ pub struct Bay {
     wired: Option<usize>,
     /// Since when an answer is overdue.
     stuck_since: Option<Instant>,
+    /// When the driver notices that the drive was pulled.
+    noticed_at: Option<Instant>,
+    /// When it last took a group of the log.
+    logged_at: Option<Instant>,
     /// What the drive held at some earlier moment, to be rolled back to.
     pub earlier: Option<Platter>,
 }
@@ -54,6 +62,9 @@ pub enum Happening {
     },
 }
 
+/// Where the log begins on a drive (FORMAT/array.md).
+const LOG_AT: u64 = 4 << 20;
+
 /// A driver waits so long for an answer before it gives the drive up, as operating systems do.
 const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
 
@@ -68,15 +79,6 @@ pub enum Step {
     Crash,
 }
 
-/// How the machine stops.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum CrashKind {
-    /// Drives lose what is in their caches.
-    Power,
-    /// Only the process dies.
-    Process,
-}
-
 pub struct Machine<S> {
     pub now: Instant,
     pub bays: Vec<Bay>,
@@ -88,6 +90,10 @@ pub struct Machine<S> {
     pub coverage: Coverage,
     /// Drive operations begun or finished until the machine stops dead.
     pub fuse: Option<u64>,
+    /// Lights the fuse.
+    pub trap: Option<Trap>,
+    /// Bytes of the log on each drive, where they are known.
+    pub log: Bytes,
     /// Drive operations so far, submissions and completions.
     pub operations: u64,
     actions: Vec<Action>,
@@ -106,6 +112,8 @@ impl<S: System> Machine<S> {
             trace,
             coverage: Coverage::default(),
             fuse: None,
+            trap: None,
+            log: Bytes(0),
             operations: 0,
             actions: Vec::new(),
             finished: Vec::new(),
@@ -127,6 +135,8 @@ impl<S: System> Machine<S> {
             present: true,
             wired: None,
             stuck_since: None,
+            noticed_at: None,
+            logged_at: None,
             earlier: None,
         });
         number
@@ -226,6 +236,7 @@ impl<S: System> Machine<S> {
         let place = &mut self.bays[bay];
         place.present = false;
         place.stuck_since = None;
+        place.noticed_at = None;
         place.drive.advance(now);
         place.drive.unplug();
         let Some(index) = place.wired.take() else { return };
@@ -239,12 +250,30 @@ impl<S: System> Machine<S> {
         self.finished.clear();
     }
 
+    /// Takes a drive away while the system runs, and nobody says so: what is under way on it fails at once, what comes after
+    /// fails too, and only so much later the driver notices.
+    pub fn pull(&mut self, bay: usize, fault: MediaFault, noticed: Duration) {
+        self.trace.note(self.now, "drive in bay {} is pulled", &[bay as u64]);
+        let now = self.now;
+        let place = &mut self.bays[bay];
+        place.present = false;
+        place.stuck_since = None;
+        place.drive.advance(now);
+        self.coverage.add("requests failed by a drive that was pulled", place.drive.inner().in_flight() as u64);
+        place.drive.pull(fault);
+        place.noticed_at = Some(now + noticed);
+    }
+
     /// The drive of a bay is there again, or new. The running system is told. Returns its index there.
     pub fn attach(&mut self, bay: usize) -> Option<usize> {
+        if self.bays[bay].wired.is_some() {
+            // It was pulled, and nobody has noticed yet.
+            self.detach(bay);
+        }
         self.trace.note(self.now, "drive in bay {} is attached", &[bay as u64]);
         let place = &mut self.bays[bay];
         place.present = true;
-        place.drive.inner_mut().plug();
+        place.drive.plug();
         let attached =
             Attached { geometry: place.drive.geometry(), name: place.name.clone(), enclosure: place.enclosure };
         let system = self.system.as_mut()?;
@@ -325,7 +354,12 @@ impl<S: System> Machine<S> {
         let (at, length) = request.op.range().unwrap_or((0, 0));
         self.trace.note(self.now, sentence, &[bay as u64, request.tag, at, length]);
         self.coverage.count(class);
+        self.spring(bay, &request.op);
+        let in_log = LOG_AT..LOG_AT + self.log.0;
         let place = &mut self.bays[bay];
+        if matches!(request.op, Op::Write { .. }) && in_log.contains(&at) {
+            place.logged_at = Some(self.now);
+        }
         place.drive.advance(self.now);
         place.drive.submit(request);
         place.drive.kick();
@@ -369,7 +403,10 @@ impl<S: System> Machine<S> {
             .iter()
             .enumerate()
             .filter(|(_, bay)| bay.wired.is_some())
-            .filter_map(|(index, bay)| Some((bay.stuck_since? + DRIVER_PATIENCE, index)))
+            .filter_map(|(index, bay)| {
+                let patience = bay.stuck_since.map(|since| since + DRIVER_PATIENCE);
+                Some((patience.into_iter().chain(bay.noticed_at).min()?, index))
+            })
             .min();
         let limit_now = next.map(|(at, _)| at).into_iter().chain(wake).min();
         if let Some((at, bay)) = overdue
@@ -377,7 +414,10 @@ impl<S: System> Machine<S> {
             && limit_now.is_none_or(|next| at <= next)
         {
             self.now = self.now.max(at);
-            self.coverage.count("drives given up because they did not answer");
+            self.coverage.count(match self.bays[bay].noticed_at {
+                Some(_) => "pulled drives noticed",
+                None => "drives given up because they did not answer",
+            });
             self.detach(bay);
             self.happenings.push_back(Happening::Lost { bay });
             return Step::Event;
@@ -415,6 +455,7 @@ impl<S: System> Machine<S> {
             }
             let fault = completion.result.as_ref().err().map_or(0, |error| 1 + fault_number(error.fault));
             self.trace.note(self.now, "drive {} ends {}, fault {}", &[bay as u64, completion.tag, fault]);
+            self.spring(bay, &completion.op);
             if self.burn() {
                 continue;
             }
@@ -425,45 +466,26 @@ impl<S: System> Machine<S> {
         self.finished = finished;
     }
 
-    /// The machine has stopped: what the drives make of it.
-    pub fn crash(&mut self, kind: CrashKind, dice: &mut Dice) {
-        self.system = None;
-        self.burnt = false;
-        self.fuse = None;
-        self.happenings.clear();
-        for bay in &mut self.bays {
-            bay.wired = None;
-            bay.stuck_since = None;
-            bay.drive.advance(self.now);
-            match kind {
-                CrashKind::Power => bay.drive.power_cut(dice),
-                CrashKind::Process => {
-                    bay.drive.inner_mut().orphan();
-                    bay.drive.forget();
-                }
-            }
-        }
-        self.wiring.clear();
-        let (sentence, name) = match kind {
-            CrashKind::Power => ("power cut", "crash by power cut"),
-            CrashKind::Process => ("the process is killed", "crash by kill"),
-        };
-        self.trace.note(self.now, sentence, &[]);
-        self.coverage.count(name);
-        // The clock of a machine that restarts has moved on.
-        self.now = Instant(self.now.0 + 1_000_000 + dice.below(1_000_000_000));
-    }
-
     /// A closed system is put away in peace.
     pub fn put_away(&mut self) {
         self.system = None;
         self.happenings.clear();
         self.wiring.clear();
+        (self.fuse, self.trap) = (None, None);
         for bay in &mut self.bays {
             bay.wired = None;
+            (bay.stuck_since, bay.noticed_at) = (None, None);
             bay.drive.inner_mut().orphan();
             bay.drive.forget();
         }
+    }
+
+    /// Of these bays the one whose drive took a group of the log last.
+    pub fn last_logged(&self, bays: &[usize]) -> Option<usize> {
+        bays.iter()
+            .copied()
+            .filter(|bay| self.bays[*bay].logged_at.is_some())
+            .max_by_key(|bay| self.bays[*bay].logged_at)
     }
 
     /// A hash of everything durable on every drive, and of everything that happened.

@@ -85,6 +85,10 @@ impl Oracle {
         }
     }
 
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     pub fn unit(&self) -> usize {
         self.unit
     }

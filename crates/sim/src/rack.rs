@@ -210,7 +210,7 @@ impl<S: System + 'static> Rack<S> {
         match away {
             Some(bay) if dice.one_in(2) => {
                 machine.bays[bay].present = true;
-                machine.bays[bay].drive.inner_mut().plug();
+                machine.bays[bay].drive.plug();
                 machine.coverage.count("fault Return");
             }
             None if dice.one_in(3) => {

@@ -4,6 +4,7 @@ mod growth;
 mod healing;
 mod layers;
 mod losses;
+mod outages;
 
 use stele_array::Command;
 use stele_ground::{Duration, KIB};
@@ -16,7 +17,10 @@ use crate::world::{Outcome, World};
 pub use growth::Growth;
 use healing::heal;
 pub use losses::befall_while_down;
-use losses::{bring_back, clone_drive, fail_drive, injure, leave, limp, lose_enclosure, replace, roll_back};
+use losses::{
+    bring_back, clone_drive, fail_drive, injure, leave, limp, lose_enclosure, lose_log_drive, replace, roll_back,
+};
+pub use outages::{Outages, crash, threaten_opening};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Move {
@@ -28,6 +32,8 @@ enum Move {
     Replace,
     FailDrive,
     EnclosureLoss,
+    EnclosureReturn,
+    LogDriveLoss,
     Injure,
     Rollback,
     Clone,
@@ -61,7 +67,9 @@ fn moves(campaign: Campaign) -> &'static [(Move, u64)] {
             (Move::Return, 4),
             (Move::Replace, 3),
             (Move::FailDrive, 1),
-            (Move::EnclosureLoss, 2),
+            (Move::EnclosureLoss, 3),
+            (Move::EnclosureReturn, 2),
+            (Move::LogDriveLoss, 2),
             (Move::Injure, 5),
             (Move::Rollback, 2),
             (Move::Clone, 1),
@@ -79,7 +87,7 @@ fn moves(campaign: Campaign) -> &'static [(Move, u64)] {
 /// Runs the whole story of the world's seed.
 pub fn run<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     world.begin()?;
-    world.arm(true);
+    world.begin_faults();
     let moves = moves(world.setup.campaign);
     let sum: u64 = moves.iter().map(|(_, weight)| weight).sum();
     for step in 0..world.setup.steps {
@@ -100,6 +108,9 @@ pub fn run<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         }
         let sides = 8 << world.dice.below(6);
         world.allow(sides);
+        if outages::befall(world) && world.refused.is_none() {
+            command(world, Command::Checkpoint)?;
+        }
         make(world, chosen)?;
         if world.setup.snapshots && world.refused.is_none() {
             layers::befall(world)?;
@@ -131,11 +142,13 @@ fn make<S: System>(world: &mut World<S>, chosen: Move) -> Result<(), Violation> 
             world.machine.fuse = Some(1 + world.dice.below(sides));
         }
         Move::Reopen => reopen(world)?,
-        Move::Leave => leave(world),
+        Move::Leave => leave(world)?,
         Move::Return => bring_back(world),
         Move::Replace => replace(world)?,
         Move::FailDrive => fail_drive(world)?,
-        Move::EnclosureLoss => lose_enclosure(world),
+        Move::EnclosureLoss => lose_enclosure(world)?,
+        Move::EnclosureReturn => outages::return_enclosure(world),
+        Move::LogDriveLoss => lose_log_drive(world)?,
         Move::Injure => injure(world),
         Move::Rollback => roll_back(world),
         Move::Clone => clone_drive(world),
@@ -162,7 +175,7 @@ fn make<S: System>(world: &mut World<S>, chosen: Move) -> Result<(), Violation> 
         Move::Heal if world.atlas.is_beyond() => {}
         Move::Heal => {
             heal(world)?;
-            world.arm(true);
+            world.begin_faults();
         }
     }
     Ok(())
@@ -230,7 +243,7 @@ fn reopen<S: System>(world: &mut World<S>) -> Result<(), Violation> {
 fn come_back<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     for bay in world.members.clone() {
         world.machine.bays[bay].present = true;
-        world.machine.bays[bay].drive.inner_mut().plug();
+        world.machine.bays[bay].drive.plug();
     }
     world.machine.coverage.count("tried again after an honest refusal");
     world.crash_and_recover()
@@ -239,8 +252,7 @@ fn come_back<S: System>(world: &mut World<S>) -> Result<(), Violation> {
 /// The end of every story.
 fn finish<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     world.machine.trace.say(world.machine.now, "== the end: faults stop");
-    world.arm(false);
-    world.machine.fuse = None;
+    world.stop_faults();
     if world.setup.campaign == Campaign::Beyond {
         // No promise but honesty: whatever is still answered must be right.
         if world.refused.is_none() {

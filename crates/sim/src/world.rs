@@ -4,6 +4,8 @@
 //! after each crash and compares what it finds with what it promised.
 
 mod layers;
+mod plan;
+mod space;
 
 use std::collections::BTreeMap;
 
@@ -13,16 +15,17 @@ use stele_array::{
 use stele_ground::{Dice, Duration, Instant, PoolId};
 use stele_media::faulty::{FaultKind, FaultPlan};
 use stele_media::simulated::{Plain, SimulatedDrive};
-use stele_media::{Drive, Geometry};
+use stele_media::{Drive, Geometry, MediaFault};
 
 use crate::atlas::Atlas;
 use crate::host::{Excuse, Host};
-use crate::machine::{CrashKind, Happening, Machine, Step};
+use crate::machine::{Happening, Machine, Step};
 use crate::oracle::Violation;
 use crate::setup::{Campaign, Setup};
-use crate::story::Growth;
+use crate::story::{Growth, Outages};
 use crate::system::System;
 use crate::trace::Trace;
+use plan::plan_of;
 
 /// An operation, a command or an opening that takes longer than this is stuck. Virtual time.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -65,6 +68,8 @@ pub struct World<S> {
     pub crash_dice: Dice,
     /// What memory does is of its own, too.
     pub memory_dice: Dice,
+    /// Which drives are taken away to prove that the pool is whole.
+    pub proof_dice: Dice,
     tags: u64,
     values: u64,
     replies: BTreeMap<u64, Result<Reply, ArrayError>>,
@@ -72,6 +77,7 @@ pub struct World<S> {
     /// Bays whose drives are the pool's, in no particular order.
     pub members: Vec<usize>,
     pub growth: Growth,
+    pub outages: Outages,
     /// What befalls the drives between a crash and the next start.
     pub at_next_crash: Vec<FaultKind>,
     pub volumes_made: u64,
@@ -96,12 +102,14 @@ impl<S: System> World<S> {
             grown: BTreeMap::new(),
             crash_dice: dice.fork(),
             memory_dice: Dice::new(seed ^ 0x004d_454d_4f52_5921),
+            proof_dice: Dice::new(seed ^ 0x9400_F000_0000_0000),
             tags: 0,
             values: 0,
             replies: BTreeMap::new(),
             still: (Instant(0), 0),
             members: Vec::new(),
             growth: Growth::new(seed),
+            outages: Outages::new(seed),
             at_next_crash: Vec::new(),
             volumes_made: 0,
             layer_dice: Dice::new(seed ^ 0x1A7E_0000_0000_0000),
@@ -110,6 +118,7 @@ impl<S: System> World<S> {
             dice,
             setup,
         };
+        world.machine.log = world.setup.log;
         let enclosures = world.setup.enclosures.clone();
         world.members = enclosures.into_iter().map(|enclosure| world.new_bay(enclosure)).collect();
         world
@@ -125,6 +134,19 @@ impl<S: System> World<S> {
 
     pub fn arm(&mut self, armed: bool) {
         self.machine.bays.iter_mut().for_each(|bay| bay.drive.decider().arm(armed));
+    }
+
+    /// Nothing more goes wrong, neither with drives nor with the power.
+    pub fn stop_faults(&mut self) {
+        self.arm(false);
+        (self.machine.fuse, self.machine.trap) = (None, None);
+        self.outages.calm(true);
+    }
+
+    /// Things go wrong from here on.
+    pub fn begin_faults(&mut self) {
+        self.arm(true);
+        self.outages.calm(false);
     }
 
     fn open_options(&mut self) -> OpenOptions {
@@ -367,13 +389,11 @@ impl<S: System> World<S> {
     }
 
     fn absorb(&mut self) -> Result<(), Violation> {
-        let excuse = Excuse {
-            full: self.atlas.is_hurt() || self.setup.snapshots || self.setup.growth,
-            anything: self.atlas.is_beyond(),
-        };
         while let Some(happening) = self.machine.happenings.pop_front() {
             match happening {
                 Happening::Finished { volume, completion } => {
+                    let is_full = matches!(&completion.result, Err(error) if error.fault == MediaFault::Full);
+                    let excuse = Excuse { full: is_full && self.may_be_full(), anything: self.atlas.is_beyond() };
                     let Some(host) = self.hosts.values_mut().find(|host| host.id == volume) else {
                         return Err(Violation(format!("an answer for {volume}, which does not exist")));
                     };
@@ -415,8 +435,7 @@ impl<S: System> World<S> {
     /// The machine stops now, and comes back.
     pub fn crash_and_recover(&mut self) -> Result<(), Violation> {
         loop {
-            let kind = if self.crash_dice.one_in(4) { CrashKind::Process } else { CrashKind::Power };
-            self.machine.crash(kind, &mut self.crash_dice);
+            crate::story::crash(self);
             self.replies.clear();
             self.hosts.values_mut().for_each(Host::crash);
             crate::story::befall_while_down(self);
@@ -434,6 +453,7 @@ impl<S: System> World<S> {
             self.machine.fuse = Some(1 + self.crash_dice.below(sides));
             self.machine.coverage.count("fuse set during recovery");
         }
+        crate::story::threaten_opening(self);
         let options = self.open_options();
         let order = self.machine.present(&mut self.crash_dice);
         self.machine.open(options, &order);
@@ -572,23 +592,4 @@ impl<S: System> World<S> {
             .first()
             .map_or(Geometry { size: self.setup.drive_size, block: self.setup.drive_block }, |bay| bay.drive.geometry())
     }
-}
-
-/// Which faults are likely under this seed: a few kinds each, so that no seed drowns.
-fn plan_of(dice: &mut Dice, setup: &Setup, atlas: &Atlas) -> FaultPlan {
-    let mut plan = FaultPlan::new(dice.roll()).permitted_by(atlas.permit());
-    if setup.campaign == Campaign::Crashes {
-        return plan;
-    }
-    for kind in FaultKind::BY_OPERATION {
-        if dice.one_in(3) {
-            let one_in = match kind {
-                FaultKind::LyingFlush => 2 + dice.below(20),
-                FaultKind::Stuck => 400 + dice.below(2_000),
-                _ => 20 << dice.below(5),
-            };
-            plan = plan.rate(kind, one_in);
-        }
-    }
-    plan
 }

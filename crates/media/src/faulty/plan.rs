@@ -39,14 +39,21 @@ pub enum FaultKind {
     Stuck,
 
     PowerCut,
+    /// A drive leaves in order: its driver says so.
     Leave,
+    /// A drive is pulled out: whatever is under way fails, and whatever comes after, before the driver says so.
+    Pull,
     Return,
+    /// Answers nothing to writes but errors.
+    RefuseWrites,
     Limp,
     Rollback,
+    /// Two drives change places.
     Swap,
     Clone,
     Replace,
     EnclosureLoss,
+    EnclosureReturn,
     LogDriveLoss,
 }
 
@@ -66,6 +73,32 @@ impl FaultKind {
         FaultKind::Slow,
         FaultKind::Stuck,
     ];
+
+    /// Those that befall a whole drive.
+    pub const BY_DRIVE: [FaultKind; 13] = [
+        FaultKind::PowerCut,
+        FaultKind::Leave,
+        FaultKind::Pull,
+        FaultKind::Return,
+        FaultKind::RefuseWrites,
+        FaultKind::Limp,
+        FaultKind::Rollback,
+        FaultKind::Swap,
+        FaultKind::Clone,
+        FaultKind::Replace,
+        FaultKind::EnclosureLoss,
+        FaultKind::EnclosureReturn,
+        FaultKind::LogDriveLoss,
+    ];
+
+    /// Whether what is stored is wrong afterwards, or is not what was said to be stored, without a word.
+    pub fn is_silent(self) -> bool {
+        use FaultKind::*;
+        matches!(
+            self,
+            BitFlip | ByteFlip | LatentError | LostWrite | TornWrite | MisdirectedWrite | LyingFlush | Rollback | Clone
+        )
+    }
 
     /// Whether it can befall this class of operation.
     pub fn suits(self, class: Class) -> bool {

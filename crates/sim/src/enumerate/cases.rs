@@ -48,6 +48,9 @@ pub fn cases() -> Vec<Case> {
     for ground in [mirror, coded, by_strip(coded)] {
         cases.extend(layered(ground.data).into_iter().map(|workload| on(ground, workload)));
     }
+    for ground in [mirror, coded] {
+        cases.extend(members(ground.data).into_iter().map(|workload| on(ground, workload)));
+    }
     let torn = Ground { tear: Bytes(512), ..coded };
     let through = Ground { mode: WriteMode::WriteThrough, ..coded };
     let degraded = Ground { absent: 1, ..coded };
@@ -148,6 +151,21 @@ fn layered(data: u64) -> Vec<Workload> {
         ("a write, then a rollback", changed.clone(), vec![write(0, 4096), Deed::RollBack], false),
         ("a snapshot deleted", changed.clone(), vec![Deed::DeleteSnapshot], false),
         ("a write, and its snapshot deleted", changed, vec![write(2 * whole, 8192), Deed::DeleteSnapshot], false),
+    ]
+}
+
+/// Drives that come and go.
+fn members(data: u64) -> Vec<Workload> {
+    let whole = stripe(data);
+    let write = |at, length| Deed::Write { at, length };
+    let old = vec![write(0, 4 * whole)];
+    let (leave, back) = (Deed::Leave { drive: 1 }, Deed::Return { drive: 1 });
+    vec![
+        ("a drive leaves, then a small write", old.clone(), vec![leave, write(4096, 4096)], false),
+        ("a small write while a drive leaves", old.clone(), vec![write(4096, 4096), leave], true),
+        ("a drive leaves, a small write, and it returns", old.clone(), vec![leave, write(4096, 4096), back], false),
+        ("a drive is added beside a small write", old.clone(), vec![Deed::Add, write(4096, 4096)], true),
+        ("a drive is replaced", old, vec![Deed::Replace { drive: 1 }, write(4096, 4096)], false),
     ]
 }
 

@@ -7,6 +7,7 @@ use stele_array::{Alarm, AlarmKind, Command, DriveHealth};
 use stele_ground::{Dice, Duration, Instant};
 
 use super::losses::abandon;
+use super::outages;
 use crate::oracle::Violation;
 use crate::setup::Campaign;
 use crate::system::System;
@@ -110,12 +111,20 @@ fn add<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         fresh.push((bay, index));
     }
     let bays: Vec<usize> = fresh.iter().map(|(bay, _)| *bay).collect();
+    let refusing = outages::refuse_writes(world, &bays);
     if world.work(NAMING)? {
         return settle(world, &bays);
     }
     let drives = fresh.iter().map(|(bay, index)| (*index as u32, world.machine.bays[*bay].identity)).collect();
+    outages::endanger_change(world);
     match world.ask(Command::AddDrives { drives })? {
+        Outcome::Reached(Ok(_)) if refusing && !world.atlas.allows(&bays) => {
+            Err(Violation(format!("{} drives that take no writes were added", bays.len())))
+        }
         Outcome::Reached(Ok(_)) => {
+            if refusing {
+                bays.iter().for_each(|bay| world.atlas.note_absent(*bay));
+            }
             world.machine.coverage.add("drives added", bays.len() as u64);
             for bay in bays {
                 world.machine.bays[bay].drive.decider().arm(true);
@@ -123,8 +132,9 @@ fn add<S: System>(world: &mut World<S>) -> Result<(), Violation> {
             note_drives(world);
             Ok(())
         }
-        Outcome::Reached(Err(error)) if world.atlas.is_hurt() || world.atlas.is_beyond() => {
+        Outcome::Reached(Err(error)) if refusing || world.atlas.is_hurt() || world.atlas.is_beyond() => {
             world.machine.trace.say(world.machine.now, format!("drives were not added: {error}"));
+            world.machine.coverage.count("additions that failed");
             settle(world, &bays)
         }
         Outcome::Reached(Err(error)) => Err(Violation(format!("drives could not be added: {error:?}"))),
@@ -152,7 +162,17 @@ fn settle<S: System>(world: &mut World<S>, bays: &[usize]) -> Result<(), Violati
             )));
         }
         world.machine.coverage.add("drives added by a command cut off", inside.len() as u64);
+        let refusing = |bay: &usize| world.machine.bays[*bay].drive.refuses_writes();
+        if inside.iter().any(refusing) {
+            if !world.atlas.allows(&inside) {
+                return Err(Violation(format!("{} drives that take no writes were added", inside.len())));
+            }
+            inside.iter().for_each(|bay| world.atlas.note_absent(*bay));
+        }
         outside.into_iter().for_each(|bay| abandon(world, bay));
+        if !inside.is_empty() && !bays.iter().any(|bay| world.machine.bays[*bay].drive.refuses_writes()) {
+            inside.iter().for_each(|bay| world.machine.bays[*bay].drive.decider().arm(true));
+        }
         note_drives(world);
         return Ok(());
     }
@@ -173,6 +193,7 @@ fn remove<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         note_drives(world);
         return Ok(());
     }
+    outages::endanger_change(world);
     match world.ask(Command::RemoveDrive { drive: drive.index })? {
         Outcome::Reached(Ok(_)) => {
             let how = if world.atlas.is_hurt() { ", while others are hurt" } else { "" };

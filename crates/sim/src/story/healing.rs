@@ -5,6 +5,7 @@ use stele_ground::Duration;
 
 use super::losses::replace_drive;
 use crate::oracle::Violation;
+use crate::proof::prove;
 use crate::system::System;
 use crate::world::{Outcome, World};
 
@@ -19,11 +20,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Faults stop; the pool must become whole again, prove it by a scrub, and read right everywhere.
 pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
-    world.arm(false);
-    world.machine.fuse = None;
+    world.stop_faults();
     carry_clones_away(world)?;
     for bay in world.machine.bays.iter_mut().filter(|bay| bay.present) {
         bay.drive.limp(Duration(0));
+        bay.drive.refuse_writes(false);
         bay.drive.release();
         bay.drive.inner_mut().settle();
         bay.earlier = None;
@@ -68,8 +69,14 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     if status.lost_stripes > 0 {
         return Err(Violation(format!("{} stripes lost within tolerance", status.lost_stripes)));
     }
+    // Whatever the faults did and said has been mended by now: only what lies hidden may be left.
+    if !world.atlas.any_hidden() {
+        prove(world, "before any scrub", 2)?;
+    }
     // The first scrub repairs what lay hidden; the second has nothing left to find.
-    scrub(world)?;
+    if let Some(first) = scrub(world)? {
+        judge_first(world, &status, &first)?;
+    }
     if let Some(second) = scrub(world)?
         && second.scrub_damage_found > 0
     {
@@ -80,6 +87,26 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     }
     world.resume_hosts();
     world.atlas.healed();
+    prove(world, "after a scrub", 1)
+}
+
+/// What the first scrub may have found: on drives that may hold hidden damage anything, on others nothing.
+fn judge_first<S: System>(world: &mut World<S>, before: &PoolStatus, after: &PoolStatus) -> Result<(), Violation> {
+    for drive in after.drives.iter().filter(|drive| drive.index != STRANGER) {
+        let Some(bay) = world.machine.bays.iter().position(|bay| bay.identity == drive.identity) else { continue };
+        let earlier = before.drives.iter().find(|earlier| earlier.identity == drive.identity);
+        let found = drive.digest_errors.saturating_sub(earlier.map_or(0, |earlier| earlier.digest_errors));
+        if found > 0 && !world.atlas.is_hidden(bay) {
+            return Err(Violation(format!(
+                "the pool called itself whole, and a scrub found {found} stale or damaged units on the drive of bay {bay}, \
+                 which nobody hurt"
+            )));
+        }
+    }
+    world.machine.coverage.count(match world.atlas.any_hidden() {
+        true => "first scrubs after hidden damage",
+        false => "first scrubs without hidden damage",
+    });
     Ok(())
 }
 

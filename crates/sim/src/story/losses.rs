@@ -4,7 +4,7 @@ use stele_array::{Command, DriveHealth};
 use stele_ground::Duration;
 use stele_media::faulty::FaultKind;
 
-use super::command;
+use super::{command, outages};
 use crate::oracle::Violation;
 use crate::setup::Campaign;
 use crate::system::System;
@@ -21,23 +21,31 @@ fn pick_present<S>(world: &mut World<S>) -> Option<usize> {
     world.dice.pick(&present).copied()
 }
 
-pub(super) fn leave<S: System>(world: &mut World<S>) {
-    let Some(bay) = pick_present(world) else { return };
-    take(world, bay, FaultKind::Leave);
+pub(super) fn leave<S: System>(world: &mut World<S>) -> Result<(), Violation> {
+    match pick_present(world) {
+        Some(bay) => take(world, bay, FaultKind::Leave),
+        None => Ok(()),
+    }
 }
 
-fn take<S: System>(world: &mut World<S>, bay: usize, kind: FaultKind) {
-    if !world.atlas.allows(&[bay]) {
-        return;
+fn take<S: System>(world: &mut World<S>, bay: usize, kind: FaultKind) -> Result<(), Violation> {
+    // In the middle of what hosts do, if it may be.
+    if outages::begin_to_work(world)? || !world.atlas.allows(&[bay]) || !world.machine.bays[bay].present {
+        return Ok(());
     }
     world.atlas.note_absent(bay);
-    world.machine.detach(bay);
     world.machine.coverage.count(format!("fault {kind:?}"));
+    if outages::is_rough(world) {
+        outages::pull(world, bay);
+        return Ok(());
+    }
+    world.machine.detach(bay);
     if world.dice.one_in(2) {
         // Pulled out, so without power.
         let dice = &mut world.crash_dice;
         world.machine.bays[bay].drive.power_cut(dice);
     }
+    Ok(())
 }
 
 /// A drive that was away is here again, with what it held then.
@@ -49,10 +57,22 @@ pub(super) fn bring_back<S: System>(world: &mut World<S>) {
     }
 }
 
-pub(super) fn lose_enclosure<S: System>(world: &mut World<S>) {
+/// The drive that took the log's last group.
+pub(super) fn lose_log_drive<S: System>(world: &mut World<S>) -> Result<(), Violation> {
+    let present: Vec<usize> = world.members.iter().copied().filter(|bay| world.machine.bays[*bay].present).collect();
+    match world.machine.last_logged(&present) {
+        Some(bay) => take(world, bay, FaultKind::LogDriveLoss),
+        None => Ok(()),
+    }
+}
+
+pub(super) fn lose_enclosure<S: System>(world: &mut World<S>) -> Result<(), Violation> {
+    if outages::begin_to_work(world)? {
+        return Ok(());
+    }
     let may_go = world.setup.enclosure_may_go && !world.growth.crowded;
     if !(may_go || world.atlas.is_beyond()) || world.atlas.is_hurt() {
-        return;
+        return Ok(());
     }
     let count = 1 + world.setup.enclosures.iter().copied().max().unwrap_or(0);
     let enclosure = world.dice.below(u64::from(count)) as u32;
@@ -63,13 +83,18 @@ pub(super) fn lose_enclosure<S: System>(world: &mut World<S>) {
         .filter(|bay| world.machine.bays[*bay].enclosure == enclosure && world.machine.bays[*bay].present)
         .collect();
     if bays.is_empty() || bays.len() == world.members.len() {
-        return;
+        return Ok(());
     }
     world.machine.coverage.count("fault EnclosureLoss");
+    let rough = outages::is_rough(world);
     for bay in bays {
         world.atlas.note_absent(bay);
-        world.machine.detach(bay);
+        match rough {
+            true => outages::pull(world, bay),
+            false => world.machine.detach(bay),
+        }
     }
+    Ok(())
 }
 
 /// Puts a new drive in the place of one that is away or has failed.
@@ -104,6 +129,7 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
         settle_replacement(world, old, fresh)?;
         return Ok(false);
     }
+    outages::endanger_change(world);
     let identity = world.machine.bays[fresh].identity;
     let command = Command::ReplaceDrive { old: number, new: index as u32, identity };
     match world.ask(command)? {
@@ -225,6 +251,7 @@ pub fn befall_while_down<S: System>(world: &mut World<S>) {
             _ => {}
         }
     }
+    outages::befall_while_down(world);
     if world.setup.campaign == Campaign::Crashes {
         return;
     }
@@ -242,7 +269,7 @@ pub fn befall_while_down<S: System>(world: &mut World<S>) {
         let away: Vec<usize> = world.members.iter().copied().filter(|bay| !world.machine.bays[*bay].present).collect();
         if let Some(&bay) = world.dice.pick(&away) {
             world.machine.bays[bay].present = true;
-            world.machine.bays[bay].drive.inner_mut().plug();
+            world.machine.bays[bay].drive.plug();
             world.machine.coverage.count("fault Return");
         }
     }

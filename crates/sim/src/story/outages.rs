@@ -1,0 +1,216 @@
+//! Power that goes several times in a row, at the moments that hurt: between the label writes of different drives, between
+//! the anchors of a checkpoint, while the pool opens, and again as soon as it serves. From one cut to the next a drive, or
+//! an enclosure, leaves or returns, and two drives change places.
+//!
+//! Each run of cuts has a favourite, a drive that tends to be the one that kept what the others lost, and the one that
+//! leaves and returns: what one drive alone remembers is what agreement among drives must get right. Dice of its own
+//! decide everything here, so that it combines with whatever else a seed does.
+
+use stele_ground::{Dice, Duration};
+use stele_media::MediaFault;
+use stele_media::faulty::FaultKind;
+
+use crate::machine::{CrashKind, Landmark, Tear, Trap};
+use crate::oracle::Violation;
+use crate::setup::Campaign;
+use crate::system::System;
+use crate::world::World;
+
+/// Cuts of one run at most.
+const RUN_MAX: u64 = 6;
+
+/// What decides how the power goes.
+pub struct Outages {
+    dice: Dice,
+    /// Whether the power goes in runs under this seed.
+    restless: bool,
+    /// Faults have stopped.
+    calm: bool,
+    /// Cuts that are left of the run.
+    left: u64,
+    favourite: Option<usize>,
+}
+
+impl Outages {
+    pub fn new(seed: u64) -> Outages {
+        let mut dice = Dice::new(seed ^ 0x0C07_0000_0000_0000);
+        let restless = dice.one_in(2);
+        Outages { dice, restless, calm: true, left: 0, favourite: None }
+    }
+
+    /// Faults stop, or begin.
+    pub fn calm(&mut self, calm: bool) {
+        (self.left, self.calm) = (0, calm);
+    }
+
+    /// What a power cut leaves.
+    fn tear(&mut self) -> Tear {
+        match (self.favourite.filter(|_| self.left > 0), self.dice.below(8)) {
+            (Some(bay), 0..=3) => Tear::Only(bay),
+            (Some(bay), 4) => Tear::AllBut(bay),
+            (_, 5) => Tear::Subset,
+            _ => Tear::Anyhow,
+        }
+    }
+
+    fn trap(&mut self, at: Landmark, drives: usize) -> Trap {
+        // Each drive's label is two writes, submitted and ended, and then a flush.
+        let left = 1 + self.dice.below(5 * drives as u64);
+        Trap { at, left, fuse: 1 + self.dice.below(1 + drives as u64) }
+    }
+}
+
+/// Perhaps a run of cuts begins, with one in the middle of what the pool agrees on.
+pub(super) fn befall<S: System>(world: &mut World<S>) -> bool {
+    let outages = &mut world.outages;
+    if !outages.restless || !outages.dice.one_in(3) {
+        return false;
+    }
+    outages.left = 1 + outages.dice.below(RUN_MAX);
+    let away: Vec<usize> = world.members.iter().copied().filter(|bay| !world.machine.bays[*bay].present).collect();
+    let among = if !away.is_empty() && outages.dice.one_in(2) { &away } else { &world.members };
+    outages.favourite = outages.dice.pick(among).copied();
+    world.machine.coverage.count("runs of cuts");
+    let at = if outages.dice.one_in(2) { Landmark::Anchor } else { Landmark::Label };
+    let drives = world.members.len();
+    world.machine.trap = Some(world.outages.trap(at, drives));
+    at == Landmark::Anchor
+}
+
+/// Perhaps the power goes while the labels take the next change of the configuration.
+pub(super) fn endanger_change<S: System>(world: &mut World<S>) {
+    if !world.outages.calm && world.outages.dice.one_in(4) {
+        let drives = world.members.len();
+        world.machine.trap = Some(world.outages.trap(Landmark::Label, drives));
+        world.machine.coverage.count("changes of the configuration endangered");
+    }
+}
+
+/// The machine stops as the outage has it.
+pub fn crash<S: System>(world: &mut World<S>) {
+    let kind = if world.crash_dice.one_in(4) { CrashKind::Process } else { CrashKind::Power };
+    let tear = world.outages.tear();
+    world.machine.crash_torn(kind, tear, &mut world.crash_dice);
+    world.outages.left = world.outages.left.saturating_sub(1);
+}
+
+/// Perhaps the power goes again while the pool opens, or soon after.
+pub fn threaten_opening<S: System>(world: &mut World<S>) {
+    if world.outages.left == 0 {
+        return;
+    }
+    let drives = world.members.len();
+    match world.outages.dice.below(4) {
+        0 => world.machine.fuse = Some(1 + world.outages.dice.below(1 << 10)),
+        1 => world.machine.trap = Some(world.outages.trap(Landmark::Anchor, drives)),
+        _ => world.machine.trap = Some(world.outages.trap(Landmark::Label, drives)),
+    }
+    world.machine.coverage.count("openings within a run of cuts");
+}
+
+/// What befalls drives between two cuts of a run.
+pub(super) fn befall_while_down<S: System>(world: &mut World<S>) {
+    if world.setup.campaign == Campaign::Crashes || world.outages.left == 0 {
+        return;
+    }
+    if let Some(bay) = world.outages.favourite.filter(|bay| world.members.contains(bay)) {
+        match world.machine.bays[bay].present {
+            true if world.outages.dice.one_in(3) => leave(world, bay),
+            false if world.outages.dice.one_in(2) => give_back(world, bay),
+            _ => {}
+        }
+    }
+    if world.outages.dice.one_in(8) {
+        swap(world);
+    }
+    if world.outages.dice.one_in(4) {
+        return_enclosure(world);
+    }
+}
+
+fn leave<S: System>(world: &mut World<S>, bay: usize) {
+    if !world.atlas.allows(&[bay]) {
+        return;
+    }
+    world.atlas.note_absent(bay);
+    world.machine.bays[bay].present = false;
+    world.machine.bays[bay].drive.unplug();
+    world.machine.coverage.count("fault Leave");
+    world.machine.trace.note(world.machine.now, "drive in bay {} is taken away meanwhile", &[bay as u64]);
+}
+
+/// While nothing runs.
+fn give_back<S: System>(world: &mut World<S>, bay: usize) {
+    world.machine.bays[bay].present = true;
+    world.machine.bays[bay].drive.plug();
+    world.machine.coverage.count("fault Return");
+    world.machine.trace.note(world.machine.now, "drive in bay {} is there again", &[bay as u64]);
+}
+
+/// Two drives change places: each has the other's name and index from now on.
+fn swap<S: System>(world: &mut World<S>) {
+    let (Some(&one), Some(&other)) = (world.outages.dice.pick(&world.members), world.outages.dice.pick(&world.members))
+    else {
+        return;
+    };
+    // From one enclosure to another the layout's promise for enclosures would not go with them.
+    if one == other || world.machine.bays[one].enclosure != world.machine.bays[other].enclosure {
+        return;
+    }
+    let name = std::mem::take(&mut world.machine.bays[one].name);
+    world.machine.bays[one].name = std::mem::replace(&mut world.machine.bays[other].name, name);
+    world.machine.coverage.count("fault Swap");
+}
+
+/// Whatever is away of an enclosure is there again, all of it: told to the pool if one runs.
+pub(super) fn return_enclosure<S: System>(world: &mut World<S>) {
+    let away: Vec<usize> = world.members.iter().copied().filter(|bay| !world.machine.bays[*bay].present).collect();
+    let Some(&first) = world.outages.dice.pick(&away) else { return };
+    let enclosure = world.machine.bays[first].enclosure;
+    let together: Vec<usize> = away.into_iter().filter(|bay| world.machine.bays[*bay].enclosure == enclosure).collect();
+    if together.len() > 1 {
+        world.machine.coverage.count("fault EnclosureReturn");
+    }
+    for bay in together {
+        match world.machine.system {
+            Some(_) => drop(world.machine.attach(bay)),
+            None => give_back(world, bay),
+        }
+        world.machine.coverage.count("fault Return");
+    }
+    if world.machine.system.is_some() && world.outages.restless && world.outages.dice.one_in(2) {
+        // In the middle of taking them in.
+        world.machine.fuse = Some(1 + world.outages.dice.below(256));
+    }
+}
+
+/// A drive is pulled out instead of leaving in order.
+pub(super) fn pull<S: System>(world: &mut World<S>, bay: usize) {
+    let faults = [MediaFault::Gone, MediaFault::Damaged, MediaFault::Retry];
+    let fault = world.outages.dice.pick(&faults).copied().unwrap_or(MediaFault::Gone);
+    let sides = 1 << world.outages.dice.below(25);
+    let noticed = Duration::from_micros(1 + world.outages.dice.below(sides));
+    world.machine.pull(bay, fault, noticed);
+    world.machine.coverage.count(format!("fault {:?}", FaultKind::Pull));
+}
+
+/// Lets hosts work for a moment, so that what comes next comes in the middle of it. True if the machine crashed.
+pub(super) fn begin_to_work<S: System>(world: &mut World<S>) -> Result<bool, Violation> {
+    let span = Duration::from_micros(world.outages.dice.below(2_000));
+    Ok(world.work(span)? || world.refused.is_some())
+}
+
+/// Whether a drive that leaves is pulled.
+pub(super) fn is_rough<S>(world: &mut World<S>) -> bool {
+    world.outages.dice.one_in(2)
+}
+
+/// Perhaps drives that are to be added take no writes.
+pub(super) fn refuse_writes<S: System>(world: &mut World<S>, bays: &[usize]) -> bool {
+    if world.outages.calm || !world.outages.dice.one_in(4) {
+        return false;
+    }
+    bays.iter().for_each(|bay| world.machine.bays[*bay].drive.refuse_writes(true));
+    world.machine.coverage.count(format!("fault {:?}", FaultKind::RefuseWrites));
+    true
+}

@@ -1,0 +1,26 @@
+//! Which faults of single operations a seed brings, and how often.
+
+use stele_ground::Dice;
+use stele_media::faulty::{FaultKind, FaultPlan};
+
+use crate::atlas::Atlas;
+use crate::setup::{Campaign, Setup};
+
+/// Which faults are likely under this seed: a few kinds each, so that no seed drowns.
+pub(super) fn plan_of(dice: &mut Dice, setup: &Setup, atlas: &Atlas) -> FaultPlan {
+    let mut plan = FaultPlan::new(dice.roll()).permitted_by(atlas.permit());
+    if setup.campaign == Campaign::Crashes {
+        return plan;
+    }
+    for kind in FaultKind::BY_OPERATION {
+        if dice.one_in(3) {
+            let one_in = match kind {
+                FaultKind::LyingFlush => 2 + dice.below(20),
+                FaultKind::Stuck => 400 + dice.below(2_000),
+                _ => 20 << dice.below(5),
+            };
+            plan = plan.rate(kind, one_in);
+        }
+    }
+    plan
+}

@@ -1,0 +1,263 @@
+//! Histories that once lost something, in steps: each within what the code tolerates. Where it matters at which of several
+//! writes the power goes, every one of them is tried.
+
+use stele_array::Pool;
+use stele_array::mutation::Mutation;
+use stele_ground::{Duration, KIB};
+use stele_sim::machine::{Landmark, Tear};
+use stele_sim::oracle::Violation;
+use stele_sim::run::guarded;
+use stele_sim::script::{End, Script};
+
+type History = Script<Pool>;
+
+/// What `./x mutants` takes away, so that each of these tests is a detector.
+fn go_without_what_is_named() {
+    if let Ok(name) = std::env::var("STELE_WITHOUT") {
+        stele_sim::system::go_without(Mutation::named(&name).expect("a protection"));
+    }
+}
+
+/// Runs a history for every place and every drive, and says which went wrong.
+fn check(places: u64, drives: usize, history: impl Fn(u64, usize) -> Result<(), Violation>) {
+    go_without_what_is_named();
+    let mut wrong = Vec::new();
+    for place in 1..=places {
+        for drive in 0..drives {
+            if let Err(violation) = guarded(|| history(place, drive)) {
+                wrong.push(format!("cut at operation {place} there, drive {drive}: {violation}"));
+            }
+        }
+    }
+    let tried = places as usize * drives;
+    assert!(wrong.is_empty(), "{} of {tried} histories, the first:\n{}", wrong.len(), wrong[0]);
+}
+
+#[test]
+fn an_anchor_on_one_drive_that_leaves() {
+    check(24, 6, |place, drive| {
+        let mut pool = History::new(&[0, 1, 2, 3, 4, 5], "2+1", 1)?;
+        pool.cut(Tear::Anyhow);
+        pool.open()?;
+        pool.write(8 * KIB, 4 * KIB)?;
+        pool.pass(Duration::from_secs(5))?;
+        // A checkpoint is cut off; of its anchors one drive's survives.
+        pool.trap(Landmark::Anchor, place);
+        pool.checkpoint()?;
+        pool.cut(Tear::Only(drive));
+        // All are there: the pool opens, and acknowledges.
+        pool.open()?;
+        pool.write(16 * KIB, 4 * KIB)?;
+        // The power goes again, and takes that drive along.
+        pool.cut(Tear::Subset);
+        pool.take(drive);
+        pool.open()?;
+        pool.look().map(drop)
+    });
+}
+
+#[test]
+fn a_returned_drive_alone_with_the_newest_label() {
+    check(28, 1, |place, drive| {
+        let mut pool = History::new(&[0, 1, 2, 3, 4, 5, 6], "4+2", 1)?;
+        pool.take(drive);
+        for round in 0..3 {
+            for stripe in 0..16 {
+                pool.write(stripe * 64 * KIB, 8 * KIB)?;
+            }
+            pool.checkpoint()?;
+            if round < 2 {
+                pool.cut(Tear::Anyhow);
+                pool.open()?;
+            }
+        }
+        pool.checkpoint()?;
+        pool.cut(Tear::Anyhow);
+        // It returns, and the opening is cut off while the labels are written.
+        pool.give(drive);
+        pool.trap(Landmark::Label, place);
+        pool.open()?;
+        pool.cut(Tear::Only(drive));
+        pool.open()?;
+        pool.look().map(drop)
+    });
+}
+
+#[test]
+fn openings_torn_onto_one_drive_do_not_outbid_a_majority() {
+    check(20, 1, |place, drive| {
+        for sealed in [false, true] {
+            let mut pool = History::new(&[0, 1, 2, 3, 4], "2+1", 1)?;
+            pool.cut(Tear::Anyhow);
+            for _ in 0..3 {
+                pool.trap(Landmark::Label, place);
+                if pool.open()? == End::Done {
+                    pool.machine.trap = None;
+                }
+                pool.cut(Tear::Only(drive));
+            }
+            pool.take(drive);
+            pool.open()?;
+            pool.write(0, 4 * KIB)?;
+            if sealed {
+                pool.pass(Duration::from_secs(5))?;
+            }
+            pool.cut(Tear::Anyhow);
+            pool.give(drive);
+            pool.open()?;
+            pool.look()?;
+        }
+        Ok(())
+    });
+}
+
+/// Writes parts of all stripes while these drives are away.
+fn write_without(pool: &mut History, away: &[usize]) -> Result<(), Violation> {
+    away.iter().for_each(|drive| pool.take(*drive));
+    pool.pass(Duration::from_millis(10))?;
+    for stripe in 0..16 {
+        pool.write(stripe * 64 * KIB, 28 * KIB)?;
+    }
+    pool.checkpoint().map(drop)
+}
+
+#[test]
+fn drives_that_return_are_filled_whatever_is_cut_off() {
+    let groups: [&[usize]; 2] = [&[0, 3, 6], &[0]];
+    check(110, groups.len(), |place, group| {
+        let mut pool = History::new(&[0, 1, 2, 0, 1, 2, 0, 1, 2], "4+2", 1)?;
+        let away = groups[group];
+        write_without(&mut pool, away)?;
+        pool.trap(Landmark::Label, place);
+        away.iter().for_each(|drive| pool.give(*drive));
+        pool.pass(Duration::from_millis(20))?;
+        pool.cut(Tear::Anyhow);
+        pool.open()?;
+        pool.prove_whole()
+    });
+}
+
+#[test]
+fn a_drive_that_returned_over_a_power_cut_is_filled_after_the_next() {
+    check(1, 7, |_, drive| {
+        let mut pool = History::new(&[0, 1, 2, 3, 4, 5, 6], "4+2", 1)?;
+        write_without(&mut pool, &[drive])?;
+        pool.cut(Tear::Anyhow);
+        pool.give(drive);
+        // Found stale, and the power goes before anything was done about it.
+        pool.open()?;
+        pool.cut(Tear::Anyhow);
+        pool.open()?;
+        pool.prove_whole()
+    });
+}
+
+#[test]
+fn a_write_that_missed_a_drive_is_not_forgotten() {
+    for tear in [Tear::Anyhow, Tear::Subset, Tear::Only(6), Tear::AllBut(6)] {
+        check(8, 6, |stripes, drive| {
+            let mut pool = History::new(&[0, 1, 2, 3, 4, 5, 6], "4+2", 1)?;
+            // Nobody knows yet that it is gone, but for what it answers.
+            pool.pull(drive);
+            for stripe in 0..stripes {
+                pool.write(stripe * 64 * KIB, 64 * KIB)?;
+            }
+            pool.cut(tear);
+            pool.give(drive);
+            pool.open()?;
+            pool.prove_whole()?;
+            pool.look().map(drop)
+        });
+    }
+}
+
+#[test]
+fn a_destage_that_missed_a_drive_is_not_forgotten() {
+    check(30, 6, |place, drive| {
+        let mut pool = History::new(&[0, 1, 2, 3, 4, 5, 6], "4+2", 1)?;
+        for stripe in 0..16 {
+            pool.write(stripe * 64 * KIB, 28 * KIB)?;
+        }
+        pool.pull(drive);
+        pool.machine.fuse = Some(8 * place);
+        pool.checkpoint()?;
+        pool.cut(Tear::Anyhow);
+        pool.give(drive);
+        pool.open()?;
+        pool.prove_whole()?;
+        pool.look().map(drop)
+    });
+}
+
+#[test]
+fn a_copy_back_is_complete_wherever_it_is_cut_off() {
+    check(40, 2, |place, late| {
+        let mut pool = History::new(&[0, 1, 2, 3, 4, 5, 6, 7], "4+2", 1)?;
+        pool.rebuild_after(Duration(0));
+        pool.cut(Tear::Anyhow);
+        pool.open()?;
+        write_without(&mut pool, &[2])?;
+        pool.pass(Duration::from_secs(5))?;
+        match late {
+            0 => pool.machine.fuse = Some(12 * place),
+            // While the labels say that the drive is whole: behind those that took it in.
+            _ => pool.trap(Landmark::Label, 32 + place),
+        }
+        pool.give(2);
+        pool.pass(Duration::from_secs(5))?;
+        pool.cut(Tear::Anyhow);
+        pool.open()?;
+        pool.prove_whole()?;
+        pool.take(4);
+        pool.take(5);
+        pool.look().map(drop)
+    });
+}
+
+#[test]
+fn an_anchor_that_hardly_any_drive_took_does_not_count() {
+    check(1, 6, |_, drive| {
+        let mut pool = History::new(&[0, 1, 2, 3, 4, 5], "2+1", 1)?;
+        pool.write(8 * KIB, 4 * KIB)?;
+        pool.pass(Duration::from_secs(5))?;
+        let others: Vec<usize> = (0..6).filter(|other| *other != drive).collect();
+        others.iter().for_each(|bay| pool.machine.bays[*bay].drive.refuse_writes(true));
+        // It cannot succeed; what matters is what it leaves.
+        let _ = pool.checkpoint();
+        pool.cut(Tear::Anyhow);
+        others.iter().for_each(|bay| pool.machine.bays[*bay].drive.refuse_writes(false));
+        pool.take(drive);
+        pool.open()?;
+        pool.look().map(drop)
+    });
+}
+
+#[test]
+fn a_log_on_too_few_drives_acknowledges_nothing() {
+    check(1, 4, |_, drive| {
+        // Copies on four drives survive three losses; what three drives hold does not.
+        let mut pool = History::new(&[0, 1, 2, 3], "mirror-4", 1)?;
+        pool.take(drive);
+        match pool.write(0, 4 * KIB) {
+            Err(_) => Ok(()),
+            Ok(end) => Err(Violation(format!("a write with three copies of its record is acknowledged: {end:?}"))),
+        }
+    });
+}
+
+#[test]
+fn drives_that_take_no_writes_do_not_join() {
+    check(1, 4, |_, more| {
+        let mut pool = History::new(&[0, 1, 2], "2+1", 1)?;
+        if let Some(Ok(reply)) = pool.add(more + 1, true)? {
+            return Err(Violation(format!("{} drives without a label joined: {reply:?}", more + 1)));
+        }
+        // The pool goes on, and does so after a power cut.
+        pool.write(0, 4 * KIB)?;
+        pool.cut(Tear::Anyhow);
+        (3..pool.machine.bays.len()).for_each(|bay| pool.machine.bays[bay].present = false);
+        pool.open()?;
+        pool.look()?;
+        pool.write(0, 4 * KIB).map(drop)
+    });
+}
