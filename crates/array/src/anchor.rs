@@ -1,7 +1,8 @@
 //! The anchor: the root of a checkpoint. Two slots on every drive take turns, so that a torn anchor leaves the one before.
 //!
-//! A checkpoint holds once its anchor is durable on m + 2 drives, or on all that are healthy. The newest valid anchor
-//! found on drives that are not stale is the one to open from: its pages were durable before it was written anywhere.
+//! A checkpoint holds once its anchor is durable on m + 1 drives. The newest valid anchor, by (epoch, sequence), is the one to
+//! open from: its pages were durable before it was written anywhere, and an opening writes the anchor that it goes on from
+//! anew with its own epoch.
 
 use stele_ground::PoolId;
 use stele_ground::digest::crc32c;

@@ -39,6 +39,8 @@ pub enum Mutation {
     AnchorQuorum,
     /// An opening goes on from an anchor that it has not brought to all drives.
     AnchorSpread,
+    /// An opening goes on from an anchor without making it newer than those that it passed over.
+    AnchorEpoch,
     /// The anchor does not wait for the log to be durable up to the cut.
     AnchorOrder,
     /// Pages changed after the cut are not copied first.
@@ -85,7 +87,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 38] = [
+    pub const ALL: [Mutation; 39] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -103,6 +105,7 @@ impl Mutation {
         Mutation::AnchorFlush,
         Mutation::AnchorQuorum,
         Mutation::AnchorSpread,
+        Mutation::AnchorEpoch,
         Mutation::AnchorOrder,
         Mutation::CutCopy,
         Mutation::ReadDigest,

@@ -421,7 +421,7 @@ impl Checkpoint {
             ArrayError::Full("the pool's own tables outgrew the anchor; use fewer, larger drives".to_owned())
         })?;
         self.anchoring = true;
-        self.table.spread_anchor(self.sequence, bytes, &BTreeSet::new()).await?;
+        self.table.spread_anchor(self.sequence, bytes).await?;
         // Each drive counted has answered a flush after its anchor was written, so what it replaces is free.
         self.log.trim(replay);
         Ok(())

@@ -34,11 +34,10 @@ pub struct Opened {
 
 impl Table {
     /// Finds the newest valid anchor on the usable drives, reads the directory, and inserts the table's own rows into the
-    /// layout. Unless `read_only`, the anchor is then put onto every usable drive that lacks it: what is written from here
-    /// on rests on it. `Damaged` when no drive holds a valid anchor, or a directory page is nowhere whole.
+    /// layout. Unless `read_only`, the anchor is taken up: written again as the newest of all. `Damaged` when no drive holds a
+    /// valid anchor, or a directory page is nowhere whole.
     ///
-    /// The newest is that of the highest (epoch, sequence), on whichever drive it is found: an epoch is written only once it
-    /// is agreed, so that no older anchor carries a higher one, and a drive that was away holds old ones.
+    /// The newest is that of the highest (epoch, sequence), on whichever drive it is found.
     pub async fn open(
         io: &Io,
         labels: &Labels,
@@ -60,15 +59,11 @@ impl Table {
         for anchor in found {
             match Table::load(io, labels, layout, cache, read_only, &anchor).await {
                 Ok(table) => {
+                    let mut sequence = anchor.sequence;
                     if !read_only && !io.lacks(Mutation::AnchorSpread) {
-                        let holders = usable.iter().zip(&reads).filter(|(_, anchors)| anchors.contains(&anchor));
-                        let holders = holders.map(|(drive, _)| *drive).collect();
-                        // What was read from a slot fits it.
-                        let bytes = anchor.encode().ok_or_else(|| damaged(PageId { table: INDEX_TABLE, index: 0 }))?;
-                        table.spread_anchor(anchor.sequence, bytes, &holders).await?;
+                        sequence = table.take_up(&anchor).await?;
                     }
-                    let opened =
-                        Opened { sequence: anchor.sequence, cut: anchor.cut, replay: anchor.replay, root: anchor.root };
+                    let opened = Opened { sequence, cut: anchor.cut, replay: anchor.replay, root: anchor.root };
                     return Ok((table, opened));
                 }
                 // An older anchor is as good, if the log still reaches back to it, which its recovery decides.
@@ -76,6 +71,23 @@ impl Table {
             }
         }
         Err(problem)
+    }
+
+    /// Writes the anchor with the epoch of this opening and the next sequence, to the other slot of every drive. What is
+    /// written from here on rests on it, so it is on its quorum; and a newer one that lies on drives that are not here, from a
+    /// checkpoint that was cut off, is older from now on: its places are used for other things.
+    async fn take_up(&self, anchor: &Anchor) -> Result<u64, ArrayError> {
+        let epoch = self.0.labels.configuration().epoch;
+        // A switch of tests leaves it as old as it was.
+        let taken = match self.0.io.lacks(Mutation::AnchorEpoch) {
+            true => anchor.clone(),
+            false => Anchor { epoch, sequence: anchor.sequence + 1, ..anchor.clone() },
+        };
+        // What was read from a slot fits it.
+        let bytes = taken.encode().ok_or_else(|| damaged(PageId { table: INDEX_TABLE, index: 0 }))?;
+        self.spread_anchor(taken.sequence, bytes).await?;
+        self.0.store.borrow_mut().sequence = taken.sequence;
+        Ok(taken.sequence)
     }
 
     async fn load(

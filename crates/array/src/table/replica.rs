@@ -257,9 +257,10 @@ impl Table {
         }));
         let reads: Vec<_> = reads.await.into_iter().flatten().collect();
         let pool = self.0.labels.configuration().pool;
-        let ours = |anchor: &Anchor| anchor.pool == pool && anchor.sequence <= sequence;
+        // On a drive that was away lies what was given up while it was: with a lower epoch, whatever its sequence.
+        let ours = |anchor: &Anchor| anchor.pool == pool;
         let whole = reads.iter().filter_map(|(_, read)| read.as_ref()).filter(|(anchor, _)| ours(anchor));
-        let Some((_, newest)) = whole.max_by_key(|(anchor, _)| (anchor.sequence, anchor.epoch)) else {
+        let Some((_, newest)) = whole.max_by_key(|(anchor, _)| (anchor.epoch, anchor.sequence)) else {
             return Err(ArrayError::Damaged(
                 "the anchor of the last checkpoint is whole on no drive; write a checkpoint now".into(),
             ));

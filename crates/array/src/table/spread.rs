@@ -1,25 +1,17 @@
 //! Bringing an anchor to its quorum: to as many drives that one is left whatever the pool is to survive.
 
-use std::collections::BTreeSet;
-
 use stele_media::{Priority, Shared};
 
 use super::Table;
 use crate::ArrayError;
 use crate::anchor;
 use crate::mutation::Mutation;
-use crate::place::DriveNumber;
 use crate::sync::join_all;
 
 impl Table {
-    /// Writes the anchor of this sequence to every usable drive that does not hold it, and flushes it on all of them: one
-    /// that was only read may not be durable. `Degraded` where fewer than m + 1 drives have it then: nothing may rest on it.
-    pub(super) async fn spread_anchor(
-        &self,
-        sequence: u64,
-        bytes: Shared,
-        holders: &BTreeSet<DriveNumber>,
-    ) -> Result<(), ArrayError> {
+    /// Writes the anchor of this sequence to every usable drive and flushes it. `Degraded` where fewer than m + 1 drives have
+    /// it then: nothing may rest on it.
+    pub(super) async fn spread_anchor(&self, sequence: u64, bytes: Shared) -> Result<(), ArrayError> {
         let inner = &self.0;
         let at = anchor::slot_at(sequence);
         let usable = inner.labels.usable();
@@ -27,9 +19,7 @@ impl Table {
             let bytes = bytes.clone();
             async move {
                 let index = inner.labels.index(*drive)?;
-                if !holders.contains(drive) {
-                    inner.io.write(index, at, vec![bytes], Priority::Urgent).await.ok()?;
-                }
+                inner.io.write(index, at, vec![bytes], Priority::Urgent).await.ok()?;
                 (inner.io.lacks(Mutation::AnchorFlush) || self.flush(*drive).await).then_some(())
             }
         }))
