@@ -1,7 +1,8 @@
 //! The only way to a drive. Tasks await operations; the pool's driver moves requests out and completions in.
 //!
 //! Rules kept here:
-//! - at most [`DEPTH`] requests are out on a drive; more wait, the more urgent first, then first come;
+//! - at most [`DEPTH`] requests are out on a drive; more wait, the more urgent first, then first come, and one in
+//!   eight is the oldest of the less urgent, so that none waits for ever;
 //! - flushes are shared: at most one is out on a drive, and everybody who asks meanwhile joins the next one. A flush
 //!   leaves only when the actions are drained, so it covers every write whose completion a joiner had seen;
 //! - a flush of a drive on which no write completed since the last flush was handed out costs nothing;
@@ -25,6 +26,7 @@ use crate::task::{Spawner, Tasks};
 
 pub mod overdue;
 pub mod service;
+mod turns;
 
 pub use service::DriveCounters;
 use service::{Kind, Service, kind};
@@ -61,6 +63,8 @@ struct DriveState {
     free: Vec<usize>,
     waiting: BTreeMap<(Priority, u64), Request>,
     arrivals: u64,
+    /// Requests handed out of the line since a less urgent one had its turn.
+    turns: u32,
     out: usize,
     gone: bool,
     /// A write completed since the last flush was handed out. True at first: an earlier process may have left some.
@@ -405,7 +409,7 @@ impl Io {
         if was_out {
             state.out -= 1;
             while state.out < DEPTH
-                && let Some((_, request)) = state.waiting.pop_first()
+                && let Some(request) = state.next_waiting()
             {
                 if !state.drop_unwanted(&request) {
                     state.hand_out(drive, request, now, &mut self.0.actions.borrow_mut());

@@ -1,3 +1,4 @@
+use super::turns::TURN;
 use super::*;
 use stele_ground::BLOCK;
 
@@ -159,4 +160,63 @@ fn sleepers_wake_in_the_order_of_their_times() {
     tasks.run_ready();
     assert_eq!(io.next_wake(), None);
     assert!(tasks.is_idle());
+}
+
+#[test]
+fn reads_of_hosts_without_end_stop_nothing_less_urgent() {
+    let (tasks, io) = started();
+    let hosts = |count: usize| {
+        for _ in 0..count {
+            let own = io.clone();
+            io.spawn(async move { drop(own.read(0, 0, BLOCK, Priority::Host).await) });
+        }
+        tasks.run_ready();
+    };
+    hosts(DEPTH + 40);
+    let done = Rc::new(Cell::new(0));
+    for (at, priority) in [(1, Priority::Scrub), (2, Priority::Destage), (3, Priority::Rebuild)] {
+        let (own, done) = (io.clone(), Rc::clone(&done));
+        io.spawn(async move {
+            own.read(0, at * BLOCK as u64, BLOCK, priority).await.expect("read");
+            done.set(done.get() + 1);
+        });
+        tasks.run_ready();
+    }
+    let mut out = requests(&io);
+    let mut answered = 0;
+    while done.get() < 3 {
+        let (drive, request) = out.remove(0);
+        answer(&io, drive, request);
+        answered += 1;
+        tasks.run_ready();
+        // Each host asks again at once.
+        hosts(1);
+        out.extend(requests(&io));
+        assert!(answered <= 2 * DEPTH, "{} of 3 had their turn", done.get());
+    }
+    // Those of hosts go first all the same: so many were answered before the last of the three.
+    assert!(answered > DEPTH + TURN as usize, "{answered}");
+}
+
+#[test]
+fn what_an_acknowledgement_hangs_on_yields_to_nothing() {
+    let (tasks, io) = started();
+    let ask = |count: usize, priority: Priority| {
+        for _ in 0..count {
+            let own = io.clone();
+            io.spawn(async move { drop(own.read(0, 0, BLOCK, priority).await) });
+        }
+        tasks.run_ready();
+    };
+    ask(DEPTH, Priority::Host);
+    ask(1, Priority::Destage);
+    ask(4 * TURN as usize, Priority::Urgent);
+    let out = requests(&io);
+    assert_eq!(out.len(), DEPTH);
+    for (drive, request) in out.into_iter().take(4 * TURN as usize) {
+        answer(&io, drive, request);
+    }
+    tasks.run_ready();
+    let next = requests(&io);
+    assert!(next.iter().all(|(_, request)| request.priority == Priority::Urgent), "{next:?}");
 }
