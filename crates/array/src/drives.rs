@@ -2,10 +2,11 @@
 //! Membership itself is in the labels; this is what is known besides, and lost with the process.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use stele_ground::Instant;
+use stele_ground::{Duration, Instant};
 
+use crate::cache::StripeKey;
 use crate::label::Labels;
 use crate::place::DriveNumber;
 
@@ -24,14 +25,31 @@ pub struct Seen {
     pub note: String,
 }
 
+/// What a drive missed that was here all the time.
+struct Missed {
+    /// Where it was attached then: a drive that leaves and returns is brought up to date as a whole.
+    index: usize,
+    stripes: BTreeSet<StripeKey>,
+    /// The labels say so.
+    settled: bool,
+    /// When it is tried again, and how long after that.
+    again: Instant,
+    pause: Duration,
+}
+
 pub struct Drives {
     pub labels: Labels,
     seen: RefCell<BTreeMap<DriveNumber, Seen>>,
+    missed: RefCell<BTreeMap<DriveNumber, Missed>>,
 }
+
+/// After a failed write the first attempt to write again comes so much later, each further one twice as much, and so much at most.
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 impl Drives {
     pub fn new(labels: Labels) -> Drives {
-        Drives { labels, seen: RefCell::default() }
+        Drives { labels, seen: RefCell::default(), missed: RefCell::default() }
     }
 
     /// Where the drive is attached, if it is.
@@ -49,6 +67,79 @@ impl Drives {
 
     /// Present and holding what it should: counts as redundancy.
     pub fn is_sound(&self, drive: DriveNumber) -> bool {
-        self.index(drive).is_some() && !self.seen.borrow().get(&drive).is_some_and(|seen| seen.stale)
+        let stale = self.seen.borrow().get(&drive).is_some_and(|seen| seen.stale);
+        self.index(drive).is_some() && !stale && !self.has_missed(drive)
+    }
+
+    // Writes that a drive missed while it was here.
+
+    /// A strip of the stripe did not take a write. True when it is the first such stripe of the drive.
+    pub fn missed(&self, drive: DriveNumber, stripe: StripeKey, now: Instant) -> bool {
+        let Some(index) = self.index(drive) else { return false };
+        let mut all = self.missed.borrow_mut();
+        let first = all.get(&drive).is_none_or(|missed| missed.index != index);
+        if first {
+            let (again, stripes) = (now + PAUSE_MIN, BTreeSet::new());
+            all.insert(drive, Missed { index, stripes, settled: false, again, pause: PAUSE_MIN });
+        }
+        if let Some(missed) = all.get_mut(&drive) {
+            missed.stripes.insert(stripe);
+        }
+        first
+    }
+
+    pub fn has_missed(&self, drive: DriveNumber) -> bool {
+        let index = self.index(drive);
+        self.missed.borrow().get(&drive).is_some_and(|missed| Some(missed.index) == index)
+    }
+
+    /// Drives that missed writes and count as whole in the labels.
+    pub fn behind_unsettled(&self) -> Vec<DriveNumber> {
+        let all = self.missed.borrow();
+        let open =
+            |(drive, missed): &(&DriveNumber, &Missed)| !missed.settled && Some(missed.index) == self.index(**drive);
+        all.iter().filter(open).map(|(drive, _)| *drive).collect()
+    }
+
+    pub fn note_settled(&self, drives: &[DriveNumber]) {
+        let mut all = self.missed.borrow_mut();
+        for drive in drives {
+            if let Some(missed) = all.get_mut(drive) {
+                missed.settled = true;
+            }
+        }
+    }
+
+    /// A stripe to be written again, with its drive; or when there is one. What drives missed that have left since is forgotten:
+    /// all that is on them is verified when they return.
+    pub fn next_missed(&self, now: Instant) -> Result<(DriveNumber, StripeKey), Option<Instant>> {
+        let mut all = self.missed.borrow_mut();
+        all.retain(|drive, missed| Some(missed.index) == self.index(*drive));
+        let first = all.iter().min_by_key(|(_, missed)| missed.again);
+        match first.map(|(drive, missed)| (*drive, missed.again, missed.stripes.first().copied())) {
+            Some((drive, again, Some(stripe))) if again <= now => Ok((drive, stripe)),
+            other => Err(other.map(|(_, again, _)| again)),
+        }
+    }
+
+    /// The stripe is whole. True when the drive lacks nothing else that is known.
+    pub fn mended(&self, drive: DriveNumber, stripe: StripeKey) -> bool {
+        let mut all = self.missed.borrow_mut();
+        let Some(missed) = all.get_mut(&drive) else { return false };
+        missed.stripes.remove(&stripe);
+        missed.stripes.is_empty() && all.remove(&drive).is_some()
+    }
+
+    /// Nothing is written to the drive again for a while.
+    pub fn put_off(&self, drive: DriveNumber, now: Instant) {
+        if let Some(missed) = self.missed.borrow_mut().get_mut(&drive) {
+            missed.pause = Duration(missed.pause.0.saturating_mul(2)).min(PAUSE_MAX);
+            missed.again = now + missed.pause;
+        }
+    }
+
+    /// Nobody writes again what the drive missed.
+    pub fn forget_missed(&self, drive: DriveNumber) {
+        self.missed.borrow_mut().remove(&drive);
     }
 }

@@ -12,7 +12,7 @@ use crate::carry::Stuck;
 use crate::drives::Drives;
 use crate::hospital::Hospital;
 use crate::io::Io;
-use crate::label::DriveState;
+use crate::label::{Configuration, DriveState};
 use crate::log::{Haste, Log, Purpose, Reservation};
 use crate::mutation::Mutation;
 use crate::place::{Cell as StripCell, DriveNumber, Lsn, PageId, RowId, SlotId};
@@ -127,6 +127,8 @@ pub struct Engine {
     /// Stripes to verify and repair soon, with what is bad in them unknown.
     pub repairs: RefCell<BTreeSet<StripeKey>>,
     pub repairs_wanted: Notify,
+    /// Some drive missed a write.
+    pub missed_wanted: Notify,
     pub rebuild: Cell<Option<Work>>,
     pub copy_back: Cell<Option<Work>>,
     pub scrub: Cell<Option<Work>>,
@@ -174,6 +176,8 @@ pub struct Engine {
     pub copies_warned: Cell<bool>,
     /// The last rebuild had to leave something undone.
     pub rebuild_failed: Cell<bool>,
+    /// It waits for drives that spare cells are on.
+    pub rebuild_waits: Cell<bool>,
     /// Stripes that hosts had to have reconstructed because a drive is gone.
     pub promoted: RefCell<BTreeSet<StripeKey>>,
     pub bucket: Bucket,
@@ -243,6 +247,7 @@ impl Engine {
             table_changed: Notify::default(),
             repairs: RefCell::default(),
             repairs_wanted: Notify::default(),
+            missed_wanted: Notify::default(),
             rebuild: Cell::new(None),
             copy_back: Cell::new(None),
             scrub: Cell::new(None),
@@ -274,6 +279,7 @@ impl Engine {
             settled: Cell::new(now),
             copies_warned: Cell::new(false),
             rebuild_failed: Cell::new(false),
+            rebuild_waits: Cell::new(false),
             promoted: RefCell::default(),
             bucket: Bucket::new(now),
             hospital: Hospital::default(),
@@ -519,24 +525,55 @@ impl Engine {
         );
     }
 
-    /// Brings every loss of a drive seen so far into the labels, so that a write that missed the drive is acknowledged only
-    /// when the drive cannot come back as if it had it. Whoever needs it does it: while the pool opens, no flow runs yet.
+    /// Brings every loss of a drive seen so far into the labels, and every drive that missed a write, so that the write is
+    /// acknowledged only when the drive cannot come back, or be found at the next opening, as if it had it. Whoever needs it
+    /// does it: while the pool opens, no flow runs yet.
     pub async fn settle_losses(&self) -> Result<(), ArrayError> {
         let _turn = self.settling.lock().await;
         loop {
             self.check_writable()?;
             let lost: Vec<DriveNumber> = self.losses.borrow().iter().copied().collect();
-            if lost.is_empty() {
+            let behind = self.drives.behind_unsettled();
+            if lost.is_empty() && behind.is_empty() {
                 return Ok(());
             }
+            if lost.is_empty() {
+                self.check_can_mark()?;
+            }
+            let mark = |configuration: &mut Configuration| {
+                for drive in &behind {
+                    if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0))
+                        && entry.state == DriveState::Active
+                    {
+                        entry.state = DriveState::Filling;
+                    }
+                }
+            };
             // A commit renews the labels of all drives but the lost ones: from then on theirs are old.
-            if let Err(error) = self.drives.labels.commit(|_| ()).await {
+            if let Err(error) = self.drives.labels.commit(mark).await {
                 self.only_read(AlarmKind::ReadOnly, format!("the pool is read-only now: {error}"));
                 return Err(error);
             }
+            self.drives.note_settled(&behind);
             let mut losses = self.losses.borrow_mut();
             losses.retain(|drive| !lost.contains(drive));
         }
+    }
+
+    /// Refuses where a drive that does not write is needed for a majority: a commit that it does not take either would leave
+    /// two configurations to be found, and the pool read-only.
+    fn check_can_mark(&self) -> Result<(), ArrayError> {
+        let configuration = self.drives.labels.configuration();
+        let voters = configuration.drives.iter().filter(|entry| entry.state.votes()).count();
+        let usable = self.drives.labels.usable();
+        let well = usable.iter().filter(|drive| !self.drives.has_missed(**drive)).count();
+        if well * 2 > voters || self.drives.labels.overridden() {
+            return Ok(());
+        }
+        Err(ArrayError::Degraded(format!(
+            "only {well} of {voters} drives take writes, which is no majority to record what the others miss; return or replace \
+             drives"
+        )))
     }
 
     pub fn drive_state(&self, drive: DriveNumber) -> DriveState {

@@ -73,6 +73,7 @@ impl Serving {
             io.spawn(Rc::clone(&engine).membership_flow());
             io.spawn(Rc::clone(&engine).seal_flow());
             io.spawn(Rc::clone(&engine).repair_flow());
+            io.spawn(Rc::clone(&engine).missed_flow());
             io.spawn(Rc::clone(&engine).rebuild_flow());
             io.spawn(Rc::clone(&engine).scrub_flow());
             io.spawn(Rc::clone(&engine).reclaim_flow());

@@ -33,6 +33,7 @@ pub mod layout;
 pub mod log;
 mod membership;
 mod memory;
+mod missed;
 mod moving;
 pub mod mutation;
 mod ordered;

@@ -13,7 +13,7 @@ use crate::host::Serving;
 use crate::label::agreement::is_ancestor;
 use crate::label::codec::Label;
 use crate::label::discover::{Reading, read_label};
-use crate::label::{DriveEntry, DriveState};
+use crate::label::{Configuration, DriveEntry, DriveState};
 use crate::layout::{Member, RowKind};
 use crate::place::{DriveNumber, Lsn};
 use crate::recovery::Rejected;
@@ -58,22 +58,36 @@ impl Engine {
         // What was moved back is recorded for good before the drive counts as whole, or a crash would leave strips in spare
         // cells of a drive that nobody fills any more.
         self.log.durable(Lsn(self.log.next_lsn().0 - 1)).await?;
-        let scattered = self.space.layout.borrow().rows().any(|row| {
-            let here = |member: &Member| member.cell.drive == drive && member.replacement.is_some();
-            row.class.kind == RowKind::Data && row.members.iter().any(here)
-        });
-        assert!(!scattered, "invariant 13: {drive} is called whole while strips of it lie in spare cells");
+        assert!(!self.has_spares(drive), "invariant 13: {drive} is called whole while strips of it lie in spare cells");
         self.drives.labels.caught_up(drive);
         if self.drive_state(drive) == DriveState::Filling {
-            self.commit_state(drive, DriveState::Active).await?;
+            let whole = |configuration: &mut Configuration| {
+                // A write that it misses from here on has a commit of its own, after this one.
+                if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0))
+                    && !self.drives.has_missed(drive)
+                {
+                    entry.state = DriveState::Active;
+                }
+            };
+            self.drives.labels.commit(whole).await?;
         }
+        let behind = self.drives.has_missed(drive);
         self.drives.change(drive, |seen| {
             seen.stale = false;
             seen.missing_since = None;
-            seen.note.clear();
+            if !behind {
+                seen.note.clear();
+            }
         });
         self.drives_changed.wake_all();
         self.log.replenish().await
+    }
+
+    /// Strips of the drive may lie in spare cells.
+    pub fn has_spares(&self, drive: DriveNumber) -> bool {
+        let here = |member: &Member| member.cell.drive == drive && member.replacement.is_some();
+        let layout = self.space.layout.borrow();
+        layout.rows().any(|row| row.class.kind == RowKind::Data && row.members.iter().any(here))
     }
 
     /// Gives a drive up at an operator's word.

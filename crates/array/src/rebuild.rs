@@ -31,6 +31,9 @@ use crate::volumes::map::Home;
 use crate::{AlarmKind, ArrayError, Severity};
 
 mod breadth;
+mod leave;
+
+use leave::Leave;
 
 /// Bytes a second while hosts are active, where nothing else was said.
 const RATE_WITH_HOSTS: u64 = 128 << 20;
@@ -211,7 +214,8 @@ impl Engine {
             } else if let Some(from) = from {
                 wait = Some(wait.map_or(from, |earlier| earlier.min(from)));
             }
-            if self.drives.index(drive).is_some() && !self.drives.is_sound(drive) {
+            // What a drive that was never away missed is known, and mended by itself (see `missed.rs`).
+            if self.drives.index(drive).is_some() && self.drives.seen(drive).stale {
                 filling.insert(drive);
             }
             if !self.drives.is_sound(drive) {
@@ -236,6 +240,11 @@ impl Engine {
             for (at, member) in row.members.iter().enumerate() {
                 let spare = member.replacement.map(|cell| cell.drive);
                 let need = if given_up.contains(&member.cell.drive) {
+                    if spare.is_some_and(|drive| self.drives.index(drive).is_none() && !given_up.contains(&drive)) {
+                        // Until the spare cell's drive is back, or given up too, there is nowhere to move to.
+                        self.rebuild_waits.set(true);
+                        continue;
+                    }
                     Need::Spare
                 } else if filling.contains(&member.cell.drive)
                     || spare.is_some_and(|drive| filling.contains(&drive))
@@ -287,7 +296,7 @@ impl Engine {
 
     /// Nothing is left to do: says so, and makes filled drives full members again.
     async fn finish_rebuild(self: &Rc<Self>, done: &Done, round: &Round) {
-        let failed = self.rebuild_failed.replace(false);
+        let failed = self.rebuild_failed.replace(false) | self.rebuild_waits.replace(false);
         if let Some(work) = self.rebuild.take()
             && !failed
         {
@@ -304,7 +313,8 @@ impl Engine {
         self.copy_back.take();
         let mut filled = 0;
         for drive in round.present.iter().copied() {
-            if self.drives.index(drive).is_some() && !self.drives.is_sound(drive) && self.drive_state(drive).votes() {
+            let stale = self.drives.index(drive).is_some() && self.drives.seen(drive).stale;
+            if stale && !self.drives.has_missed(drive) && self.drive_state(drive).votes() {
                 let mut go_on = |_: u64, _: u64| true;
                 let whole = self.table.scrub(&mut go_on).await.is_ok();
                 // What has come since the round began was not looked at in it.
@@ -339,8 +349,16 @@ impl Engine {
     async fn move_to_spare(self: &Rc<Self>, task: Task, lanes: usize, done: &Done) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);
         let Some(row) = self.row(task.row) else { return Ok(true) };
-        let has = row.members[member].replacement.is_some_and(|cell| !self.is_given_up(cell.drive).0);
-        if !has && !self.choose_replacement(&row, member).await? {
+        let spare = row.members[member].replacement;
+        let (has, left) = match spare {
+            None => (false, Leave::Done),
+            Some(cell) if self.is_given_up(cell.drive).0 => (false, self.leave_spare(task).await?),
+            Some(_) => (true, Leave::Done),
+        };
+        if left == Leave::Again {
+            return Ok(false);
+        }
+        if left == Leave::Needed || !has && !self.choose_replacement(&row, member).await? {
             self.rebuild_failed.set(true);
             return Ok(true);
         }
@@ -371,14 +389,8 @@ impl Engine {
             // Its stripes have moved elsewhere meanwhile: another row has the number, or none.
             return Ok(true);
         }
-        // A replacement on a drive that is lost too is let go: what it held is reconstructed like the rest.
-        let former = self.space.layout.borrow().row(row.id).and_then(|row| row.members[member].replacement);
-        if former.is_some() {
-            let lost = row.members.iter().filter(|member| self.drives.index(member.cell.drive).is_none()).count();
-            if lost > row.class.code.tolerates() {
-                return Ok(false);
-            }
-        }
+        let now = self.row(row.id).and_then(|now| now.members[member].replacement);
+        assert!(now.is_none(), "invariant 13: a spare cell is exchanged while strips may lie in it");
         let Some(cell) = choose() else {
             if !self.spare_warned.replace(true) {
                 self.alarm(

@@ -190,9 +190,7 @@ impl Engine {
             return Ok(());
         }
         self.few_absent(volume, of, failed)?;
-        self.settle_losses().await?;
-        self.ask_repair(StripeKey { volume: of.volume, stripe: of.stripe });
-        Ok(())
+        self.note_missed(of, failed).await
     }
 
     /// Lays owed images over units that do not verify as their drive has them, and verifies again.

@@ -4,12 +4,14 @@
 use std::rc::Rc;
 
 use stele_codes::Strips;
+use stele_ground::Duration;
 use stele_media::{Buffer, Priority};
 
 use crate::cache::StripeKey;
 use crate::destage::runs;
 use crate::engine::{Engine, add};
 use crate::log::Purpose;
+use crate::place::Lsn;
 use crate::records::Record;
 use crate::stripe::{Columns, StripWrite, Stripe};
 use crate::volumes::Volume;
@@ -27,6 +29,8 @@ pub struct Healed {
     pub lost: u64,
 }
 
+/// A repair that could not be made is tried again so much later.
+const AGAIN: Duration = Duration::from_secs(30);
 /// Stripes waiting for repair at most; more are found by the scrub.
 const REPAIRS_MAX: usize = 64 << 10;
 
@@ -52,22 +56,27 @@ impl Engine {
             if self.check_writable().is_err() {
                 return;
             }
-            if let Some(volume) = self.volumes.get(key.volume) {
-                let healed = self.heal(&volume, key.stripe, Priority::Rebuild).await;
-                if let Ok(healed) = healed
-                    && healed.repaired > 0
-                {
-                    self.alarm(
-                        AlarmKind::DamageRepaired,
-                        Severity::Notice,
-                        None,
-                        format!(
-                            "volume '{}': {} damaged units of stripe {} were reconstructed and written again",
-                            volume.name(),
-                            healed.repaired,
-                            key.stripe
-                        ),
-                    );
+            let Some(volume) = self.volumes.get(key.volume) else { continue };
+            match self.heal(&volume, key.stripe, Priority::Rebuild).await {
+                Ok(healed) if healed.repaired > 0 => self.alarm(
+                    AlarmKind::DamageRepaired,
+                    Severity::Notice,
+                    None,
+                    format!(
+                        "volume '{}': {} damaged units of stripe {} were reconstructed and written again",
+                        volume.name(),
+                        healed.repaired,
+                        key.stripe
+                    ),
+                ),
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(volume = %key.volume, stripe = key.stripe, "a repair is put off: {error}");
+                    let engine = Rc::clone(&self);
+                    self.io.spawn(async move {
+                        engine.io.sleep(AGAIN).await;
+                        engine.ask_repair(key);
+                    });
                 }
             }
         }
@@ -98,7 +107,11 @@ impl Engine {
                 self.note_digest_errors(drive, units);
             }
         }
-        self.check_parity(&of, &columns);
+        if self.is_wrong_parity(&of, &columns) {
+            healed.bad += 1;
+            healed.repaired += u64::from(self.encode_again(volume, &of, columns).await?);
+            return Ok(healed);
+        }
         // Units on drives that answer, and are lost: damage beyond the code. On absent drives they may come back.
         let beyond = self.beyond_repair(&of, &columns);
         healed.lost = beyond.len() as u64;
@@ -122,31 +135,70 @@ impl Engine {
         if columns.repair.is_empty() && columns.owed.is_empty() {
             return Ok(healed);
         }
+        let (repaired, failed) = self.rewrite(&of, columns, priority).await;
         // What a strip was owed is no damage that was repaired.
-        healed.repaired = self.rewrite(&of, columns, priority).await.min(healed.bad);
+        healed.repaired = repaired.min(healed.bad);
         add(&self.count.repaired, healed.repaired);
-        if healed.repaired < healed.bad {
+        if !failed.is_empty() {
             tracing::warn!(volume = %key.volume, stripe, "not all damaged units could be written again");
+            self.note_missed(&of, failed).await?;
         }
         Ok(healed)
     }
 
     /// Invariant 14: where every unit verified, encoding the data again gives the parity.
-    fn check_parity(&self, of: &Stripe, columns: &Columns) {
+    fn is_wrong_parity(&self, of: &Stripe, columns: &Columns) -> bool {
         let shape = &of.shape;
         if !columns.lost.is_empty() || self.io.lacks(crate::mutation::Mutation::ReadDigest) {
-            return;
+            return false;
         }
         let strips: Vec<&[u8]> = columns.strips.iter().flatten().map(|buffer| &buffer[..]).collect();
         if strips.len() != shape.width() {
-            return;
+            return false;
         }
         let mut parity: Vec<Buffer> = (0..shape.m).map(|_| Buffer::zeroed(strips[0].len())).collect();
         let mut outputs: Vec<&mut [u8]> = parity.iter_mut().map(|buffer| &mut buffer[..]).collect();
         shape.coder.encode(&strips[..shape.k], &mut outputs);
-        for (made, stored) in parity.iter().zip(&strips[shape.k..]) {
-            assert!(&made[..] == *stored, "invariant 14: the parity of {} is not that of its data", of.slot);
-        }
+        parity.iter().zip(&strips[shape.k..]).any(|(made, stored)| &made[..] != *stored)
+    }
+
+    /// The stripe goes to a new slot, with parity of its data: what is stored as its parity has the digests it should have, and
+    /// is wrong all the same. That is no drive's fault, and nothing that a host reads is wrong; stopping the process would
+    /// only stop it again where the scrub goes on after the next start. False when it could not move.
+    async fn encode_again(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        of: &Stripe,
+        columns: Columns,
+    ) -> Result<bool, ArrayError> {
+        let key = StripeKey { volume: of.volume, stripe: of.stripe };
+        let place =
+            format!("volume '{}': stripe {} at offset {}", volume.name(), of.stripe, of.stripe * of.shape.data());
+        let shared = self.slot_head(&of.shape, of.slot).await?.references > 1;
+        // In-place writes that are owed belong to the slot as it is.
+        let claim = if shared || self.redo.covers(key).is_some() { None } else { self.claim(volume, false).await? };
+        let done = match claim {
+            None => false,
+            Some(claim) => {
+                let pieces: Vec<_> =
+                    columns.strips.into_iter().take(of.shape.k).flatten().map(Buffer::freeze).collect();
+                // What is dirty is not in the new slot: nothing in the log is covered by it.
+                let covers = Lsn(0);
+                let stored = self.fill_slot(volume, of.stripe, claim, Some(of.slot), covers, &pieces).await;
+                if stored.is_err() {
+                    self.abandon(claim);
+                }
+                self.settle_map(key, stored?, Some(of.slot)).await?;
+                true
+            }
+        };
+        let what = if done { "it was encoded again from its data" } else { "it could not be encoded again yet" };
+        let text = format!(
+            "{place}: its parity was not that of its data, although both verify; {what}. Memory was damaged when it was \
+             written, or this program has a defect (invariant 14): report it"
+        );
+        self.alarm(AlarmKind::MemoryDamaged, Severity::Critical, None, text);
+        Ok(done)
     }
 
     /// Strips with lost units, where waiting for drives will not help: each lost unit was given up before, or fails
@@ -175,8 +227,9 @@ impl Engine {
         self.record(record, Purpose::Inside).await.map(drop)
     }
 
-    /// Writes reconstructed units over bad ones and reads them again. Answers how many verify now.
-    async fn rewrite(&self, of: &Stripe, columns: Columns, priority: Priority) -> u64 {
+    /// Writes reconstructed units over bad ones and reads them again. Answers how many verify now, and of which strips some do
+    /// not.
+    async fn rewrite(&self, of: &Stripe, columns: Columns, priority: Priority) -> (u64, Strips) {
         let size = of.shape.unit_bytes;
         let mut bad: Vec<Vec<usize>> = vec![Vec::new(); of.shape.width()];
         for (strip, unit) in columns.repair.iter().chain(&columns.owed) {
@@ -198,15 +251,22 @@ impl Engine {
         let unwritten = self.write_strips(of, writes, priority).await;
         let unflushed = self.flush_strips(of, touched.without(unwritten)).await;
         let mut repaired = 0;
-        for strip in touched.without(unwritten).without(unflushed).iter() {
+        let mut failed = Strips::of(unwritten.iter().chain(unflushed.iter()));
+        for strip in touched.without(failed).iter() {
             for run in runs(bad[strip].iter().copied()) {
                 // What the drive itself says: an image laid over it would tell nothing.
                 let read = self.ask_units(of, strip, run, priority).await;
                 let good = read.good.iter().filter(|good| **good).count() as u64;
                 repaired += good;
+                if read.good.contains(&false) {
+                    failed = failed.with(strip);
+                }
                 self.drives.change(of.places[strip].cell.drive, |seen| seen.repaired += good);
             }
         }
-        repaired
+        (repaired, failed)
     }
 }
+
+#[cfg(test)]
+mod tests;

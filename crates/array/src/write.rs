@@ -396,7 +396,11 @@ impl Engine {
         if written.is_err() {
             self.abandon(claim);
         }
-        let lsn = written?;
+        let lsn = match written {
+            // What some drive missed cannot be recorded: nothing may rest on the slot.
+            Err(ArrayError::Degraded(_)) if !self.drives.behind_unsettled().is_empty() => return Ok(false),
+            written => written?,
+        };
         // Durable: the strips by their own flushes, the mapping by the group's.
         self.settle_map(key, lsn, old).await?;
         Ok(true)
@@ -482,33 +486,6 @@ impl Engine {
         };
         let touched = Strips::of(writes.iter().map(|write| write.strip));
         let mut funds = self.log.reserve(self.log.cost_of(64 + 4 * shape.digests()), Purpose::Inside).await?;
-        let mut failed;
-        loop {
-            let unwritten = self.write_strips(&target, writes.clone(), priority).await;
-            let unflushed = match self.io.lacks(Mutation::SlotFlush) {
-                true => Strips::NONE,
-                false => self.flush_strips(&target, touched.without(unwritten)).await,
-            };
-            failed = Strips::of(unwritten.iter().chain(unflushed.iter()));
-            if failed.len() > shape.m {
-                return Err(ArrayError::Degraded(format!(
-                    "volume '{}': only {} of {} strips of stripe {stripe} could be written; bring missing drives back",
-                    volume.name(),
-                    shape.width() - failed.len(),
-                    shape.width()
-                )));
-            }
-            // A rebuild may have given the row other cells meanwhile: then the strips lie in the wrong ones.
-            let places = self.places(shape, claim.slot, self.fresh_exceptions(claim.slot.row));
-            if places == target.places {
-                break;
-            }
-            target.places = places;
-        }
-        if !failed.is_empty() {
-            self.settle_losses().await?;
-            self.ask_repair(StripeKey { volume: volume.id, stripe });
-        }
         let record = Record::Map {
             volume: volume.id,
             stripe,
@@ -518,12 +495,35 @@ impl Engine {
             covers,
             digests,
         };
-        let pages = self.pages_for(&record).await?;
+        let pages = loop {
+            let unwritten = self.write_strips(&target, writes.clone(), priority).await;
+            let unflushed = match self.io.lacks(Mutation::SlotFlush) {
+                true => Strips::NONE,
+                false => self.flush_strips(&target, touched.without(unwritten)).await,
+            };
+            let failed = Strips::of(unwritten.iter().chain(unflushed.iter()));
+            if failed.len() > shape.m {
+                return Err(ArrayError::Degraded(format!(
+                    "volume '{}': only {} of {} strips of stripe {stripe} could be written; bring missing drives back",
+                    volume.name(),
+                    shape.width() - failed.len(),
+                    shape.width()
+                )));
+            }
+            if !failed.is_empty() {
+                self.note_missed(&target, failed).await?;
+            }
+            let pages = self.pages_for(&record).await?;
+            // A rebuild may have given the row other cells meanwhile: then the strips lie in the wrong ones. Nothing is
+            // awaited from here to the append.
+            let places = self.places(shape, claim.slot, self.fresh_exceptions(claim.slot.row));
+            if places == target.places {
+                break pages;
+            }
+            target.places = places;
+        };
         if volume.gone.get() {
             return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
-        }
-        if self.places(shape, claim.slot, self.fresh_exceptions(claim.slot.row)) != target.places {
-            self.ask_repair(StripeKey { volume: volume.id, stripe });
         }
         if let Some(old) = old {
             // Held back from reuse until the mapping is durable (invariant 5).

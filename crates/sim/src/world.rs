@@ -400,6 +400,10 @@ impl<S: System> World<S> {
                     host.finished(completion, excuse, &mut self.machine.coverage)?;
                 }
                 Happening::Reply { id, reply } => drop(self.replies.insert(id, reply)),
+                // The pool mends it and goes on; here it is a defect.
+                Happening::Alarm(alarm) if alarm.message.contains("invariant 14") => {
+                    return Err(Violation(alarm.message));
+                }
                 Happening::Alarm(alarm) => self.growth.hear(alarm),
                 Happening::Ordered { .. } => {}
                 Happening::Lost { bay } => self.atlas.note_absent(bay),

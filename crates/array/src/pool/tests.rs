@@ -20,6 +20,7 @@ mod ragged;
 mod redo;
 mod sealed;
 mod shared;
+mod shown;
 mod strangers;
 mod through;
 

@@ -1,0 +1,126 @@
+//! Drives that do not take a write and stay: what they hold of it is old, and counts for nothing until it was written again.
+
+use stele_ground::Duration;
+
+use crate::testing::{Bed, pattern, spec};
+use crate::{Command, DriveHealth, OpenOptions};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A pool that waits long before it gives a missing drive up, with a volume full of what is not dirty.
+fn patient(code: &str, seed: u64) -> (Bed, stele_ground::VolumeId) {
+    let options = OpenOptions { rebuild_after: DAY, ..OpenOptions::default() };
+    let mut bed = Bed::blank(6, 6, seed, options);
+    assert_eq!(bed.settle(), Ok(()));
+    let volume = bed.create_volume(spec("a", code, 4 << 20)).id;
+    bed.write(volume, 0, &pattern(1, 4 << 20)).expect("written");
+    bed.command(Command::Checkpoint).expect("a checkpoint");
+    (bed, volume)
+}
+
+/// (drive, health) of those that are not healthy.
+fn unwell(bed: &mut Bed) -> Vec<(u32, DriveHealth)> {
+    let drives = bed.status().drives;
+    let unwell = drives.iter().filter(|drive| drive.health != DriveHealth::Healthy && drive.index != u32::MAX);
+    unwell.map(|drive| (drive.index, drive.health)).collect()
+}
+
+fn critical(bed: &Bed) -> u64 {
+    bed.pool.serving().expect("open").engine.exposure().1
+}
+
+/// How a write comes about, and what follows it.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    /// Bytes written: a whole stripe goes to a new slot, less of it is destaged in place.
+    length: usize,
+    /// The power goes right after the acknowledgement, or after the destage.
+    crash: bool,
+}
+
+const CASES: [Case; 4] = [
+    Case { length: 64 << 10, crash: false },
+    Case { length: 64 << 10, crash: true },
+    Case { length: 20 << 10, crash: false },
+    Case { length: 20 << 10, crash: true },
+];
+
+#[test]
+fn a_drive_that_missed_a_write_is_not_called_whole_before_it_has_it() {
+    for case in CASES {
+        for seed in 0..6 {
+            let (mut bed, volume) = patient("4+2", seed);
+            let mut expected = pattern(1, 4 << 20);
+            // For a moment a drive does not write.
+            bed.yard.drives[3].fails_writes = true;
+            let data = pattern(2, case.length);
+            expected[..case.length].copy_from_slice(&data);
+            bed.write(volume, 0, &data).expect("acknowledged");
+            if case.length < 64 << 10 {
+                bed.command(Command::Checkpoint).expect("destaged");
+            }
+            if !case.crash {
+                bed.pass(Duration::from_secs(20));
+                assert_eq!(unwell(&mut bed), [(3, DriveHealth::Stale)], "{case:?} {seed}");
+            }
+            bed.yard.drives[3].fails_writes = false;
+            if case.crash {
+                bed.crash().expect("opened");
+            }
+            bed.pass(DAY);
+            bed.pass(DAY);
+            assert_eq!(unwell(&mut bed), [], "{case:?} {seed}: all of it was written again");
+            let read = |bed: &mut Bed| bed.read(volume, 0, 4 << 20).is_ok_and(|read| read == expected);
+            bed.pull(&[0, 1]);
+            assert!(read(&mut bed), "{case:?} {seed}: unreadable without two other drives");
+        }
+    }
+}
+
+#[test]
+fn stripes_that_lack_a_strip_count_as_exposed_until_it_is_written() {
+    let (mut bed, volume) = patient("5+1", 1);
+    assert_eq!(critical(&bed), 0);
+    bed.yard.drives[3].fails_writes = true;
+    bed.write(volume, 0, &pattern(2, 80 << 10)).expect("acknowledged");
+    assert!(critical(&bed) > 0, "another drive lost, and the stripe is gone");
+    assert!(bed.command(Command::FailDrive { drive: 0 }).is_err(), "another drive is needed");
+    bed.crash().expect("opened, and the drive still does not write");
+    assert!(critical(&bed) > 0, "not forgotten over a crash");
+    bed.yard.drives[3].fails_writes = false;
+    bed.pass(DAY);
+    // Copies of its label failed too.
+    bed.scrub();
+    assert_eq!((critical(&bed), bed.scrub()), (0, (0, 0)));
+    let errors: Vec<u64> = bed.status().drives.iter().map(|drive| drive.digest_errors).collect();
+    assert_eq!(errors, [0; 6], "what a drive missed is no error of it");
+}
+
+#[test]
+fn only_what_was_missed_is_written_again_while_the_pool_is_open() {
+    let (mut bed, volume) = patient("4+2", 2);
+    bed.yard.drives[3].fails_writes = true;
+    bed.write(volume, 0, &pattern(2, 64 << 10)).expect("acknowledged");
+    bed.yard.drives[3].fails_writes = false;
+    let read = |bed: &Bed| bed.pool.serving().expect("open").engine.io.counters(3).read_bytes;
+    let before = read(&bed);
+    bed.pass(Duration::from_secs(60));
+    let read = read(&bed) - before;
+    assert_eq!(unwell(&mut bed), []);
+    assert!(read > 0 && read < 256 << 10, "{read} bytes read of a drive that missed one strip of 16 KiB");
+}
+
+#[test]
+fn a_drive_that_goes_on_failing_is_given_up_and_rebuilt() {
+    let (mut bed, volume) = patient("2+1", 3);
+    let data = pattern(2, 32 << 10);
+    bed.yard.drives[3].fails_writes = true;
+    for at in (0..4 << 20).step_by(32 << 10) {
+        bed.write(volume, at, &data).expect("acknowledged");
+    }
+    bed.pass(Duration::from_secs(3600));
+    assert_eq!(unwell(&mut bed), [(3, DriveHealth::Failed)]);
+    bed.pull(&[3]);
+    bed.pass(DAY);
+    assert_eq!((critical(&bed), bed.scrub()), (0, (0, 0)));
+}

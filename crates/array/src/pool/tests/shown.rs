@@ -1,0 +1,42 @@
+//! What a read has shown is not taken back by a power cut.
+
+use stele_media::{Buffer, Op, Priority, Request};
+
+use crate::testing::{Bed, Trouble, pattern, spec};
+use crate::{Command, Event};
+
+#[test]
+fn what_a_read_shows_of_a_stripe_under_way_outlives_a_power_cut() {
+    const STRIPE: usize = 64 << 10;
+    let mut shown = 0;
+    for moment in 0..200 {
+        let mut bed = Bed::new(6, 6, moment);
+        let volume = bed.create_volume(spec("a", "4+2", 1 << 20)).id;
+        let (old, new) = (pattern(1, STRIPE), pattern(2, STRIPE));
+        bed.write(volume, 0, &old).expect("written");
+        bed.command(Command::Close).expect("closed");
+        bed.open().expect("opened, with nothing cached");
+        // A whole stripe goes to a new slot; its tag is that of an operation which was answered long ago.
+        let op = Op::Write { at: 0, data: vec![Buffer::copy_of(&new).freeze()], fua: false };
+        let request = Request { tag: 0, op, priority: Priority::Host, deadline: None };
+        bed.pool.event(Event::Submit { volume, request });
+        bed.run_operations(moment % 40);
+        let first = match bed.read(volume, 0, 4096) {
+            Ok(first) => first,
+            // The write was answered first.
+            Err(Trouble::Silence) => continue,
+            Err(other) => panic!("moment {moment}: {other:?}"),
+        };
+        bed.yard.cut_bare();
+        bed.open().expect("opened");
+        let again = bed.read(volume, 0, 4096).expect("read");
+        if first == new[..4096] {
+            shown += 1;
+            assert!(again == first, "moment {moment}: what was read is gone");
+        } else {
+            assert!(first == old[..4096], "moment {moment}");
+            assert!(again == first || again == new[..4096], "moment {moment}");
+        }
+    }
+    assert!(shown > 0, "no read came after the mapping and before the answer");
+}
