@@ -109,7 +109,8 @@ fn root() -> PathBuf {
 /// Builds a crate's binary, and `stele` beside it for those that start it, and becomes the former. Cargo tells of its
 /// progress on standard error, so that a first build of minutes does not look like a hang.
 fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
-    let starts_servers = package == "stele-demo" || rest.first().is_some_and(|bench| bench == "s3" || bench == "block");
+    let first = rest.first().and_then(|first| first.to_str()).unwrap_or_default();
+    let starts_servers = package == "stele-demo" || ["s3", "block", "--drives"].contains(&first);
     let packages: &[&str] = if starts_servers { &["stele", package] } else { &[package] };
     let built =
         cargo().args(["build", "--release"]).args(packages.iter().flat_map(|name| ["--package", name])).status();

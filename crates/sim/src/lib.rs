@@ -8,6 +8,7 @@
 //! - [`proof`]: whether a pool that calls itself whole survives what it promises to.
 //! - [`enumerate`]: every crash of a short workload instead of some of a long one.
 //! - [`kill`]: no simulation: a process that is killed again and again, and what the next one finds.
+//! - [`loops`]: no simulation either: a served pool on loop devices that are pulled and replaced.
 //! - [`stage`]: the world behind a port, for what stands on a volume and blocks; [`shelf`]: the catalog on it, [`rack`]: a pool beneath it,
 //!   [`custody`]: the archive on two volumes of that.
 //! - [`clinic`]: a pool in virtual time without chance, for what takes how long.
@@ -20,6 +21,7 @@ pub mod custody;
 pub mod enumerate;
 pub mod host;
 pub mod kill;
+pub mod loops;
 pub mod machine;
 pub mod oracle;
 pub mod proof;

@@ -10,6 +10,7 @@ use stele_array::mutation::Mutation;
 use stele_sim::coverage::Coverage;
 use stele_sim::enumerate::{EXHAUSTIVE, Effort, cases, enumerate};
 use stele_sim::kill;
+use stele_sim::loops::{self, Stop};
 use stele_sim::run::{guarded, replay, run_many, run_pool_seed, usual_tail};
 use stele_sim::system::go_without;
 
@@ -23,6 +24,7 @@ Runs pools in the simulated world under seeds, each twice, against the oracle.
 usage: stele-sim [--seeds N] [--from S] [--threads T] [--trace] [--lines L] [--keep-going]
        stele-sim --enumerate [--outcomes N] [--stride N] [--threads T]
        stele-sim --kills N [--from S] [--dir DIR]
+       stele-sim --drives [SECONDS] [--from S] [--dir DIR] [--json]
 
   --seeds N      how many seeds (default 1000)
   --from S       the first seed (default 0)
@@ -35,6 +37,9 @@ usage: stele-sim [--seeds N] [--from S] [--threads T] [--trace] [--lines L] [--k
   --outcomes N   of each crash point try at most N outcomes (default: all)
   --without NAME take this protection away from every pool (see stele_array::mutation)
   --kills N      instead of seeds: a process at work on file drives is killed N times, under the seed S
+  --drives [S]   instead of seeds: loop devices under a served pool are pulled and replaced for S seconds (default 3600);
+                 needs root, losetup, and fio with its nbd engine
+  --json         end with one line of JSON (of --drives)
   --dir DIR      where its drives are made and, unless something failed, removed (default: the system's temporary directory)
 
 Exit code 0 if every seed passed and everything that may happen did, 1 if not, 2 for wrong arguments.
@@ -42,7 +47,8 @@ Exit code 0 if every seed passed and everything that may happen did, 1 if not, 2
 examples:
   stele-sim --seeds 5000
   stele-sim --seeds 1 --from 4711 --trace --lines 400
-  stele-sim --kills 5000";
+  stele-sim --kills 5000
+  stele-sim --drives 600";
 
 struct Options {
     seeds: u64,
@@ -55,6 +61,8 @@ struct Options {
     outcomes: u64,
     stride: u64,
     kills: Option<u64>,
+    drives: Option<u64>,
+    json: bool,
     directory: PathBuf,
     /// What the killed process was told: directory, seed, first value.
     worker: Option<(PathBuf, u64, u64)>,
@@ -72,11 +80,18 @@ fn options() -> Result<Option<Options>, String> {
         outcomes: 1 << EXHAUSTIVE,
         stride: 1,
         kills: None,
+        drives: None,
+        json: false,
         directory: std::env::temp_dir(),
         worker: None,
     };
-    let mut words = std::env::args().skip(1);
+    let mut words = std::env::args().skip(1).peekable();
     while let Some(word) = words.next() {
+        if word == "--drives" {
+            let seconds = words.next_if(|next| next.parse::<u64>().is_ok()).and_then(|next| next.parse().ok());
+            options.drives = Some(seconds.unwrap_or(3600));
+            continue;
+        }
         let mut text = || words.next().ok_or_else(|| format!("{word} wants a value"));
         let number = |text: String| text.parse::<u64>().map_err(|_| format!("{word} wants a number, not '{text}'"));
         match word.as_str() {
@@ -85,6 +100,7 @@ fn options() -> Result<Option<Options>, String> {
             "--threads" | "--jobs" => options.threads = number(text()?)?.max(1) as usize,
             "--lines" => options.lines = number(text()?)? as usize,
             "--trace" => options.trace = true,
+            "--json" => options.json = true,
             "--keep-going" => options.keep_going = true,
             "--enumerate" => options.enumerate = true,
             "--outcomes" => options.outcomes = number(text()?)?.max(2),
@@ -119,6 +135,9 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Some(seconds) = options.drives {
+        return pull_drives(&options, seconds);
+    }
     match (&options.worker, options.kills) {
         (Some((directory, seed, first_value)), _) => match kill::work(directory, *seed, *first_value) {
             Ok(()) => ExitCode::SUCCESS,
@@ -128,6 +147,46 @@ fn main() -> ExitCode {
         (None, None) if options.enumerate => enumerate_all(&options),
         (None, None) => soak(&options),
     }
+}
+
+/// Drives of a served pool are pulled and replaced.
+fn pull_drives(options: &Options, seconds: u64) -> ExitCode {
+    let begun = Instant::now();
+    let left = || seconds.saturating_sub(begun.elapsed().as_secs());
+    let mut say = |tally: &loops::Tally, what: &str| {
+        println!(
+            "{:4} s left: round {}, {} pulls, {} replaced, {} MiB written: {what}",
+            left(),
+            tally.rounds + 1,
+            tally.pulls,
+            tally.replaced,
+            tally.written >> 20
+        );
+    };
+    let span = std::time::Duration::from_secs(seconds);
+    let (tally, ended) = loops::campaign(&options.directory, span, options.from, &mut say);
+    let (failed, code) = match ended {
+        Ok(()) => (None, ExitCode::SUCCESS),
+        Err(Stop::Signal) => (Some("ended by a signal".to_owned()), ExitCode::from(130)),
+        Err(Stop::Trouble(what)) => (Some(what), ExitCode::from(2)),
+        Err(Stop::Fault(what)) => (Some(what), ExitCode::FAILURE),
+    };
+    match &failed {
+        None => println!(
+            "{} rounds in {:.0} s: {} pulls, {} drives replaced, {} scrubs, {} MiB written and compared; 0 failed",
+            tally.rounds,
+            begun.elapsed().as_secs_f64(),
+            tally.pulls,
+            tally.replaced,
+            tally.scrubs,
+            tally.written >> 20
+        ),
+        Some(what) => println!("FAILED with --from {}: {what}", options.from),
+    }
+    if options.json {
+        println!("{}", tally.json(begun.elapsed().as_secs(), failed.as_deref()));
+    }
+    code
 }
 
 /// A process is killed again and again.

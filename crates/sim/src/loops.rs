@@ -1,0 +1,228 @@
+//! No simulation: a served pool of 8+2 on loop devices, under verified writes over NBD, while devices are pulled, given back and
+//! replaced.
+//!
+//! What is judged after every round: content is what was written; drives that nothing was done to have not counted a single
+//! error; a scrub finds nothing, both when the lost drives are rebuilt into spare space and when others stand in their places.
+//! The campaign needs root, for loop devices; it removes all that it made when it ends, also at a signal, and what an earlier one
+//! left that was killed.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use stele_ground::Dice;
+
+mod load;
+mod site;
+mod system;
+
+use load::Load;
+pub use site::Stop;
+use site::{Site, pause};
+
+const DRIVES: usize = 12;
+const CODE: &str = "8+2";
+const SIZE: &str = "2GiB";
+/// How long the writes of a round go on, at least: a rebuild begins five seconds after a loss.
+const ROUND: Duration = Duration::from_secs(35);
+/// A pool becomes whole within this.
+const HEALING: Duration = Duration::from_secs(300);
+
+/// What is done to two drives while hosts write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ordeal {
+    /// The second goes when the first is rebuilt.
+    OneAfterTheOther,
+    /// The second goes while the first is rebuilt.
+    OneUponTheOther,
+    /// The first fails for a moment only.
+    Blink,
+    /// The first is replaced under load, and the second goes meanwhile.
+    ReplacedUnderLoad,
+}
+
+const ORDEALS: [Ordeal; 4] =
+    [Ordeal::OneAfterTheOther, Ordeal::OneUponTheOther, Ordeal::Blink, Ordeal::ReplacedUnderLoad];
+
+/// What was done so far.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Tally {
+    pub rounds: u64,
+    pub pulls: u64,
+    pub replaced: u64,
+    pub scrubs: u64,
+    pub written: u64,
+}
+
+impl Tally {
+    /// One line for machines.
+    pub fn json(&self, seconds: u64, failed: Option<&str>) -> String {
+        let Tally { rounds, pulls, replaced, scrubs, written } = self;
+        serde_json::json!({
+            "campaign": "drives", "seconds": seconds, "rounds": rounds, "pulls": pulls, "replaced": replaced,
+            "scrubs": scrubs, "written_bytes": written, "failed": failed,
+        })
+        .to_string()
+    }
+}
+
+struct Campaign<'a> {
+    site: Site,
+    dice: Dice,
+    tally: Tally,
+    say: &'a mut dyn FnMut(&Tally, &str),
+}
+
+/// Rounds until the time is over; the one that has begun is finished. `say` is told of each step.
+pub fn campaign(
+    directory: &Path,
+    span: Duration,
+    seed: u64,
+    say: &mut dyn FnMut(&Tally, &str),
+) -> (Tally, Result<(), Stop>) {
+    let begun = Instant::now();
+    let site = match prepare(directory) {
+        Ok(site) => site,
+        Err(stop) => return (Tally::default(), Err(stop)),
+    };
+    let mut campaign = Campaign { site, dice: Dice::new(seed), tally: Tally::default(), say };
+    let mut result = campaign.begin();
+    while result.is_ok() && begun.elapsed() < span {
+        result = campaign.round();
+    }
+    (campaign.tally, result)
+}
+
+fn prepare(directory: &Path) -> Result<Site, Stop> {
+    use std::os::unix::fs::MetadataExt;
+    let own = std::fs::metadata("/proc/self").map_err(|error| site::trouble("/proc/self", error))?;
+    if own.uid() != 0 {
+        return Err(Stop::Trouble("loop devices need root; run it with sudo".into()));
+    }
+    load::check_fio()?;
+    system::hold_signals().map_err(|error| site::trouble("holding signals back", error))?;
+    Site::new(directory, DRIVES)
+}
+
+impl Campaign<'_> {
+    fn begin(&mut self) -> Result<(), Stop> {
+        self.say("creates the pool");
+        self.site.create_pool(DRIVES, CODE, SIZE)?;
+        self.tally.written += load::write_cold(&self.site)?;
+        Ok(())
+    }
+
+    fn round(&mut self) -> Result<(), Stop> {
+        let ordeal = ORDEALS[self.tally.rounds as usize % ORDEALS.len()];
+        let first = self.dice.below(DRIVES as u64) as usize;
+        let second = (first + 1 + self.dice.below(DRIVES as u64 - 1) as usize) % DRIVES;
+        let before = self.site.drives()?;
+        let load = Load::start(&self.site, ROUND)?;
+        self.befall(ordeal, first, second)?;
+        self.tally.written += load.finish(&self.site)?;
+        self.say("waits for the rebuild");
+        self.until_whole(true)?;
+        self.judge(&before, [first, second])?;
+        self.replace([first, second])?;
+        self.until_whole(false)?;
+        self.judge(&before, [first, second])?;
+        self.tally.rounds += 1;
+        Ok(())
+    }
+
+    fn befall(&mut self, ordeal: Ordeal, first: usize, second: usize) -> Result<(), Stop> {
+        self.wait(2000, 3000)?;
+        self.pull(first)?;
+        match ordeal {
+            Ordeal::OneAfterTheOther => self.wait(12_000, 16_000)?,
+            Ordeal::OneUponTheOther => self.wait(500, 7000)?,
+            Ordeal::Blink => {
+                self.wait(5, 300)?;
+                self.site.give_back(first)?;
+                self.wait(4000, 8000)?;
+            }
+            Ordeal::ReplacedUnderLoad => {
+                self.wait(1000, 3000)?;
+                self.say(&format!("drive {first} is replaced under load"));
+                self.exchange(first, false)?;
+                self.wait(5, 2000)?;
+            }
+        }
+        self.pull(second)
+    }
+
+    fn pull(&mut self, drive: usize) -> Result<(), Stop> {
+        self.tally.pulls += 1;
+        self.say(&format!("drive {drive} is pulled"));
+        self.site.pull(drive)
+    }
+
+    /// Between so many milliseconds.
+    fn wait(&mut self, least: u64, most: u64) -> Result<(), Stop> {
+        pause(Duration::from_millis(least + self.dice.below(most - least)))
+    }
+
+    /// Puts a blank device in the place of each that is not well.
+    fn replace(&mut self, touched: [usize; 2]) -> Result<(), Stop> {
+        for said in self.site.drives()? {
+            if said.health != "healthy" && touched.contains(&(said.number as usize)) {
+                self.say(&format!("drive {} is replaced", said.number));
+                self.exchange(said.number as usize, true)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn exchange(&mut self, drive: usize, wait: bool) -> Result<(), Stop> {
+        self.site.exchange(drive, wait)?;
+        self.tally.replaced += 1;
+        Ok(())
+    }
+
+    /// Nothing is left to move; of drives, those that were given up may be missing.
+    fn until_whole(&mut self, without_lost: bool) -> Result<(), Stop> {
+        let end = Instant::now() + HEALING;
+        loop {
+            let status = self.site.status()?;
+            let moves = ["rebuild", "copy_back"].iter().any(|work| !status[*work].is_null());
+            // A slow drive, and one with errors of before, is whole all the same.
+            let whole = |health: &str| matches!(health, "healthy" | "suspect") || without_lost && health == "failed";
+            let drives = self.site.drives()?;
+            let open = drives.iter().find(|drive| !whole(&drive.health));
+            if !moves && open.is_none() {
+                return Ok(());
+            }
+            if Instant::now() >= end {
+                return Err(self.site.fault(&format!("the pool does not become whole: {open:?}, {status}")));
+            }
+            pause(Duration::from_millis(500))?;
+        }
+    }
+
+    /// Content, the errors of drives to which nothing was done, and what a scrub finds.
+    fn judge(&mut self, before: &[site::DriveSaid], touched: [usize; 2]) -> Result<(), Stop> {
+        load::verify_cold(&self.site)?;
+        self.site.stele(&["pool", "scrub", "--wait"])?;
+        self.tally.scrubs += 1;
+        let status = self.site.status()?;
+        let found = status["scrub_damage_found"].as_u64();
+        if found != Some(0) || status["lost_stripes"].as_u64() != Some(0) {
+            return Err(self
+                .site
+                .fault(&format!("a scrub of drives {touched:?} found {found:?} damaged places: {status}")));
+        }
+        for now in self.site.drives()? {
+            let was = before.iter().find(|drive| drive.number == now.number);
+            let untouched = !touched.contains(&(now.number as usize));
+            if untouched && was.is_none_or(|was| was.errors != now.errors) {
+                let what =
+                    format!("drive {} has errors, and nothing was done to it: {now:?}, before {was:?}", now.number);
+                return Err(self.site.fault(&what));
+            }
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, what: &str) {
+        (self.say)(&self.tally, what);
+    }
+}
