@@ -110,9 +110,7 @@ impl<S: System> Script<S> {
                     match (completion.op, completion.result) {
                         (Op::Read { buffer, .. }, Ok(())) => self.oracle.end_read(at, &buffer, began)?,
                         (_, Ok(())) => self.oracle.end_write(at, length, began, Outcome::Acknowledged),
-                        (op, Err(error)) => {
-                            return Err(Violation(format!("{} bytes at {at}: {op:?} failed: {error}", length)));
-                        }
+                        (_, Err(error)) => return Err(Violation(format!("{length} bytes at {at}: {error}"))),
                     }
                 }
                 _ => {}
@@ -154,6 +152,21 @@ impl<S: System> Script<S> {
 
     /// A write that is acknowledged.
     pub fn write(&mut self, at: u64, length: u64) -> Result<End, Violation> {
+        self.begin_write(at, length);
+        self.until_answered()
+    }
+
+    /// Everything that was begun has been answered.
+    pub fn until_answered(&mut self) -> Result<End, Violation> {
+        self.until("a write", |script| script.flying.is_empty())
+    }
+
+    /// Lets so many things happen.
+    pub fn steps(&mut self, count: u64) -> Result<(), Violation> {
+        (0..count).try_for_each(|_| self.step().map(drop))
+    }
+
+    pub fn begin_write(&mut self, at: u64, length: u64) {
         let tag = self.next;
         self.next += 1;
         let mut bytes = Buffer::zeroed(length as usize);
@@ -161,7 +174,6 @@ impl<S: System> Script<S> {
         self.flying.insert(tag, (at, length, self.oracle.begin_write(at, length, tag)));
         let op = Op::Write { at, data: vec![bytes.freeze()], fua: false };
         self.machine.submit(self.volume, Request { tag, op, priority: Priority::Host, deadline: None });
-        self.until("a write", |script| script.flying.is_empty())
     }
 
     /// Everything is read, and is what was acknowledged.
@@ -251,6 +263,21 @@ impl<S: System> Script<S> {
     /// The power will go soon after so many operations on labels, or on anchors.
     pub fn trap(&mut self, at: Landmark, left: u64) {
         self.machine.trap = Some(Trap { at, left, fuse: 1 });
+    }
+
+    /// Gives a command, and lets things happen until so many operations on labels, or on anchors, were begun or ended.
+    pub fn until_there(&mut self, command: Command, at: Landmark, left: u64) -> Result<(), Violation> {
+        self.machine.command(0, command);
+        self.machine.trap = Some(Trap { at, left, fuse: u64::MAX });
+        self.until("the place", |script| script.machine.trap.is_none())?;
+        self.machine.fuse = None;
+        Ok(())
+    }
+
+    /// What is under way on a drive fails, and what comes later does not.
+    pub fn hiccup(&mut self, bay: usize) {
+        self.machine.bays[bay].drive.pull(MediaFault::Damaged);
+        self.machine.bays[bay].drive.plug();
     }
 
     /// Opens the pool on the drives that are there.

@@ -21,6 +21,8 @@ pub enum CrashKind {
 pub enum Tear {
     /// On each drive as chance has it, sector by sector.
     Anyhow,
+    /// On no drive anything.
+    Nothing,
     /// On the drive of this bay all survives, on the others nothing.
     Only(usize),
     /// On the drive of this bay nothing survives, on the others all.
@@ -92,6 +94,7 @@ impl<S: System> Machine<S> {
             bay.drive.advance(self.now);
             let spared = match tear {
                 Tear::Anyhow => None,
+                Tear::Nothing => Some(false),
                 Tear::Only(only) => Some(number == only),
                 Tear::AllBut(but) => Some(number != but),
                 Tear::Subset => Some(dice.one_in(2)),

@@ -49,6 +49,7 @@ impl Outages {
             (Some(bay), 0..=3) => Tear::Only(bay),
             (Some(bay), 4) => Tear::AllBut(bay),
             (_, 5) => Tear::Subset,
+            (_, 6) => Tear::Nothing,
             _ => Tear::Anyhow,
         }
     }
