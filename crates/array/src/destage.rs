@@ -94,7 +94,14 @@ impl Engine {
             // An attempt that failed gave them back. All at once, before anything is appended or the log is pinned.
             None => {
                 let cost = self.destage_cost(&volume.shape, self.unplaced(volume, key, &dirty).len());
-                self.log.reserve_within(cost, Purpose::Inside, pace.patience).await?
+                // What is kept for checkpoints helps on a log that is as good as full: with the oldest stripe gone it is trimmed.
+                let oldest = self.cache.borrow().by_age().next().is_some_and(|(_, oldest)| oldest == key);
+                let first = self.log.try_reserve(cost, Purpose::Inside);
+                let last = || if oldest { self.log.try_reserve(cost, Purpose::Checkpoint) } else { None };
+                match first.or_else(last) {
+                    Some(funds) => funds,
+                    None => self.log.reserve_within(cost, Purpose::Inside, pace.patience).await?,
+                }
             }
         };
         // Redo records refer to the writes' own records, also to those that are overwritten meanwhile.

@@ -43,7 +43,10 @@ impl Engine {
         let labels = self.drives.labels.clone();
         labels
             .commit(|configuration| {
-                if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0)) {
+                // Whoever was first to commit may have had it leave for good.
+                if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0))
+                    && entry.state != DriveState::Retired
+                {
                     entry.state = state;
                 }
             })
@@ -64,6 +67,7 @@ impl Engine {
             let whole = |configuration: &mut Configuration| {
                 // A write that it misses from here on has a commit of its own, after this one.
                 if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0))
+                    && entry.state == DriveState::Filling
                     && !self.drives.has_missed(drive)
                 {
                     entry.state = DriveState::Active;

@@ -119,7 +119,7 @@ impl Log {
         match purpose {
             Purpose::Host => capacity - capacity / 8,
             Purpose::Inside => capacity - (capacity / 32).max(16 << 10),
-            Purpose::Carry => capacity - (capacity / 256).max(8 << 10),
+            Purpose::Carry => capacity - (capacity / 64).max(8 << 10),
             Purpose::Checkpoint => capacity,
         }
     }
