@@ -47,11 +47,8 @@ impl Engine {
         let committed = labels
             .commit(|configuration| {
                 let joined = configuration.epoch;
-                configuration.drives.extend(entries.iter().cloned().map(|entry| DriveEntry {
-                    state: DriveState::Joining,
-                    joined,
-                    ..entry
-                }));
+                let join = |entry: &DriveEntry| DriveEntry { state: DriveState::Joining, joined, ..entry.clone() };
+                configuration.drives.extend(entries.iter().map(join));
             })
             .await;
         let refused = numbers.iter().find(|number| !labels.holds_newest(**number)).copied();

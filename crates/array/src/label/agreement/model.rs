@@ -5,12 +5,9 @@
 //! the code takes it by. Two worlds that differ only in the names of their drives are one. It knows what it must not
 //! know, too: which configuration was put in force last, and which drives lack an acknowledged write.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
-
-use stele_ground::{Bytes, DriveId, PoolId};
+use std::collections::{BTreeSet, VecDeque};
 
 use super::*;
-use crate::label::{DriveEntry, Features};
 
 /// Rules that can be taken away, to see that the model notices.
 #[derive(Clone, Copy, Debug)]
@@ -31,6 +28,8 @@ struct Rules {
     single: bool,
 }
 
+mod world;
+
 const RULES: Rules = Rules {
     promise: true,
     complete: true,
@@ -41,7 +40,7 @@ const RULES: Rules = Rules {
     single: true,
 };
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Phase {
     Down,
     Promised,
@@ -51,7 +50,7 @@ enum Phase {
 }
 
 /// A configuration; the states of its drives are in the columns.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Paper {
     /// Its epoch, where epochs are announced and so tell papers apart; else a number of its own.
     id: u8,
@@ -63,7 +62,7 @@ struct Paper {
 
 /// A drive: its label (a paper's identity, 0 for none), its anchor, what the process knows of it, and whether it truly lacks
 /// something.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Column {
     label: u8,
     promised: u8,
@@ -79,7 +78,7 @@ struct Column {
     states: Vec<Option<DriveState>>,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct World {
     papers: Vec<Paper>,
     columns: Vec<Column>,
@@ -148,7 +147,7 @@ impl Model {
 
     /// Visits every world; answers how many there are, or the first broken promise with the worlds that lead to it.
     fn explore(&self) -> Result<usize, String> {
-        let mut seen: HashSet<World> = HashSet::new();
+        let mut seen: BTreeSet<World> = BTreeSet::new();
         let mut queue = VecDeque::from([self.first().named_alike()]);
         seen.extend(queue.iter().cloned());
         while let Some(world) = queue.pop_front() {
@@ -428,156 +427,6 @@ impl Model {
     }
 }
 
-impl World {
-    fn here(&self) -> impl Iterator<Item = (usize, &Column)> {
-        self.columns.iter().enumerate().filter(|(_, column)| column.here)
-    }
-
-    fn paper(&self, id: u8) -> Paper {
-        *self.papers.iter().find(|paper| paper.id == id).expect("a paper with this identity")
-    }
-
-    fn state(&self, id: u8, at: usize) -> Option<DriveState> {
-        let paper = self.papers.iter().position(|paper| paper.id == id)?;
-        self.columns[at].states[paper]
-    }
-
-    fn votes(&self, id: u8, at: usize) -> bool {
-        self.state(id, at).is_some_and(DriveState::votes)
-    }
-
-    fn filling(&self, id: u8) -> Vec<usize> {
-        (0..self.columns.len()).filter(|at| self.state(id, *at) == Some(DriveState::Filling)).collect()
-    }
-
-    fn usable(&self) -> Vec<DriveNumber> {
-        let usable = self.here().filter(|(at, _)| self.votes(self.current, *at));
-        usable.map(|(at, _)| DriveNumber(at as u16)).collect()
-    }
-
-    fn up(&self, phase: Phase) -> Phase {
-        if self.phase == Phase::Down { Phase::Down } else { phase }
-    }
-
-    fn down(&self) -> World {
-        let mut world = World { phase: Phase::Down, ..self.clone() };
-        for column in &mut world.columns {
-            (column.here, column.caught_up) = (false, false);
-        }
-        (world.current, world.next, world.settled, world.unsettled, world.events) = (0, 0, 0, false, 0);
-        world
-    }
-
-    fn lost(&self, at: usize) -> World {
-        let mut world = self.clone();
-        (world.columns[at].here, world.columns[at].caught_up) = (false, false);
-        world.unsettled = true;
-        world
-    }
-
-    /// Every outcome of a write to these drives: the power goes after any of them took it, or all took it, or all but one,
-    /// which is lost. `then` says what follows where so many hold it.
-    fn written(
-        &self,
-        targets: &[DriveNumber],
-        change: impl Fn(&mut Column),
-        then: impl Fn(&World, &[DriveNumber]) -> Phase,
-    ) -> Vec<World> {
-        let mut next = Vec::new();
-        for subset in subsets(targets.len()) {
-            let held: Vec<DriveNumber> =
-                targets.iter().enumerate().filter(|(at, _)| subset & 1 << at != 0).map(|(_, number)| *number).collect();
-            let mut world = self.clone();
-            held.iter().for_each(|number| change(&mut world.columns[usize::from(number.0)]));
-            next.push(world.down());
-            if held.len() + 1 < targets.len() {
-                continue;
-            }
-            for number in targets.iter().filter(|number| !held.contains(number)) {
-                world = world.lost(usize::from(number.0));
-            }
-            let phase = then(&world, &held);
-            next.push(if phase == Phase::Down { world.down() } else { World { phase, ..world } });
-        }
-        next
-    }
-
-    /// Every outcome of writing an anchor: any of the drives hold it, since one that fails an anchor's write is not lost.
-    fn anchored(&self, targets: &[DriveNumber], anchor: (u8, u8), then: impl Fn(usize) -> Phase) -> Vec<World> {
-        let mut next = Vec::new();
-        for subset in subsets(targets.len()) {
-            let mut world = self.clone();
-            let held = targets.iter().enumerate().filter(|(at, _)| subset & 1 << at != 0);
-            for (_, number) in held {
-                let column = &mut world.columns[usize::from(number.0)];
-                (column.anchor, column.passed_over) = (anchor, false);
-            }
-            next.push(world.down());
-            match then(subset.count_ones() as usize) {
-                Phase::Down => {}
-                phase => next.push(World { phase, ..world }),
-            }
-        }
-        next
-    }
-
-    /// As the code sees it.
-    fn configuration(&self, id: u8) -> Configuration {
-        let paper = self.paper(id);
-        let known = (0..self.columns.len()).map_while(|at| {
-            // Numbers are given in order; a drive that the table does not know stands for one that has left it.
-            let state = self.state(id, at).unwrap_or(DriveState::Retired);
-            let identity = DriveId([at as u8 + 1; 16]);
-            Some(DriveEntry { identity, enclosure: 0, size: Bytes(0), state, leaving: false, joined: 0 })
-        });
-        Configuration {
-            pool: PoolId([0; 16]),
-            name: String::new(),
-            created: 0,
-            features: Features::default(),
-            epoch: paper.epoch.into(),
-            seed: 0,
-            unit_size: Bytes(0),
-            log_size: Bytes(0),
-            spare_drives: 0,
-            tolerates: 1,
-            drives: known.collect(),
-            log: Vec::new(),
-            protected: false,
-            clean: false,
-            growing: false,
-            settled: paper.settled.into(),
-            overrides: Vec::new(),
-        }
-    }
-
-    fn label(&self, at: usize, column: &Column) -> Label {
-        Label {
-            sequence: 0,
-            number: DriveNumber(at as u16),
-            promised: column.promised.into(),
-            complete: column.complete.into(),
-            configuration: self.configuration(column.label),
-        }
-    }
-
-    /// The same world with its drives in one order, without papers that nobody holds.
-    fn named_alike(mut self) -> World {
-        let held: BTreeSet<u8> =
-            self.columns.iter().map(|column| column.label).chain([self.current, self.decided]).collect();
-        for at in (0..self.papers.len()).rev() {
-            if !held.contains(&self.papers[at].id) {
-                self.papers.remove(at);
-                self.columns.iter_mut().for_each(|column| {
-                    column.states.remove(at);
-                });
-            }
-        }
-        self.columns.sort_unstable();
-        self
-    }
-}
-
 fn subsets(count: usize) -> std::ops::Range<u32> {
     0..1 << count
 }
@@ -619,17 +468,18 @@ fn no_order_of_cuts_absences_and_returns_breaks_the_agreement() {
 
 #[test]
 fn without_any_one_of_its_rules_the_agreement_breaks() {
-    let cases: [(&str, Rules, (usize, usize, u8, u8)); 7] = [
-        ("promise", Rules { promise: false, ..RULES }, (3, 0, 5, 0)),
-        ("complete", Rules { complete: false, ..RULES }, (3, 0, 3, 2)),
-        ("settle", Rules { settle: false, ..RULES }, (3, 0, 2, 3)),
-        ("spread", Rules { spread: false, ..RULES }, (4, 0, 3, 1)),
-        ("restamp", Rules { restamp: false, ..RULES }, (4, 0, 3, 1)),
-        ("anchor quorum", Rules { anchor_quorum: false, ..RULES }, (3, 0, 2, 1)),
-        ("single", Rules { single: false, ..RULES }, (2, 3, 3, 1)),
+    // What is taken away; drives, newcomers, lives, events in each.
+    let cases = [
+        ("promise", Rules { promise: false, ..RULES }, [3u8, 0, 5, 0]),
+        ("complete", Rules { complete: false, ..RULES }, [3, 0, 3, 2]),
+        ("settle", Rules { settle: false, ..RULES }, [3, 0, 2, 3]),
+        ("spread", Rules { spread: false, ..RULES }, [4, 0, 3, 1]),
+        ("restamp", Rules { restamp: false, ..RULES }, [4, 0, 3, 1]),
+        ("anchor quorum", Rules { anchor_quorum: false, ..RULES }, [3, 0, 2, 1]),
+        ("single", Rules { single: false, ..RULES }, [2, 3, 3, 1]),
     ];
-    for (name, rules, (drives, newcomers, lives, events)) in cases {
-        let found = explore(drives, newcomers, 1, lives, events, rules);
+    for (name, rules, [drives, newcomers, lives, events]) in cases {
+        let found = explore(drives.into(), newcomers.into(), 1, lives, events, rules);
         assert!(found.is_err(), "without '{name}' nothing breaks in {found:?} worlds: the model does not see the rule");
     }
 }
