@@ -393,7 +393,7 @@ impl Labels {
         // Twice, for both pairs of copies.
         self.0.settled.set(configuration.epoch);
         for _ in 0..2 {
-            let results = self.write_everywhere(&configuration).await;
+            let results = self.write_everywhere(&configuration, &self.takers(&configuration)).await;
             if let Some((drive, error)) = results.into_iter().find_map(|(drive, r)| r.err().map(|e| (drive, e))) {
                 return Err(ArrayError::Degraded(format!(
                     "the label of {drive} could not be written ({error}); replace it and create the pool again"

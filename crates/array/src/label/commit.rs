@@ -94,20 +94,20 @@ impl Labels {
             new.log.iter().all(|log| log.epoch <= new.epoch),
             "invariant 11: a log epoch above the configuration's"
         );
-        let results = self.write_everywhere(&new).await;
+        // Where too few drives are here nothing is begun, so that nothing is left undecided.
+        let here: Vec<DriveNumber> = self.takers(&new);
+        let hopeful = majority(&old, &here) && majority(&new, &here);
+        if !hopeful && !self.0.override_quorum && !self.0.io.lacks(Mutation::LabelMajority) {
+            return Err(too_few(here.len(), &new));
+        }
+        let results = self.write_everywhere(&new, &here).await;
         let held: Vec<DriveNumber> =
             results.iter().filter(|(_, result)| result.is_ok()).map(|(drive, _)| *drive).collect();
         let agreed = majority(&old, &held) && majority(&new, &held)
             || self.0.override_quorum && !held.is_empty()
             || self.0.io.lacks(Mutation::LabelMajority);
         if !agreed {
-            let error = ArrayError::Degraded(format!(
-                "only {} of {} drives took the configuration of epoch {}; return drives until more than half answer, then \
-                 open the pool again",
-                held.len(),
-                agreement::voters(&new),
-                new.epoch
-            ));
+            let error = too_few(held.len(), &new);
             *self.0.undecided.borrow_mut() = Some(error.clone());
             return Err(error);
         }
@@ -119,16 +119,22 @@ impl Labels {
         Ok(())
     }
 
-    /// One label on every drive that is present and in the new table; flushed where the result says so.
-    pub(super) async fn write_everywhere(&self, new: &Configuration) -> Vec<(DriveNumber, Result<(), MediaError>)> {
-        let targets: Vec<DriveNumber> = new
-            .drives
-            .iter()
-            .enumerate()
+    /// Drives that are present and in the new table.
+    pub(super) fn takers(&self, new: &Configuration) -> Vec<DriveNumber> {
+        let drives = new.drives.iter().enumerate();
+        drives
             .filter(|(_, entry)| entry.state.votes() || entry.state == DriveState::Joining)
             .map(|(at, _)| DriveNumber(at as u16))
             .filter(|number| self.index(*number).is_some())
-            .collect();
+            .collect()
+    }
+
+    /// One label on each of these drives; flushed where the result says so.
+    pub(super) async fn write_everywhere(
+        &self,
+        new: &Configuration,
+        targets: &[DriveNumber],
+    ) -> Vec<(DriveNumber, Result<(), MediaError>)> {
         let writes = targets.iter().map(|number| {
             let (register, state) = (self.register(*number), new.drives[usize::from(number.0)].state);
             let caught_up = register.caught_up || self.0.io.lacks(Mutation::LabelComplete);
@@ -136,6 +142,15 @@ impl Labels {
             self.write_one(new, *number, register.promised.max(new.epoch), complete, false)
         });
         let results = join_all(writes).await;
-        targets.into_iter().zip(results).collect()
+        targets.iter().copied().zip(results).collect()
     }
+}
+
+fn too_few(held: usize, new: &Configuration) -> ArrayError {
+    ArrayError::Degraded(format!(
+        "only {held} of {} drives took the configuration of epoch {}; return drives until more than half answer, then open \
+         the pool again",
+        agreement::voters(new),
+        new.epoch
+    ))
 }

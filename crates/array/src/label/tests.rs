@@ -264,3 +264,26 @@ fn a_label_of_the_former_kind_is_read_and_renewed() {
     assert_eq!(Label::decode(&renewed), Ok(label));
     assert_eq!(renewed[40], codec::TWO_STEPS as u8, "older programs refuse what they would drop");
 }
+
+#[test]
+fn a_commit_that_too_few_drives_could_take_is_not_begun() {
+    let mut yard = created(4, 9);
+    let discovery = found(&mut yard).expect("a pool");
+    let (tasks, io) = yard.start();
+    let labels = Labels::resume(&io, &discovery, false);
+    let own = labels.clone();
+    let outcome = yard.finish(&tasks, &io, async move {
+        own.promise(&discovery).await?;
+        own.claim(&[]).await?;
+        let read = discovery.labels[3].clone().expect("a label");
+        own.detach(DriveNumber(2));
+        own.detach(DriveNumber(3));
+        let refused = own.commit(|configuration| configuration.spare_drives += 1).await;
+        assert!(matches!(refused, Err(ArrayError::Degraded(_))), "{refused:?}");
+        assert_eq!(own.undecided(), None, "nothing was written");
+        own.attach_returned(DriveNumber(3), 3, &read);
+        own.commit(|configuration| configuration.spare_drives += 1).await
+    });
+    assert_eq!(outcome, Some(Ok(())));
+    assert_eq!(labels.configuration().spare_drives, 3);
+}
