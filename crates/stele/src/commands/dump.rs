@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use stele_array::anchor::{Anchor, SLOT};
 use stele_array::label::codec::{Label, NoLabel};
-use stele_array::label::{ANCHOR_AT, Configuration, LABEL_SIZE, LOG_AT};
+use stele_array::label::{ANCHOR_AT, LABEL_SIZE, LOG_AT};
 use stele_array::log::group::{self, Header};
 use stele_array::records::Record;
 use stele_ground::Bytes;
