@@ -6,7 +6,7 @@
 use std::rc::Rc;
 
 use stele_ground::VolumeId;
-use stele_ground::digest::crc32c;
+use stele_ground::digest::fingerprint;
 
 use crate::ArrayError;
 use crate::cache::{BlockKey, DirtyBlock, StripeKey};
@@ -15,7 +15,7 @@ use crate::layout::Layout;
 use crate::place::{Lsn, PageId, SlotId};
 use crate::records::Record;
 use crate::table::PageRef;
-use crate::volumes::entry::{self, Head, LOST};
+use crate::volumes::entry::{self, DigestKind, Head, LOST};
 use crate::volumes::map::{self, Home};
 use crate::volumes::shape::Shape;
 use crate::volumes::{Volume, tables};
@@ -115,9 +115,9 @@ impl Engine {
     /// Tables, layout and volumes.
     fn apply_tables(&self, lsn: Lsn, record: &Record, pages: &Pages) {
         match record {
-            Record::Map { volume, stripe, slot, generation, old, digests, .. } => {
+            Record::Map { volume, stripe, slot, generation, old, kind, digests, .. } => {
                 let Some(volume) = self.volumes.get(*volume) else { return };
-                self.apply_map(&volume, *stripe, *slot, *generation, *old, digests, pages);
+                self.apply_map(&volume, *stripe, *slot, *generation, *old, *kind, digests, pages);
             }
             Record::Unmap { volume, stripe, slot, zero, .. } => {
                 let Some(volume) = self.volumes.get(*volume) else { return };
@@ -243,6 +243,7 @@ impl Engine {
         slot: SlotId,
         generation: u64,
         old: Option<SlotId>,
+        kind: DigestKind,
         digests: &[u32],
         pages: &Pages,
     ) {
@@ -254,7 +255,7 @@ impl Engine {
             let former = entry::head(bytes, at);
             assert!(former.is_free(), "invariant 4: {slot} is given to stripe {stripe} and is owned already");
             assert!(generation > former.generation, "invariant 6: the generation of {slot} must grow");
-            let head = Head { references: 1, volume: volume.id.0, stripe, generation, exceptions };
+            let head = Head { references: 1, volume: volume.id.0, stripe, generation, exceptions, digests: kind };
             entry::set_head(bytes, at, &head);
             for (index, digest) in digests.iter().enumerate() {
                 entry::set_digest(bytes, at, index, *digest);
@@ -411,8 +412,8 @@ impl Engine {
                     for at in (0..piece.len()).step_by(stele_ground::BLOCK) {
                         let key = BlockKey { volume: *volume, block };
                         let data = piece.slice(at..at + stele_ground::BLOCK);
-                        let digest = crc32c(&data);
-                        cache.put_dirty(key, DirtyBlock { lsn, data, digest });
+                        let fingerprint = fingerprint(&data);
+                        cache.put_dirty(key, DirtyBlock { lsn, data, fingerprint });
                         block += 1;
                     }
                 }
@@ -421,7 +422,7 @@ impl Engine {
             Record::Zero { volume, at, length, .. } => {
                 let zeros = crate::write::zero_block();
                 let blocks = at / stele_ground::BLOCK as u64..(at + length) / stele_ground::BLOCK as u64;
-                let zeros = DirtyBlock { lsn, digest: crc32c(&zeros), data: zeros };
+                let zeros = DirtyBlock { lsn, fingerprint: fingerprint(&zeros), data: zeros };
                 for block in blocks {
                     cache.put_dirty(BlockKey { volume: *volume, block }, zeros.clone());
                 }

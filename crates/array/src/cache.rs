@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use stele_ground::digest::crc32c;
+use stele_ground::digest::fingerprint;
 use stele_ground::{BLOCK, Bytes, VolumeId};
 use stele_media::Shared;
 
@@ -38,8 +38,8 @@ pub struct StripeKey {
 pub struct DirtyBlock {
     pub lsn: Lsn,
     pub data: Shared,
-    /// CRC-32C of the bytes as they came.
-    pub digest: u32,
+    /// Of the bytes as they came.
+    pub fingerprint: u64,
 }
 
 /// What the cache has of a block.
@@ -169,7 +169,7 @@ impl Cache {
     }
 
     fn is_sound(&self, block: &DirtyBlock) -> bool {
-        self.credulous || crc32c(&block.data) == block.digest
+        self.credulous || fingerprint(&block.data) == block.fingerprint
     }
 
     /// Whether the block is still the one of that record, and not as it came.
@@ -188,7 +188,7 @@ impl Cache {
         let (stripe, block) = self.stripe_of(key);
         let held = self.stripes.get_mut(&stripe).and_then(|stripe| stripe.blocks.get_mut(&block));
         if let Some(held) = held.filter(|held| held.lsn == lsn) {
-            *held = DirtyBlock { lsn, digest: crc32c(&data), data };
+            *held = DirtyBlock { lsn, fingerprint: fingerprint(&data), data };
         }
     }
 
@@ -248,7 +248,7 @@ impl Cache {
             self.places.remove(&key);
             // The copy is compared, while it is at hand, instead of what it was made of.
             let copy = self.clean.insert(key, &written.data, &mut self.places);
-            if !self.credulous && copy.is_some_and(|index| crc32c(self.clean.page(index)) != written.digest) {
+            if !self.credulous && copy.is_some_and(|index| fingerprint(self.clean.page(index)) != written.fingerprint) {
                 self.drop_clean(key);
             }
         }

@@ -26,7 +26,7 @@ use crate::records::{Image, NewDigest, Record, RedoImage};
 use crate::redo::Redo;
 use crate::stripe::{Columns, StripWrite, Stripe};
 use crate::volumes::Volume;
-use crate::volumes::entry::ZERO;
+use crate::volumes::entry::{DigestKind, ZERO};
 use crate::volumes::map::Home;
 use crate::volumes::shape::Shape;
 use crate::{ArrayError, DigestUnit};
@@ -112,11 +112,16 @@ impl Engine {
         add(&self.count.destaged_blocks, dirty.len() as u64);
         let mostly = dirty.len() * 4 >= volume.shape.blocks() as usize * 3;
         let home = self.home(key).await?;
-        // What others refer to is never changed in place: the stripe moves away from it.
-        let shared = match home {
-            Home::Slot(slot) => self.slot_head(&volume.shape, slot).await?.references > 1,
-            Home::Unmapped | Home::Zero => false,
+        // What others refer to is never changed in place: the stripe moves away from it. So it does, where there is room, from a
+        // slot whose digests might not tell what it held before the change from what it holds after.
+        let (shared, weak) = match home {
+            Home::Slot(slot) => {
+                let head = self.slot_head(&volume.shape, slot).await?;
+                (head.references > 1, head.digests == DigestKind::Crc32c)
+            }
+            Home::Unmapped | Home::Zero => (false, false),
         };
+        let moves = mostly || weak && !self.io.lacks(Mutation::StrongDigest);
         match home {
             Home::Unmapped if volume.base.get().is_some() => {
                 self.destage_over_base(volume, stripe, &dirty, covers).await
@@ -133,7 +138,7 @@ impl Engine {
                 },
             },
             Home::Slot(old)
-                if mostly && matches!(self.destage_whole(volume, stripe, old, &dirty, covers).await?, Move::Done) =>
+                if moves && matches!(self.destage_whole(volume, stripe, old, &dirty, covers).await?, Move::Done) =>
             {
                 Ok(())
             }
@@ -513,13 +518,13 @@ fn coverage(shape: &Shape, dirty: &Dirty, blocks: &Range<usize>) -> (Strips, Str
 }
 
 /// A mirror's copies are the dirty blocks themselves: nothing is read, copied or encoded for them. A unit is a block. Its digest is
-/// made of the CRC that the block came with: should its memory change after it was compared, the copies do not verify.
+/// made of the fingerprint that the block came with: should its memory change after it was compared, the copies do not verify.
 fn plan_copies(of: &Stripe, dirty: &Dirty, run: Range<usize>, plan: &mut Plan) {
     let blocks: Vec<&DirtyBlock> = run.clone().filter_map(|block| dirty.get(&(block as u32))).collect();
     assert!(blocks.len() == run.len(), "a run of dirty blocks has {} of {}", blocks.len(), run.len());
     for strip in 0..of.shape.width() {
         for (unit, block) in run.clone().zip(&blocks) {
-            let digest = of.binding.digest_of(strip, unit, block.digest);
+            let digest = of.binding.digest_of(strip, unit, block);
             if digest != of.digest(strip, unit) {
                 plan.digests.push(NewDigest { strip: strip as u8, unit: unit as u32, digest });
             }

@@ -24,7 +24,7 @@ use crate::space::Space;
 use crate::stripe::{Place, Stripe};
 use crate::sync::{Mutex, Notify, Semaphore, StripeLocks};
 use crate::table::{PageRef, Table};
-use crate::volumes::entry::{self, Binding, Head};
+use crate::volumes::entry::{self, Binding, DigestKind, Head};
 use crate::volumes::map::{self, Home};
 use crate::volumes::shape::Shape;
 use crate::volumes::{Volume, Volumes, tables};
@@ -370,8 +370,10 @@ impl Engine {
         Ok(page.read(|bytes| entry::head(bytes, at)))
     }
 
+    /// How the digests of a slot that is filled now are made.
     pub fn binding(&self, slot: SlotId, generation: u64) -> Binding {
-        Binding::new(self.pool, slot, generation)
+        let kind = if self.io.lacks(Mutation::StrongDigest) { DigestKind::Crc32c } else { DigestKind::Xxh3 };
+        Binding::new(kind, self.pool, slot, generation)
     }
 
     /// The picture of a stripe in its slot, now; none when the slot belongs to another stripe.
@@ -393,7 +395,7 @@ impl Engine {
             shape: Rc::clone(shape),
             places: self.places(shape, slot, head.exceptions),
             digests,
-            binding: self.binding(slot, head.generation),
+            binding: Binding::new(head.digests, self.pool, slot, head.generation),
         })
     }
 

@@ -47,6 +47,8 @@ pub enum Mutation {
     CutCopy,
     /// Units read from drives are not compared with their digests.
     ReadDigest,
+    /// Digests of new slots are CRC-32C, as those of version 0.1.0.
+    StrongDigest,
     /// A whole stripe is mapped without a flush of its strips.
     SlotFlush,
     /// A freed slot is reused, and its mapping believed, before the record is durable.
@@ -87,7 +89,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 39] = [
+    pub const ALL: [Mutation; 40] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -109,6 +111,7 @@ impl Mutation {
         Mutation::AnchorOrder,
         Mutation::CutCopy,
         Mutation::ReadDigest,
+        Mutation::StrongDigest,
         Mutation::SlotFlush,
         Mutation::SlotReuse,
         Mutation::RedoOrder,

@@ -11,6 +11,7 @@ use crate::codec::{Reader, Writer};
 use crate::label::DriveState;
 use crate::layout::Row;
 use crate::place::{Cell, DriveNumber, Lsn, RowId, SlotId};
+use crate::volumes::entry::DigestKind;
 use crate::{VolumeSpec, WriteMode};
 
 pub mod layer;
@@ -57,6 +58,7 @@ pub enum Record {
         generation: u64,
         old: Option<SlotId>,
         covers: Lsn,
+        kind: DigestKind,
         /// One per digest unit, strip by strip.
         digests: Vec<u32>,
     },
@@ -276,7 +278,7 @@ impl Record {
                 w.u64(*at);
                 w.u64(*length);
             }
-            Record::Map { volume, stripe, slot, generation, old, covers, digests } => {
+            Record::Map { volume, stripe, slot, generation, old, covers, kind, digests } => {
                 w.u32(volume.0);
                 w.u32(digests.len() as u32);
                 w.u64(*stripe);
@@ -284,7 +286,7 @@ impl Record {
                 w.u64(*generation);
                 slot_or_none(&mut w, *old);
                 w.u64(covers.0);
-                w.u64(0);
+                w.u64(u64::from(kind.bit()));
                 digests.iter().for_each(|digest| w.u32(*digest));
             }
             Record::Unmap { volume, stripe, slot, generation, zero, covers } => {
@@ -442,12 +444,13 @@ impl Record {
             4 => {
                 let (volume, count) = (VolumeId(r.u32()?), r.u32()? as usize);
                 let (stripe, slot, generation) = (r.u64()?, SlotId::unpack(r.u64()?), r.u64()?);
-                let (old, covers, _) = (some_slot(r.u64()?), Lsn(r.u64()?), r.u64()?);
+                let (old, covers) = (some_slot(r.u64()?), Lsn(r.u64()?));
+                let kind = DigestKind::of_bit(r.u64()? as u8);
                 if !r.can_hold(count, 4) {
                     return None;
                 }
                 let digests = (0..count).map(|_| r.u32()).collect::<Option<_>>()?;
-                Record::Map { volume, stripe, slot, generation, old, covers, digests }
+                Record::Map { volume, stripe, slot, generation, old, covers, kind, digests }
             }
             5 => {
                 let (volume, zero) = (VolumeId(r.u32()?), r.u32()? != 0);

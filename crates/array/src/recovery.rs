@@ -18,7 +18,7 @@ use crate::checkpoint::{Root, read_lost};
 use crate::drives::Drives;
 use crate::engine::Engine;
 use crate::io::Io;
-use crate::label::codec::TWO_STEPS;
+use crate::label::codec::WRITTEN;
 use crate::label::{Configuration, DriveEntry, DriveState, Features, Labels, discover, health_of, refuse_labelled};
 use crate::layout::Layout;
 use crate::layout::row::ROW_ENTRY;
@@ -132,7 +132,7 @@ fn first_configuration(options: &CreateOptions, drives: &[Attached]) -> Result<C
         pool: options.pool,
         name: options.name.clone(),
         created: options.created,
-        features: Features { incompatible: TWO_STEPS, ..Features::default() },
+        features: Features { incompatible: WRITTEN, ..Features::default() },
         epoch: 1,
         seed: options.seed,
         unit_size: Configuration::unit_size_for(smallest),

@@ -493,6 +493,7 @@ impl Engine {
             generation: claim.generation,
             old,
             covers,
+            kind: target.binding.kind(),
             digests,
         };
         let pages = loop {

@@ -13,7 +13,7 @@ mod layers;
 use std::collections::BTreeSet;
 use std::fmt;
 
-use stele_ground::digest::context;
+use stele_ground::digest::{context, crc32c};
 
 /// The number of a write; 0 stands for zeros. Never used twice in a run, except 0.
 pub type Value = u64;
@@ -259,7 +259,8 @@ fn paint_block(block: &mut [u8], index: u64, value: Value) {
         return block.fill(0);
     }
     let seed = context(value, index);
-    for (n, eight) in block.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+    let (body, own) = block.split_at_mut(block.len() - CHECKSUM);
+    for (n, eight) in body.as_chunks_mut::<8>().0.iter_mut().enumerate() {
         *eight = match n {
             0 => value,
             1 => index,
@@ -267,6 +268,17 @@ fn paint_block(block: &mut [u8], index: u64, value: Value) {
         }
         .to_le_bytes();
     }
+    own.copy_from_slice(&checksum_of(body));
+}
+
+/// Bytes at the end of a block that make its CRC-32C, and with it that of all blocks, the same number: some software writes such
+/// blocks, and none may be taken for another because of it.
+const CHECKSUM: usize = 8;
+
+fn checksum_of(body: &[u8]) -> [u8; CHECKSUM] {
+    let mut own = [0; CHECKSUM];
+    own[..4].copy_from_slice(&crc32c(body).to_le_bytes());
+    own
 }
 
 /// The word at place `n` of a block. No word depends on the one before, so that a processor makes several at once; and the
@@ -295,13 +307,14 @@ fn value_of(content: &[u8], index: u64) -> Option<Value> {
         // By words: by bytes this is what a run spends a tenth of its time on.
         return (words.iter().fold(0, |any, word| any | u64::from_le_bytes(*word)) == 0).then_some(0);
     }
+    let (own, words) = words.split_last()?;
     let (second, rest) = words[1..].split_first()?;
     let seed = context(first, index);
     // All differences at once: a comparison that stops at the first is several times slower where there is none.
     let differences = rest.iter().zip(2..).fold(u64::from_le_bytes(*second) ^ index, |differences, (word, n)| {
         differences | (u64::from_le_bytes(*word) ^ word_of(n, seed))
     });
-    (differences == 0).then_some(first)
+    (differences == 0 && *own == checksum_of(words.as_flattened())).then_some(first)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stele_ground::digest::crc32c;
+use stele_ground::digest::fingerprint;
 use stele_ground::{BLOCK, Bytes, Dice, VolumeId};
 use stele_media::Shared;
 
@@ -17,7 +17,7 @@ fn content(byte: u64) -> Shared {
 
 fn written(lsn: u64, byte: u64) -> DirtyBlock {
     let data = content(byte);
-    DirtyBlock { lsn: Lsn(lsn), digest: crc32c(&data), data }
+    DirtyBlock { lsn: Lsn(lsn), fingerprint: fingerprint(&data), data }
 }
 
 fn key(block: u64) -> BlockKey {

@@ -16,8 +16,12 @@ pub const FORMAT: u32 = 1;
 /// Incompatible feature: the label ends with what agreement in two steps needs (`promised`, `complete`, `settled`, overrides).
 /// A program that does not know it would drop these fields, and with them what protects the majority's choice.
 pub const TWO_STEPS: u64 = 1;
+/// Incompatible feature: slots and log groups may have XXH3 for what hosts wrote.
+pub const FINGERPRINTS: u64 = 2;
+/// What every label that this code writes has.
+pub const WRITTEN: u64 = TWO_STEPS | FINGERPRINTS;
 /// Features this code can write with.
-pub const KNOWN: Features = Features { compatible: 0, read_only_compatible: 0, incompatible: TWO_STEPS };
+pub const KNOWN: Features = Features { compatible: 0, read_only_compatible: 0, incompatible: WRITTEN };
 
 const HEADER: usize = 24;
 const FIXED: usize = 160;
@@ -68,7 +72,7 @@ impl Label {
         w.u64(0);
         w.u64(configuration.features.compatible);
         w.u64(configuration.features.read_only_compatible);
-        w.u64(configuration.features.incompatible | TWO_STEPS);
+        w.u64(configuration.features.incompatible | WRITTEN);
         w.put(&configuration.pool.0);
         w.u64(self.sequence);
         w.u16(self.number.0);
@@ -156,8 +160,8 @@ fn decode_body(r: &mut Reader) -> Option<Label> {
     }
     let log = (0..epoch_count).map(|_| decode_epoch(r, drive_count)).collect::<Option<_>>()?;
     let own = if features.incompatible & TWO_STEPS != 0 { decode_trailer(r)? } else { Trailer::of_former(epoch) };
-    // A label of the former kind is renewed with the fields it lacks.
-    let features = Features { incompatible: features.incompatible | TWO_STEPS, ..features };
+    // A label of a former kind is renewed with the fields and features it lacks.
+    let features = Features { incompatible: features.incompatible | WRITTEN, ..features };
     let configuration = Configuration {
         pool,
         name,

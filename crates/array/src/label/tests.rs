@@ -19,7 +19,7 @@ fn configuration(yard: &Yard) -> Configuration {
         pool: PoolId([7; 16]),
         name: "stone".to_owned(),
         created: 1_700_000_000,
-        features: Features { incompatible: codec::TWO_STEPS, ..Features::default() },
+        features: Features { incompatible: codec::WRITTEN, ..Features::default() },
         epoch: 1,
         seed: 3,
         unit_size: Bytes(MIB),
@@ -104,7 +104,7 @@ fn unknown_features_are_told_apart() {
     let mut later = configuration(&yard);
     later.features.incompatible = 4;
     let bytes = label(2, 0, later.clone()).encode();
-    assert_eq!(Label::decode(&bytes), Err(NoLabel::TooNew(4 | codec::TWO_STEPS)));
+    assert_eq!(Label::decode(&bytes), Err(NoLabel::TooNew(4 | codec::WRITTEN)));
     later.features = Features { compatible: 8, read_only_compatible: 4, incompatible: 0 };
     later.epoch = 9;
     for drive in 0..4 {
@@ -262,7 +262,7 @@ fn a_label_of_the_former_kind_is_read_and_renewed() {
     assert_eq!((label.promised, label.complete, configuration.settled), (2, 2, 2));
     let renewed = label.encode();
     assert_eq!(Label::decode(&renewed), Ok(label));
-    assert_eq!(renewed[40], codec::TWO_STEPS as u8, "older programs refuse what they would drop");
+    assert_eq!(renewed[40], codec::WRITTEN as u8, "older programs refuse what they would drop");
 }
 
 #[test]

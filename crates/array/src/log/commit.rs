@@ -7,7 +7,7 @@
 
 use stele_media::{MediaError, MediaFault, Priority, Shared};
 
-use super::group::Header;
+use super::group::{Header, Payload};
 use super::{Flight, Live, Log, State, WINDOW};
 use crate::label::LOG_AT;
 use crate::mutation::Mutation;
@@ -67,7 +67,7 @@ impl Log {
             watermark: state.watermark,
             trim: state.live.front().map_or(filling.first, |live| live.first),
             previous: state.previous,
-            payload: 0,
+            payload: Payload::Crc(0),
             crc: 0,
         };
         let (header, bytes) = filling.finish(&self.0.buffers, header);

@@ -1,11 +1,11 @@
 //! A log group as bytes: header, records, zeros up to a multiple of 4096. See FORMAT/log.md.
 //!
-//! The header's CRC covers the payload's and the CRC of the group before, so that groups form a chain which no stale lap
+//! The header's CRC covers the payload's fingerprint and the CRC of the group before, so that groups form a chain which no stale lap
 //! and no abandoned branch of an earlier opening can continue.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stele_ground::digest::crc32c;
+use stele_ground::digest::{crc32c, fingerprint};
 use stele_ground::{BLOCK, Instant, PoolId};
 use stele_media::{Buffer, Shared};
 
@@ -18,6 +18,29 @@ pub const MAGIC: &[u8; 8] = b"STELEGRP";
 pub const HEADER: usize = 96;
 /// A group is closed when the next record would take it past this.
 pub const TARGET: usize = 256 << 10;
+
+/// How a group's records are told from whatever else may lie there. They hold what hosts wrote, of which a CRC may not tell two
+/// versions apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Payload {
+    /// CRC-32C, of groups that version 0.1.0 wrote.
+    Crc(u32),
+    /// XXH3-64, and 1 in place of 0.
+    Fingerprint(u64),
+}
+
+impl Payload {
+    pub fn of(records: &[u8]) -> Payload {
+        Payload::Fingerprint(fingerprint(records).max(1))
+    }
+
+    fn is_of(self, records: &[u8]) -> bool {
+        match self {
+            Payload::Crc(crc) => crc32c(records) == crc,
+            Payload::Fingerprint(_) => Payload::of(records) == self,
+        }
+    }
+}
 
 /// What stands before a group's records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,8 +58,8 @@ pub struct Header {
     pub trim: Lsn,
     /// `crc` of the group before.
     pub previous: u32,
-    /// CRC of the records.
-    pub payload: u32,
+    /// What the records must be.
+    pub payload: Payload,
     /// CRC of the header.
     pub crc: u32,
 }
@@ -50,7 +73,10 @@ impl Header {
     fn encode(&mut self, out: &mut [u8]) {
         out[..HEADER].fill(0);
         out[..8].copy_from_slice(MAGIC);
-        out[12..16].copy_from_slice(&self.payload.to_le_bytes());
+        match self.payload {
+            Payload::Crc(crc) => out[12..16].copy_from_slice(&crc.to_le_bytes()),
+            Payload::Fingerprint(print) => out[84..92].copy_from_slice(&print.to_le_bytes()),
+        }
         out[16..32].copy_from_slice(&self.pool.0);
         let words = [self.epoch, self.sequence, self.first.0];
         for (word, place) in words.iter().zip(out[32..56].chunks_exact_mut(8)) {
@@ -83,7 +109,10 @@ impl Header {
             watermark: word(64)?,
             trim: Lsn(word(72)?),
             previous: half(80)?,
-            payload: half(12)?,
+            payload: match word(84)? {
+                0 => Payload::Crc(half(12)?),
+                print => Payload::Fingerprint(print),
+            },
             crc: half(8)?,
         };
         (crc32c(bytes.get(12..)?) == header.crc).then_some(header)
@@ -95,14 +124,14 @@ pub fn total(length: usize) -> u64 {
     (HEADER + length).next_multiple_of(BLOCK) as u64
 }
 
-/// The records of a whole group, if its CRC and every record hold.
+/// The records of a whole group, if they are what its header says and each of them holds.
 pub fn records(header: &Header, group: &Shared) -> Option<Vec<Record>> {
     let end = HEADER.checked_add(header.length as usize)?;
     if end > group.len() {
         return None;
     }
     let mut payload = group.slice(HEADER..end);
-    if crc32c(&payload) != header.payload {
+    if !header.payload.is_of(&payload) {
         return None;
     }
     let mut records = Vec::new();
@@ -115,7 +144,7 @@ pub fn records(header: &Header, group: &Shared) -> Option<Vec<Record>> {
 /// True when the group's payload is what its header says.
 pub fn is_whole(header: &Header, group: &Shared) -> bool {
     let end = HEADER + header.length as usize;
-    group.get(HEADER..end).is_some_and(|payload| crc32c(payload) == header.payload)
+    group.get(HEADER..end).is_some_and(|payload| header.payload.is_of(payload))
 }
 
 /// A group being filled: each record is copied once, to here, and from here goes to every member.
@@ -207,7 +236,7 @@ impl Filling {
         header.first = self.first;
         header.count = self.count;
         header.length = self.length() as u32;
-        header.payload = crc32c(&self.buffer[HEADER..self.at]);
+        header.payload = Payload::of(&self.buffer[HEADER..self.at]);
         let end = header.total() as usize;
         self.buffer[self.at..end].fill(0);
         header.encode(&mut self.buffer);

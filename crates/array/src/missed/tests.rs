@@ -1,9 +1,10 @@
 //! Drives that do not take a write and stay: what they hold of it is old, and counts for nothing until it was written again.
 
 use stele_ground::Duration;
+use stele_ground::digest::crc32c;
 
 use crate::testing::{Bed, pattern, spec};
-use crate::{Command, DriveHealth, OpenOptions};
+use crate::{AlarmKind, Command, DriveHealth, OpenOptions};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -123,4 +124,48 @@ fn a_drive_that_goes_on_failing_is_given_up_and_rebuilt() {
     bed.pull(&[3]);
     bed.pass(DAY);
     assert_eq!((critical(&bed), bed.scrub()), (0, (0, 0)));
+}
+
+/// Blocks as file systems, databases and test programs write them: a head that counts the versions, the CRC-32C of that head,
+/// and the rest. The CRC-32C of the whole block is the same for all versions.
+fn self_checked(version: u64, length: usize) -> Vec<u8> {
+    let mut bytes = pattern(7, length);
+    for block in bytes.chunks_mut(stele_ground::BLOCK) {
+        block[..8].copy_from_slice(&version.to_le_bytes());
+        let crc = crc32c(&block[..8]);
+        block[8..12].copy_from_slice(&crc.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn an_older_version_of_a_block_with_a_checksum_of_its_own_does_not_verify() {
+    let length = 20 << 10;
+    assert_eq!(crc32c(&self_checked(1, length)), crc32c(&self_checked(2, length)));
+    for code in ["4+2", "mirror-3"] {
+        for stays_away in 0..6 {
+            let (mut bed, volume) = patient(code, 4);
+            bed.write(volume, 0, &self_checked(1, length)).expect("written");
+            bed.command(Command::Checkpoint).expect("destaged");
+            bed.yard.drives[stays_away].fails_writes = true;
+            bed.write(volume, 0, &self_checked(2, length)).expect("acknowledged");
+            bed.command(Command::Checkpoint).expect("destaged");
+            bed.yard.drives[stays_away].fails_writes = false;
+            bed.crash().expect("opened");
+            let read = bed.read(volume, 0, length).expect("read");
+            assert!(read == self_checked(2, length), "{code}, drive {stays_away}: an older content was returned");
+            bed.pass(DAY);
+            bed.pass(DAY);
+            // Copies of its label failed too.
+            bed.scrub();
+            let wrong: Vec<_> = bed.alarms.iter().filter(|alarm| alarm.kind == AlarmKind::MemoryDamaged).collect();
+            assert!(wrong.is_empty(), "{code}, drive {stays_away}: {wrong:?}");
+            assert_eq!((unwell(&mut bed), bed.scrub()), (Vec::new(), (0, 0)), "{code}, drive {stays_away}");
+            bed.crash().expect("opened");
+            let other = (stays_away + 1) % 6;
+            bed.pull(&[other, (stays_away + 2) % 6]);
+            let read = bed.read(volume, 0, length).expect("read");
+            assert!(read == self_checked(2, length), "{code}, drive {stays_away} against others: an older content");
+        }
+    }
 }

@@ -13,6 +13,7 @@ mod absent;
 mod agreement;
 mod carry;
 mod copies;
+mod digests;
 mod lost;
 mod memory;
 mod protections;

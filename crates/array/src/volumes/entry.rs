@@ -7,6 +7,7 @@
 use stele_ground::digest;
 
 use super::shape::Shape;
+use crate::cache::DirtyBlock;
 use crate::place::SlotId;
 
 /// The unit's content is lost.
@@ -15,6 +16,30 @@ pub const LOST: u32 = 0;
 pub const ZERO: u32 = 1;
 
 const HEADER: usize = 40;
+
+/// How the digests of a slot are made.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub enum DigestKind {
+    /// Of slots that version 0.1.0 filled: blind to changes of content that holds a CRC-32C of its own. Their stripes move to
+    /// new slots when they are written.
+    #[default]
+    Crc32c,
+    Xxh3,
+}
+
+impl DigestKind {
+    pub fn bit(self) -> u8 {
+        match self {
+            DigestKind::Crc32c => 0,
+            DigestKind::Xxh3 => 1,
+        }
+    }
+
+    /// Of the lowest bit: the others are for later features.
+    pub fn of_bit(flags: u8) -> DigestKind {
+        if flags & 1 == 0 { DigestKind::Crc32c } else { DigestKind::Xxh3 }
+    }
+}
 
 /// What an entry says besides its digests.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -27,6 +52,7 @@ pub struct Head {
     pub generation: u64,
     /// Bit n: strip n lives in the row member's replacement cell.
     pub exceptions: u32,
+    pub digests: DigestKind,
 }
 
 impl Head {
@@ -62,6 +88,7 @@ pub fn head(page: &[u8], at: usize) -> Head {
         stripe: u64_at(page, at + 8),
         generation: u64_at(page, at + 16),
         exceptions: u32_at(page, at + 24),
+        digests: DigestKind::of_bit(u32_at(page, at + 28) as u8),
     }
 }
 
@@ -71,6 +98,7 @@ pub fn set_head(page: &mut [u8], at: usize, head: &Head) {
     page[at + 8..at + 16].copy_from_slice(&head.stripe.to_le_bytes());
     page[at + 16..at + 24].copy_from_slice(&head.generation.to_le_bytes());
     page[at + 24..at + 28].copy_from_slice(&head.exceptions.to_le_bytes());
+    page[at + 28] = page[at + 28] & !1 | head.digests.bit();
 }
 
 /// The offset in the page of a digest of the entry at `at`.
@@ -87,24 +115,48 @@ pub fn set_digest(page: &mut [u8], at: usize, index: usize, digest: u32) {
     page[at..at + 4].copy_from_slice(&digest.to_le_bytes());
 }
 
-/// What the digests of a slot are bound to besides the unit's place in it.
+/// How the digests of a slot are made, and what they are bound to besides the unit's place in it.
 #[derive(Clone, Copy, Debug)]
-pub struct Binding(u64);
+pub struct Binding {
+    kind: DigestKind,
+    context: u64,
+}
 
 impl Binding {
-    pub fn new(pool: u64, slot: SlotId, generation: u64) -> Binding {
-        Binding(digest::context(digest::context(pool, slot.packed()), generation))
+    pub fn new(kind: DigestKind, pool: u64, slot: SlotId, generation: u64) -> Binding {
+        Binding { kind, context: digest::context(digest::context(pool, slot.packed()), generation) }
+    }
+
+    pub fn kind(self) -> DigestKind {
+        self.kind
     }
 
     /// The digest of one unit's bytes in its place.
     pub fn digest(self, strip: usize, unit: usize, data: &[u8]) -> u32 {
-        self.digest_of(strip, unit, digest::crc32c(data))
+        match self.kind {
+            DigestKind::Crc32c => of_unit(digest::bound(data, self.context_of(strip, unit))),
+            DigestKind::Xxh3 => self.of_fingerprint(strip, unit, digest::fingerprint(data)),
+        }
     }
 
-    /// The same of bytes whose CRC-32C is known.
-    pub fn digest_of(self, strip: usize, unit: usize, crc: u32) -> u32 {
-        let place = (strip as u64) << 32 | unit as u64;
-        // Two values have other meanings; one more pair that collides in 2^32 costs nothing.
-        digest::bind(crc, digest::context(self.0, place)).max(ZERO + 1)
+    /// The same of a block, by the fingerprint that it came with where that will do.
+    pub fn digest_of(self, strip: usize, unit: usize, block: &DirtyBlock) -> u32 {
+        match self.kind {
+            DigestKind::Crc32c => self.digest(strip, unit, &block.data),
+            DigestKind::Xxh3 => self.of_fingerprint(strip, unit, block.fingerprint),
+        }
     }
+
+    fn of_fingerprint(self, strip: usize, unit: usize, fingerprint: u64) -> u32 {
+        of_unit(digest::bind_fingerprint(fingerprint, self.context_of(strip, unit)))
+    }
+
+    fn context_of(self, strip: usize, unit: usize) -> u64 {
+        digest::context(self.context, (strip as u64) << 32 | unit as u64)
+    }
+}
+
+/// Two values have other meanings; one more pair that collides in 2^32 costs nothing.
+fn of_unit(digest: u32) -> u32 {
+    digest.max(ZERO + 1)
 }

@@ -14,3 +14,26 @@ fn equal_bytes_in_another_place_do_not_verify() {
     assert_ne!(bound(&data, 1), bound(&data, 2));
     assert_ne!(context(1, 2), context(2, 1));
 }
+
+#[test]
+fn known_answers_of_xxh3() {
+    assert_eq!(fingerprint(b""), 0x2D06_8005_38D3_94C2);
+    let zeros = fingerprint(&[0; 4096]);
+    assert_ne!(zeros as u32, 0);
+    assert_ne!(zeros, fingerprint(&[0; 4095]));
+}
+
+#[test]
+fn a_checksum_within_the_data_does_not_hide_a_change() {
+    let version = |number: u64| {
+        let mut block = vec![7; 4096];
+        block[..8].copy_from_slice(&number.to_le_bytes());
+        let own = crc32c(&block[..8]);
+        block[8..12].copy_from_slice(&own.to_le_bytes());
+        block
+    };
+    let (one, two) = (version(1), version(2));
+    assert_eq!(crc32c(&one), crc32c(&two), "which is why no CRC tells them apart");
+    assert_ne!(bind_fingerprint(fingerprint(&one), 5), bind_fingerprint(fingerprint(&two), 5));
+    assert_ne!(bind_fingerprint(fingerprint(&one), 5), bind_fingerprint(fingerprint(&one), 6));
+}

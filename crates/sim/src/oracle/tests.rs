@@ -135,3 +135,10 @@ fn old_candidates_are_forgotten_when_no_read_can_return_them() {
     }
     assert!(oracle.blocks[0].len() < 3);
 }
+
+#[test]
+fn no_crc_tells_two_contents_apart() {
+    let crcs = [content(1), content(2), content(77)].map(|content| crc32c(&content));
+    assert_eq!(crcs, [crcs[0]; 3], "a store that compares no more than CRC-32C is caught");
+    assert_ne!(content(1), content(2));
+}

@@ -13,7 +13,7 @@ fn header() -> Header {
         watermark: 10,
         trim: Lsn(4),
         previous: 99,
-        payload: 0,
+        payload: Payload::Crc(0),
         crc: 0,
     }
 }
@@ -63,4 +63,35 @@ fn buffers_come_back_and_leave_nothing_of_former_groups() {
     assert_eq!(bytes.as_ptr(), place, "the buffer is used again");
     assert_eq!(bytes.len() as u64, made.total());
     assert!(bytes[HEADER + 8..].iter().all(|byte| *byte == 0), "padding is zeros");
+}
+
+#[test]
+fn a_group_that_version_0_1_0_wrote_is_read() {
+    let record = Record::Write { volume: VolumeId(1), at: 8, data: vec![vec![5; 300].into()] };
+    let buffers = Buffers::default();
+    let (made, bytes) = filled(&buffers, std::slice::from_ref(&record));
+    let payload = Payload::Crc(crc32c(&bytes[HEADER..HEADER + made.length as usize]));
+    let former = Shared::from(resealed(Header { payload, ..made }, &bytes));
+    let header = Header::decode(&former).expect("a header");
+    assert_eq!((header.payload, super::records(&header, &former)), (payload, Some(vec![record])));
+    let mut broken = former.to_vec();
+    broken[HEADER + 40] ^= 1;
+    assert!(!is_whole(&header, &Shared::from(broken)), "and compared");
+}
+
+#[test]
+fn an_older_content_with_a_checksum_of_its_own_is_no_part_of_a_group() {
+    let version = |number: u64| {
+        let mut block = vec![7; 4096];
+        block[..8].copy_from_slice(&number.to_le_bytes());
+        let own = crc32c(&block[..8]);
+        block[8..12].copy_from_slice(&own.to_le_bytes());
+        block
+    };
+    let write = |number: u64| Record::Write { volume: VolumeId(1), at: 0, data: vec![version(number).into()] };
+    let buffers = Buffers::default();
+    let (header, new) = filled(&buffers, &[write(2)]);
+    let (_, old) = filled(&buffers, &[write(1)]);
+    let torn = Shared::from([&new[..HEADER], &old[HEADER..]].concat());
+    assert!(is_whole(&header, &new) && !is_whole(&header, &torn));
 }
