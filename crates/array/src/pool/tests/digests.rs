@@ -21,7 +21,8 @@ fn kinds(bed: &mut Bed, volume: VolumeId, stripes: u64) -> Vec<DigestKind> {
         let of = engine.volumes.get(volume).expect("a volume");
         for stripe in 0..stripes {
             let Ok(Home::Slot(slot)) = engine.home(StripeKey { volume, stripe }).await else { continue };
-            found.borrow_mut().push(engine.slot_head(&of.shape, slot).await.expect("an entry").digests);
+            let head = engine.slot_head(&of.shape, slot).await.expect("an entry");
+            found.borrow_mut().push(head.digests);
         }
     });
     bed.pass(Duration::from_millis(100));
