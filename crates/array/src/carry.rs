@@ -48,6 +48,8 @@ impl Engine {
     pub fn destage_failed(&self, key: StripeKey, error: &ArrayError) {
         tracing::warn!(volume = %key.volume, stripe = key.stripe, "destage put off: {error}");
         let lasting = !log::is_no_room(error);
+        // Room that it does not use now is others', and first that of carrying.
+        self.destage_funds.borrow_mut().remove(&key);
         let again = self.io.now() + if lasting { RETRY_AFTER } else { RETRY_WITHOUT_ROOM };
         self.stuck.borrow_mut().insert(key, Stuck { again, lasting });
     }
@@ -137,11 +139,25 @@ impl Engine {
                 continue;
             }
             // Images refer to the writes as they were, so they go along.
-            if !self.carry_blocks(&volume, key, middle) || !self.carry_redo(key, middle).await? {
+            let carried = self.carry_blocks(&volume, key, middle, Purpose::Carry)
+                && self.carry_redo(key, middle, Purpose::Carry).await?;
+            if !carried {
+                // What keeps the log from being trimmed, and no more, may take what checkpoints are left: they do without.
+                if self.keeps_log(key) {
+                    let next = Lsn(self.oldest_needed().0 + 1);
+                    self.carry_blocks(&volume, key, next, Purpose::Checkpoint);
+                    self.carry_redo(key, next, Purpose::Checkpoint).await?;
+                }
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    /// No record that is needed for another stripe is older than those that are needed for this one, dirty or owed.
+    pub fn keeps_log(&self, key: StripeKey) -> bool {
+        let dirty = self.cache.borrow().by_age().next();
+        dirty.into_iter().chain(self.redo.first()).min().is_some_and(|(_, oldest)| oldest == key)
     }
 
     /// Stuck stripes that need records below this one, the oldest first.
@@ -157,7 +173,7 @@ impl Engine {
     }
 
     /// The stripe's dirty blocks below a record. Its lock is held. False where the log has no room for all of them.
-    fn carry_blocks(&self, volume: &Volume, key: StripeKey, below: Lsn) -> bool {
+    fn carry_blocks(&self, volume: &Volume, key: StripeKey, below: Lsn, purpose: Purpose) -> bool {
         let first = key.stripe * u64::from(volume.shape.blocks());
         let old = self.cache.borrow().dirty_of(key).into_iter().filter(|(_, block)| block.lsn < below);
         let numbers: Vec<usize> = old.map(|(number, _)| number as usize).collect();
@@ -166,8 +182,9 @@ impl Engine {
             runs(numbers).into_iter().flat_map(|run| pieces(run, CARRY_BLOCKS)).collect();
         while let Some(run) = waiting.pop_front() {
             let cost = self.log.cost_of(64 + run.len() * BLOCK);
-            let Some(mut funds) = self.log.try_reserve(cost, Purpose::Carry) else {
-                if run.len() == 1 {
+            let Some(mut funds) = self.log.try_reserve(cost, purpose) else {
+                // Each piece costs a header: the last room is for what frees as much as it takes.
+                if run.len() == 1 || purpose == Purpose::Checkpoint {
                     all = false;
                     break;
                 }

@@ -93,9 +93,11 @@ impl Engine {
             Some(funds) => funds,
             // An attempt that failed gave them back. All at once, before anything is appended or the log is pinned.
             None => {
-                let cost = self.destage_cost(&volume.shape, self.unplaced(volume, key, &dirty).len());
+                // With the record that says that it is done: a wait for that in the middle might be in vain.
+                let images = self.destage_cost(&volume.shape, self.unplaced(volume, key, &dirty).len());
+                let cost = images + self.log.cost_of(64);
                 // What is kept for checkpoints helps on a log that is as good as full: with the oldest stripe gone it is trimmed.
-                let oldest = self.cache.borrow().by_age().next().is_some_and(|(_, oldest)| oldest == key);
+                let oldest = self.keeps_log(key);
                 let first = self.log.try_reserve(cost, Purpose::Inside);
                 let last = || if oldest { self.log.try_reserve(cost, Purpose::Checkpoint) } else { None };
                 match first.or_else(last) {

@@ -62,6 +62,12 @@ impl Redos {
         self.0.borrow().values().flatten().map(|redo| redo.oldest).min()
     }
 
+    /// The oldest record that replaying any of them needs, and whose it is.
+    pub fn first(&self) -> Option<(Lsn, StripeKey)> {
+        let all = self.0.borrow();
+        all.iter().filter_map(|(key, list)| Some((list.iter().map(|redo| redo.oldest).min()?, *key))).min()
+    }
+
     /// The newest write that the images of the stripe cover.
     pub fn covers(&self, key: StripeKey) -> Option<Lsn> {
         self.0.borrow().get(&key)?.iter().map(|redo| redo.covers).max()
@@ -219,7 +225,7 @@ impl Engine {
 
     /// Appends the stripe's images that need records below this one anew, complete in themselves, so that the records they
     /// came from may go. The stripe's lock is held. False where the log has no room for it.
-    pub async fn carry_redo(&self, key: StripeKey, below: Lsn) -> Result<bool, ArrayError> {
+    pub async fn carry_redo(&self, key: StripeKey, below: Lsn, purpose: Purpose) -> Result<bool, ArrayError> {
         let records: Vec<(usize, Record)> = {
             let all = self.redo.0.borrow();
             let lists = all.get(&key).into_iter().flatten().enumerate().filter(|(_, redo)| redo.oldest < below);
@@ -227,7 +233,7 @@ impl Engine {
         };
         let cost = records.iter().map(|(_, record)| self.log.cost(record)).sum();
         let Some((_, record)) = records.first() else { return Ok(true) };
-        let Some(mut funds) = self.log.try_reserve(cost, Purpose::Carry) else { return Ok(false) };
+        let Some(mut funds) = self.log.try_reserve(cost, purpose) else { return Ok(false) };
         let pages: Pages = self.pages_for(record).await?;
         // One moment: with the last of them in the log, none of the earlier records is needed.
         let mut first: BTreeMap<usize, Lsn> = BTreeMap::new();

@@ -2,6 +2,7 @@
 //!
 //! Nobody waits without end. A wait ends with an error when nothing was trimmed for as long as the waiting task's patience.
 
+use futures_util::future::{Either, select};
 use stele_ground::{Bytes, Duration, Instant};
 
 use super::{Log, group};
@@ -77,9 +78,18 @@ impl Log {
                 Bytes(limit)
             )));
         }
-        // Counted from before the turn: those who wait in line lose patience together.
+        // Counted from before the turn, and in line too: whoever is first there may have more patience than those behind him.
         let since = self.0.io.now();
-        let _turn = self.0.turns[purpose as usize].lock().await;
+        let turn = self.0.turns[purpose as usize].lock();
+        futures_util::pin_mut!(turn);
+        let _turn = loop {
+            let until = self.until(since, patience)?;
+            let sleep = self.0.io.sleep_until(until);
+            futures_util::pin_mut!(sleep);
+            if let Either::Left((turn, _)) = select(turn.as_mut(), sleep).await {
+                break turn;
+            }
+        };
         loop {
             let changed = self.0.space.changed();
             if let Some(error) = self.stopped() {
@@ -88,15 +98,18 @@ impl Log {
             if let Some(reservation) = self.take(bytes, purpose) {
                 return Ok(reservation);
             }
-            let until = since.max(self.trimmed_at()) + patience;
-            if self.0.io.now() >= until {
-                return Err(ArrayError::Degraded(NO_ROOM.into()));
-            }
+            let until = self.until(since, patience)?;
             self.0.pressure.wake_all();
             let sleep = self.0.io.sleep_until(until);
             futures_util::pin_mut!(changed, sleep);
-            futures_util::future::select(changed, sleep).await;
+            select(changed, sleep).await;
         }
+    }
+
+    /// When somebody who has waited since then loses patience; the error where he has.
+    fn until(&self, since: Instant, patience: Duration) -> Result<Instant, ArrayError> {
+        let until = since.max(self.trimmed_at()) + patience;
+        if self.0.io.now() >= until { Err(ArrayError::Degraded(NO_ROOM.into())) } else { Ok(until) }
     }
 
     /// When the log last became shorter.
