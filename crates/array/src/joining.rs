@@ -93,7 +93,7 @@ impl Engine {
     }
 
     /// Whether a drive that is joining is to join: each of those added with it took its label.
-    fn is_joining_meant(&self, number: DriveNumber) -> bool {
+    pub fn is_joining_meant(&self, number: DriveNumber) -> bool {
         let labels = &self.drives.labels;
         let configuration = labels.configuration();
         let Some(own) = configuration.drives.get(usize::from(number.0)) else { return false };

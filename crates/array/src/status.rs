@@ -14,7 +14,7 @@ impl Serving {
         let engine = &self.engine;
         let now = engine.io.now();
         let configuration = engine.drives.labels.configuration().clone();
-        let mut drives: Vec<DriveStatus> = in_pool(&configuration).map(|drive| drive_status(engine, drive)).collect();
+        let mut drives: Vec<DriveStatus> = in_pool(engine, &configuration).map(|drive| drive_status(engine, drive)).collect();
         for rejected in self.rejected.borrow().iter() {
             drives.push(DriveStatus {
                 index: u32::MAX,
@@ -38,7 +38,7 @@ impl Serving {
         let (stripes, critical_stripes) = engine.exposure();
         let layout = engine.space.layout.borrow();
         let (mut raw, mut used, mut spare) = (0, 0, 0);
-        for drive in in_pool(&configuration) {
+        for drive in in_pool(engine, &configuration) {
             let units = layout.units(drive);
             raw += u64::from(units.total);
             used += u64::from(units.used);
@@ -79,10 +79,15 @@ impl Serving {
     }
 }
 
-/// Drives that have not left the pool.
-fn in_pool(configuration: &Configuration) -> impl Iterator<Item = DriveNumber> {
-    let drives = configuration.drives.iter().enumerate();
-    drives.filter(|(_, entry)| entry.state != DriveState::Retired).map(|(at, _)| DriveNumber(at as u16))
+/// Drives that have not left the pool. An opening may not have dropped yet those whose addition was cut off: they never came.
+fn in_pool(engine: &Engine, configuration: &Configuration) -> impl Iterator<Item = DriveNumber> {
+    let drives = configuration.drives.iter().zip(0..).map(|(entry, at)| (entry.state, DriveNumber(at)));
+    let counts = |(state, number): &(DriveState, DriveNumber)| match state {
+        DriveState::Retired => false,
+        DriveState::Joining => engine.is_joining_meant(*number),
+        DriveState::Active | DriveState::Filling | DriveState::Failed => true,
+    };
+    drives.filter(counts).map(|(_, number)| number)
 }
 
 fn drive_status(engine: &Engine, drive: DriveNumber) -> DriveStatus {

@@ -31,7 +31,8 @@ pub fn prove<S: System>(world: &mut World<S>, when: &str, choices: usize) -> Res
     }
     for number in 0..choices {
         let lost = choose(world, number);
-        world.machine.trace.say(world.machine.now, format!("{when}, without the drives of bays {lost:?}"));
+        let of = format!("{when}, without the drives of bays {lost:?} of {:?}", world.members);
+        world.machine.trace.say(world.machine.now, of);
         let seed = world.proof_dice.roll();
         let hash = Copy::<S>::of(world, &lost, seed)
             .and_then(|mut copy| copy.look())
