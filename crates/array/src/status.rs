@@ -14,7 +14,8 @@ impl Serving {
         let engine = &self.engine;
         let now = engine.io.now();
         let configuration = engine.drives.labels.configuration().clone();
-        let mut drives: Vec<DriveStatus> = in_pool(engine, &configuration).map(|drive| drive_status(engine, drive)).collect();
+        let mut drives: Vec<DriveStatus> =
+            in_pool(engine, &configuration).map(|drive| drive_status(engine, drive)).collect();
         for rejected in self.rejected.borrow().iter() {
             drives.push(DriveStatus {
                 index: u32::MAX,

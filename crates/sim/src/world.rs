@@ -140,6 +140,7 @@ impl<S: System> World<S> {
     pub fn stop_faults(&mut self) {
         self.arm(false);
         (self.machine.fuse, self.machine.trap) = (None, None);
+        self.at_next_crash.clear();
         self.outages.calm(true);
     }
 

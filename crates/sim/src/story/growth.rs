@@ -27,6 +27,8 @@ pub struct Growth {
     leaving: Vec<usize>,
     /// For a while the drives were too few, or too close together, for every row to survive the loss of an enclosure.
     pub crowded: bool,
+    /// Bays of drives that replaced others, or are about to: they take no rows before they are filled.
+    pub arriving: Vec<usize>,
     /// Why stripes could not move, the last time it was told.
     pub put_off: String,
 }
@@ -37,6 +39,7 @@ impl Growth {
             dice: Dice::new(seed ^ 0x6704_0000_0000_0000),
             leaving: Vec::new(),
             crowded: false,
+            arriving: Vec::new(),
             put_off: String::new(),
         }
     }

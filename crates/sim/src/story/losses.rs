@@ -122,6 +122,7 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
     let fresh = world.new_bay(enclosure);
     world.machine.bays[fresh].drive.decider().arm(false);
     world.members.push(fresh);
+    world.growth.arriving.push(fresh);
     world.atlas.note_absent(old);
     let Some(index) = world.machine.attach(fresh) else { return Ok(false) };
     // A person takes a moment between pushing a drive in and naming it.
@@ -175,6 +176,7 @@ fn settle_replacement<S: System>(world: &mut World<S>, old: usize, fresh: usize)
 /// A drive that did not become part of the pool is carried away.
 pub(super) fn abandon<S: System>(world: &mut World<S>, bay: usize) {
     world.members.retain(|member| *member != bay);
+    world.growth.arriving.retain(|arriving| *arriving != bay);
     world.machine.detach(bay);
 }
 

@@ -23,7 +23,9 @@ impl<S: System> World<S> {
     fn in_use(&self) -> Vec<usize> {
         let absent = self.atlas.absent();
         let mut bays = self.growth.staying(&self.members);
-        bays.retain(|bay| self.machine.bays[*bay].present && !absent.contains(bay));
+        bays.retain(|bay| {
+            self.machine.bays[*bay].present && !absent.contains(bay) && self.growth.arriving != Some(*bay)
+        });
         bays
     }
 
