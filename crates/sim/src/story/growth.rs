@@ -27,7 +27,8 @@ pub struct Growth {
     leaving: Vec<usize>,
     /// For a while the drives were too few, or too close together, for every row to survive the loss of an enclosure.
     pub crowded: bool,
-    /// Bays of drives that replaced others, or are about to: they take no rows before they are filled.
+    /// Bays of drives that are to be added and were not yet; and of those that replaced others, which take no rows before they
+    /// are filled.
     pub arriving: Vec<usize>,
     /// Why stripes could not move, the last time it was told.
     pub put_off: String,
@@ -111,6 +112,7 @@ fn add<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         world.machine.bays[bay].drive.decider().arm(false);
         let Some(index) = world.machine.attach(bay) else { continue };
         world.members.push(bay);
+        world.growth.arriving.push(bay);
         fresh.push((bay, index));
     }
     let bays: Vec<usize> = fresh.iter().map(|(bay, _)| *bay).collect();
@@ -129,6 +131,7 @@ fn add<S: System>(world: &mut World<S>) -> Result<(), Violation> {
                 bays.iter().for_each(|bay| world.atlas.note_absent(*bay));
             }
             world.machine.coverage.add("drives added", bays.len() as u64);
+            world.growth.arriving.retain(|arriving| !bays.contains(arriving));
             for bay in bays {
                 world.machine.bays[bay].drive.decider().arm(true);
             }
@@ -173,6 +176,7 @@ fn settle<S: System>(world: &mut World<S>, bays: &[usize]) -> Result<(), Violati
             inside.iter().for_each(|bay| world.atlas.note_absent(*bay));
         }
         outside.into_iter().for_each(|bay| abandon(world, bay));
+        world.growth.arriving.retain(|arriving| !inside.contains(arriving));
         if !inside.is_empty() && !bays.iter().any(|bay| world.machine.bays[*bay].drive.refuses_writes()) {
             inside.iter().for_each(|bay| world.machine.bays[*bay].drive.decider().arm(true));
         }

@@ -87,6 +87,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     }
     world.resume_hosts();
     world.atlas.healed();
+    world.growth.arriving.clear();
     prove(world, "after a scrub", 1)
 }
 

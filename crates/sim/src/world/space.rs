@@ -24,7 +24,7 @@ impl<S: System> World<S> {
         let absent = self.atlas.absent();
         let mut bays = self.growth.staying(&self.members);
         bays.retain(|bay| {
-            self.machine.bays[*bay].present && !absent.contains(bay) && self.growth.arriving != Some(*bay)
+            self.machine.bays[*bay].present && !absent.contains(bay) && !self.growth.arriving.contains(bay)
         });
         bays
     }
