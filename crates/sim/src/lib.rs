@@ -12,7 +12,7 @@
 //! - [`stage`]: the world behind a port, for what stands on a volume and blocks; [`shelf`]: the catalog on it, [`rack`]: a pool beneath it,
 //!   [`custody`]: the archive on two volumes of that.
 //! - [`clinic`]: a pool in virtual time without chance, for what takes how long.
-//! - [`run`]: each seed twice, with equal traces; many seeds; how to repeat one.
+//! - [`run`]: a seed, twice with equal traces or once; many seeds; how to repeat one.
 
 pub mod atlas;
 pub mod clinic;

@@ -19,9 +19,9 @@ use stele_sim::system::go_without;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const HELP: &str = "\
-Runs pools in the simulated world under seeds, each twice, against the oracle.
+Runs pools in the simulated world under seeds against the oracle.
 
-usage: stele-sim [--seeds N] [--from S] [--threads T] [--trace] [--lines L] [--keep-going]
+usage: stele-sim [--seeds N] [--from S] [--threads T] [--twice N] [--trace] [--lines L] [--keep-going]
        stele-sim --enumerate [--outcomes N] [--stride N] [--threads T]
        stele-sim --kills N [--from S] [--dir DIR]
        stele-sim --drives [SECONDS] [--from S] [--dir DIR] [--json]
@@ -29,6 +29,7 @@ usage: stele-sim [--seeds N] [--from S] [--threads T] [--trace] [--lines L] [--k
   --seeds N      how many seeds (default 1000)
   --from S       the first seed (default 0)
   --threads T    seeds run at once (default: all processors); --jobs is the same
+  --twice N      run one seed in N twice, and compare the two runs (default: every seed, beyond 1,000 seeds one in 8)
   --trace        show the last lines of a failing seed's trace; with one seed, also of a passing one
   --lines L      how many lines (default 60)
   --keep-going   do not stop at the first failing seed
@@ -54,6 +55,7 @@ struct Options {
     seeds: u64,
     from: u64,
     threads: usize,
+    twice: Option<u64>,
     trace: bool,
     lines: usize,
     keep_going: bool,
@@ -73,6 +75,7 @@ fn options() -> Result<Option<Options>, String> {
         seeds: 1000,
         from: 0,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
+        twice: None,
         trace: false,
         lines: usual_tail(),
         keep_going: false,
@@ -98,6 +101,7 @@ fn options() -> Result<Option<Options>, String> {
             "--seeds" => options.seeds = number(text()?)?,
             "--from" => options.from = number(text()?)?,
             "--threads" | "--jobs" => options.threads = number(text()?)?.max(1) as usize,
+            "--twice" => options.twice = Some(number(text()?)?.max(1)),
             "--lines" => options.lines = number(text()?)? as usize,
             "--trace" => options.trace = true,
             "--json" => options.json = true,
@@ -274,8 +278,10 @@ fn soak(options: &Options) -> ExitCode {
     let seeds = options.from..options.from.saturating_add(options.seeds);
     let stop = std::sync::atomic::AtomicBool::new(false);
     let keep_going = options.keep_going;
-    let run = |seed| {
-        if stop.load(std::sync::atomic::Ordering::Relaxed) { None } else { Some(run_pool_seed(seed, options.lines)) }
+    let twice = options.twice.unwrap_or(if options.seeds > 1000 { 8 } else { 1 });
+    let run = |seed: u64| {
+        let stopped = stop.load(std::sync::atomic::Ordering::Relaxed);
+        if stopped { None } else { Some(run_pool_seed(seed, options.lines, seed.is_multiple_of(twice))) }
     };
     run_many(seeds, options.threads, run, |verdict| {
         let Some(verdict) = verdict else { return };
@@ -307,8 +313,9 @@ fn soak(options: &Options) -> ExitCode {
     let lacks = if failed.is_empty() { coverage.lacks(done) } else { Vec::new() };
     lacks.iter().for_each(|lack| println!("FAILED: {lack}"));
     println!(
-        "{done} seeds in {seconds:.1} s ({:.0} a minute), {events} events, each seed twice; {} failed",
+        "{done} seeds in {seconds:.1} s ({:.0} a minute), {events} events, {} twice; {} failed",
         done as f64 * 60.0 / seconds,
+        if twice == 1 { "each".to_owned() } else { format!("one in {twice}") },
         failed.len()
     );
     if failed.is_empty() && lacks.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -1,4 +1,4 @@
-//! Runs seeds: each twice, comparing traces; many in parallel; and says how to repeat what failed.
+//! Runs seeds: twice, comparing traces, or once; many in parallel; and says how to repeat what failed.
 
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -81,23 +81,25 @@ pub fn guarded<T>(run: impl FnOnce() -> Result<T, Violation>) -> Result<T, Viola
     })
 }
 
-/// A seed, run twice.
-pub fn run_seed<S: System>(seed: u64, campaign: Campaign, tail: usize) -> Verdict {
+/// A seed; `twice`, and both runs must be the same.
+pub fn run_seed<S: System>(seed: u64, campaign: Campaign, tail: usize, twice: bool) -> Verdict {
     let first = run_once::<S>(seed, campaign, tail);
-    let second = run_once::<S>(seed, campaign, tail);
     let mut failure = first.verdict.err().map(|violation| violation.0);
-    if failure.is_none() && (first.hash, first.events) != (second.hash, second.events) {
-        failure = Some(format!(
-            "two runs of the seed differ: {} events with hash {:016x}, then {} with {:016x}",
-            first.events, first.hash, second.events, second.hash
-        ));
+    if failure.is_none() && twice {
+        let second = run_once::<S>(seed, campaign, tail);
+        if (first.hash, first.events) != (second.hash, second.events) {
+            failure = Some(format!(
+                "two runs of the seed differ: {} events with hash {:016x}, then {} with {:016x}",
+                first.events, first.hash, second.events, second.hash
+            ));
+        }
     }
     Verdict { seed, campaign, events: first.events, coverage: first.coverage, failure, tail: first.tail }
 }
 
 /// A seed of the pool, in the campaign that belongs to it.
-pub fn run_pool_seed(seed: u64, tail: usize) -> Verdict {
-    run_seed::<Pool>(seed, Campaign::of(seed), tail)
+pub fn run_pool_seed(seed: u64, tail: usize, twice: bool) -> Verdict {
+    run_seed::<Pool>(seed, Campaign::of(seed), tail, twice)
 }
 
 /// The line that repeats a seed.

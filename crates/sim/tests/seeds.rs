@@ -33,7 +33,7 @@ const REGRESSIONS: &[(u64, &str)] = &[
 
 fn check(seeds: &[u64]) {
     let failures = Mutex::new(Vec::new());
-    let run = |index: u64| seeds.get(index as usize).map(|seed| run_pool_seed(*seed, 0));
+    let run = |index: u64| seeds.get(index as usize).map(|seed| run_pool_seed(*seed, 0, true));
     run_many(0..seeds.len() as u64, 2, run, |verdict| {
         if let Some((seed, failure)) = verdict.and_then(|verdict| Some((verdict.seed, verdict.failure?))) {
             let line = format!("seed {seed}: {failure}; repeat it with: {} --trace", replay(seed));
