@@ -58,6 +58,10 @@ pub struct Status {
     /// Space of the B-tree that redb has laid out, of which a part is free.
     pub laid_out: Bytes,
     pub area: Bytes,
+    /// Space that is surely free, as of the last checkpoint; there may be more.
+    pub free: Bytes,
+    /// What ordinary transactions leave alone.
+    pub reserve: Bytes,
     /// Ordinary transactions are being refused.
     pub full: bool,
     pub stopped: bool,
@@ -151,6 +155,8 @@ impl Shared {
             overlay: Bytes(size as u64),
             laid_out: Bytes(self.area.length()),
             area: Bytes(self.area.capacity()),
+            free: Bytes(self.free.load(Ordering::Acquire) * BLOCK),
+            reserve: Bytes(self.reserve() * BLOCK),
             full: self.full.load(Ordering::Relaxed) != 0,
             stopped: self.stopped.get().is_some(),
         }
