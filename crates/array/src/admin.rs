@@ -199,6 +199,8 @@ pub enum Command {
     StartScrub,
     /// Writes a checkpoint, so that the log is empty behind it.
     Checkpoint,
+    /// Overwrites what the log's ring holds of the past, on every drive that is there. Answers when it is durable.
+    WashLog,
     /// Destages, checkpoints and marks the labels clean; then the pool is `Closed`.
     Close,
 }

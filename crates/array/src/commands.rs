@@ -67,6 +67,7 @@ impl Serving {
                 engine.drain_dirty().await;
                 engine.checkpoint().await.map(|()| Reply::Done)
             }
+            Command::WashLog => engine.wash_log().await.map(|()| Reply::Done),
             Command::Close => self.close().await.map(|()| Reply::Done),
         }
     }
@@ -112,6 +113,29 @@ impl Drop for Promise<'_> {
 }
 
 impl Engine {
+    /// Leaves nothing on any drive's log of what was written before, and written over since.
+    async fn wash_log(self: &Rc<Self>) -> Result<(), ArrayError> {
+        self.check_writable()?;
+        let upto = self.log.next_lsn();
+        self.drain_dirty().await;
+        // The group with the first checkpoint's record may hold records from before it; that with the second's does not.
+        self.checkpoint().await?;
+        self.checkpoint().await?;
+        if self.oldest_needed() < upto {
+            return Err(ArrayError::Degraded(
+                "some writes are still in the log only, and it was not washed; return missing drives, and try again"
+                    .into(),
+            ));
+        }
+        let drives: Vec<usize> = (0..self.io.drives()).filter(|index| !self.io.is_gone(*index)).collect();
+        let known = self.drives.labels.configuration().drives.len();
+        self.log.wash(&drives).await?;
+        if drives.len() < known {
+            tracing::warn!("the logs of {} drives were not washed: they are not here", known - drives.len());
+        }
+        Ok(())
+    }
+
     async fn create_volume(self: &Rc<Self>, spec: VolumeSpec) -> Result<VolumeStatus, ArrayError> {
         let _turn = self.administering.lock().await;
         self.check_writable()?;

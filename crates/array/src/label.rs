@@ -511,6 +511,17 @@ fn copy_at(size: Bytes, copy: usize) -> u64 {
     }
 }
 
+/// Where labels lie on a drive of `size` bytes, for programs that must not write over one.
+pub fn places(size: u64) -> Vec<u64> {
+    let copies = if size < 2 * TAIL { 0..0 } else { 0..4 };
+    copies.map(|copy| copy_at(Bytes(size), copy)).collect()
+}
+
+/// Whether a block at such a place begins a label, of whatever format and however damaged behind its first bytes.
+pub fn is_label(block: &[u8]) -> bool {
+    block.starts_with(codec::MAGIC)
+}
+
 /// What the pool says about a drive that it will not use, for status.
 pub fn health_of(verdict: &Verdict) -> DriveHealth {
     match verdict {

@@ -42,6 +42,7 @@ mod relief;
 pub mod ring;
 pub mod scrub;
 pub mod space;
+mod wash;
 
 use group::{Buffers, Filling};
 pub use linger::Haste;
@@ -120,6 +121,8 @@ struct State {
     kicked: bool,
     /// Somebody looks after a group that lingers.
     lingering: bool,
+    /// Bytes of the ring that are being overwritten: no group departs into them.
+    washing: Option<(u64, u64)>,
     /// An epoch change is under way: nothing departs and nothing is acknowledged.
     changing: bool,
     lost: BTreeSet<DriveNumber>,
@@ -466,6 +469,7 @@ impl State {
             flights: VecDeque::new(),
             kicked: false,
             lingering: false,
+            washing: None,
             changing: false,
             lost: BTreeSet::new(),
             thin_below: 0,

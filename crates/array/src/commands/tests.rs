@@ -131,3 +131,52 @@ fn protection_and_deletion_do_not_overtake_each_other() {
     ]);
     assert!(matches!(&replies[..], [Some(Ok(_)), Some(Err(crate::ArrayError::Missing(_)))]), "{replies:?}");
 }
+
+/// How many drives hold these bytes, wherever.
+fn holders(bed: &Bed, drives: usize, bytes: &[u8]) -> usize {
+    let holds = |drive: &usize| {
+        let whole = bed.yard.peek(*drive, 0, 64 << 20);
+        // What is looked for lies at the start of a sector.
+        whole.chunks_exact(512).any(|sector| sector.starts_with(bytes))
+    };
+    (0..drives).filter(holds).count()
+}
+
+#[test]
+fn a_washed_log_holds_nothing_that_was_written_over() {
+    for seed in 0..4 {
+        let mut bed = Bed::new(6, 6, seed);
+        let volume = bed.create_volume(spec("v", "2+1", 8 << 20)).id;
+        // Noise in sectors of its own, since a secret of whole strips would be its own parity.
+        let secret = pattern(99 + seed, 64 * KIB);
+        let needle = &secret[4096..4096 + 64];
+        bed.write(volume, 0, &pattern(7, 64 * KIB)).expect("written");
+        bed.write(volume, 0, &secret[..32 * KIB]).expect("written");
+        let Ok(Reply::Done) = bed.command(Command::Checkpoint) else { panic!("no checkpoint") };
+        bed.write(volume, 0, &vec![0; 32 * KIB]).expect("written over");
+        let Ok(Reply::Done) = bed.command(Command::Checkpoint) else { panic!("no checkpoint") };
+        assert!(holders(&bed, 6, needle) > 0, "the ring remembers what its volume has forgotten");
+        let Ok(Reply::Done) = bed.command(Command::WashLog) else { panic!("not washed") };
+        assert_eq!(holders(&bed, 6, needle), 0, "seed {seed}");
+        bed.crash().expect("it opens");
+        assert!(bed.read(volume, 0, 32 * KIB).expect("read").iter().all(|byte| *byte == 0));
+        assert!(bed.read(volume, 32 << 10, 32 * KIB).expect("read") == pattern(7, 64 * KIB)[32 * KIB..]);
+    }
+}
+
+#[test]
+fn a_log_is_washed_under_writes_and_nothing_acknowledged_is_lost() {
+    for seed in 0..12 {
+        let mut bed = Bed::new(6, 6, seed);
+        let volume = bed.create_volume(spec("v", "2+1", 8 << 20)).id;
+        // Small ones: they go through the log, several times round it.
+        bed.begin_command(Command::WashLog);
+        let (_, answers) = bed.submit_all(volume, (0..400).map(|n| write(n % 100 * (64 << 10), 40 * KIB)).collect());
+        assert!(answers.iter().flatten().all(|(_, result)| result.is_ok()), "seed {seed}");
+        bed.crash().expect("it opens");
+        for n in 0..100 {
+            let at = n * (64 << 10);
+            assert!(bed.read(volume, at, 40 * KIB).expect("read") == pattern(at, 40 * KIB), "seed {seed}, at {at}");
+        }
+    }
+}

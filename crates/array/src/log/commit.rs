@@ -26,7 +26,21 @@ impl State {
         let large = !self.full.is_empty() || self.filling.as_ref().is_some_and(|group| group.length() >= PIPELINED_MIN);
         let room = self.flights.is_empty() || (large && self.flights.len() < WINDOW);
         let waiting = large || self.filling.as_ref().is_some_and(|group| group.urgent);
-        waiting && room && !self.changing && self.stopped.is_none()
+        waiting && room && !self.changing && self.stopped.is_none() && !self.meets_washing()
+    }
+
+    /// The next group would go where the ring is being overwritten.
+    fn meets_washing(&self) -> bool {
+        let next = self.full.front().or(self.filling.as_ref());
+        let (Some((from, to)), Some(next)) = (self.washing, next) else { return false };
+        let total = super::group::total(next.length());
+        let offset = self.place_of(total);
+        offset < to && from < offset + total
+    }
+
+    /// Where the next group of so many bytes goes: behind the head, or at the ring's start where it does not fit.
+    fn place_of(&self, total: u64) -> u64 {
+        if self.head + total > self.ring { 0 } else { self.head }
     }
 }
 
@@ -56,7 +70,7 @@ impl Log {
         let cost = filling.cost;
         let total = super::group::total(filling.length());
         assert!(total <= cost, "a group of {total} bytes costs more than the {cost} set aside");
-        let offset = if state.head + total > state.ring { 0 } else { state.head };
+        let offset = state.place_of(total);
         let header = Header {
             pool: self.0.labels.configuration().pool,
             epoch: state.epoch,
