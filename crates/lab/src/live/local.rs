@@ -1,14 +1,16 @@
 //! Files and block devices of this machine: opened without harming anything, and made ready.
 //!
 //! What writes goes only to a file that the laboratory made itself, or to what the caller says may be destroyed. A device
-//! that holds a mounted file system is refused in any case: the kernel does not let it be opened alone.
+//! that holds a mounted file system is refused in any case: the kernel does not let it be opened alone. So is a drive of a
+//! pool, by its labels, and whatever another process has locked, as a running server has its drives.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use stele_array::label;
 use stele_ground::{Bytes, MIB};
 use stele_media::{Buffer, system};
 
@@ -73,6 +75,9 @@ pub(super) fn open_device(path: &Path, opening: Opening, progress: Filling<'_>) 
             path.display()
         )));
     }
+    if opening.writes {
+        refuse_in_use(&file, path, all)?;
+    }
     let size = usable(path, opening.size, all)?;
     if opening.content.verify && !opening.writes {
         return Err(LabError::Usage(format!(
@@ -86,6 +91,38 @@ pub(super) fn open_device(path: &Path, opening: Opening, progress: Filling<'_>) 
     }
     let description = format!("block device {}, {}", path.display(), passing(opening.buffered));
     Ok(local(Way::Ring(Arc::new(file)), size, block, versions, opening, description))
+}
+
+/// Refuses what nobody may write over, whatever the caller says: a drive that carries a pool's label, for what it holds is
+/// part of records elsewhere, and what another process has locked.
+fn refuse_in_use(file: &File, path: &Path, size: u64) -> Result<(), LabError> {
+    match file.try_lock() {
+        // The lock is let go with the file, or by this process's own opening of a drive.
+        Ok(()) => {
+            let _ = file.unlock();
+        }
+        Err(TryLockError::WouldBlock) => {
+            return Err(LabError::Refused(format!(
+                "{}: is in use by another process, as a running server has its drives; stop that first",
+                path.display()
+            )));
+        }
+        Err(TryLockError::Error(error)) => return Err(LabError::of(&error, "cannot be locked", path)),
+    }
+    // All four copies: a drive whose head was damaged is still a pool's.
+    for at in label::places(size) {
+        // Whole blocks of aligned memory, since the device may have been opened past the page cache.
+        let mut block = Buffer::zeroed(4096);
+        let read = file.read_at(&mut block[..], at).map_err(|error| LabError::of(&error, "cannot be read", path))?;
+        if read == block.len() && label::is_label(&block[..]) {
+            return Err(LabError::Refused(format!(
+                "{}: carries the label of a Stele pool; a drive that has left its pool for good is free once its first and \
+                 last 128 KiB are zeros",
+                path.display()
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn passing(buffered: bool) -> &'static str {
@@ -140,6 +177,9 @@ pub(super) fn open_file(path: &Path, opening: Opening, progress: Filling<'_>) ->
     let probe = options(false, 0).open(path).map_err(|error| LabError::of(&error, "cannot be opened", path))?;
     let length = probe.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?.len();
     let mark = Mark::of(&probe);
+    if opening.writes {
+        refuse_in_use(&probe, path, length)?;
+    }
     drop(probe);
     if opening.writes && mark.is_none() && length > 0 && !opening.destroy {
         return Err(LabError::Refused(format!(

@@ -149,6 +149,35 @@ fn what_the_laboratory_did_not_make_is_not_written_over() {
 }
 
 #[test]
+fn a_drive_of_a_pool_is_never_written_over() {
+    let place = Place::within(Path::new("/dev/shm"));
+    let path = place.0.join("drive.img");
+    let target = Target::Path(path.clone());
+    let destroying = || Opening { destroy: true, ..opening(MIB, true) };
+    let size = 2 * MIB as usize;
+    // Each copy of the label counts, also where the others are gone.
+    for at in [0, 64 << 10, size - (128 << 10), size - (64 << 10)] {
+        let mut bytes = vec![1; size];
+        bytes[at..at + 8].copy_from_slice(b"STELELBL");
+        std::fs::write(&path, &bytes).unwrap();
+        let error = target.open(destroying(), &mut |_, _| true).err().unwrap_or_else(|| panic!("written over: {at}"));
+        assert!(matches!(&error, LabError::Refused(why) if why.contains("label of a Stele pool")), "{error:?}");
+        assert!(std::fs::read(&path).unwrap() == bytes);
+        let reading = Opening { size: None, ..opening(0, false) };
+        target.open(reading, &mut |_, _| true).unwrap();
+    }
+    // A server that runs has its drives locked.
+    std::fs::write(&path, vec![1; size]).unwrap();
+    let held = std::fs::File::open(&path).unwrap();
+    held.lock().unwrap();
+    let error = target.open(destroying(), &mut |_, _| true).unwrap_err();
+    assert!(matches!(&error, LabError::Refused(why) if why.contains("in use by another process")), "{error:?}");
+    assert!(std::fs::read(&path).unwrap() == vec![1; size]);
+    drop(held);
+    target.open(destroying(), &mut |_, _| true).unwrap();
+}
+
+#[test]
 fn a_target_is_filled_once_and_known_again() {
     let place = Place::within(Path::new("/dev/shm"));
     let target = Target::Path(place.0.join("target"));
