@@ -15,11 +15,18 @@ use crate::error::{ArchiveError, Result};
 use crate::principal::{AccessKeyInfo, Actor, Caller, Credentials, NewAccessKey, Rights, Role};
 use crate::record::access_key::AccessKeyRow;
 use crate::record::content::Place;
-use crate::record::{ACCESS_KEYS, decode, encode};
+use crate::record::settings::OFFICERS;
+use crate::record::{ACCESS_KEYS, REVOKED, SETTINGS, decode, encode};
 use crate::restating::Doubted;
 use crate::seal::{Secret, derive, open_note, seal_note, wrong_key};
 use crate::space::header::Kind;
 use crate::store::{KeyLock, Store, locked};
+
+/// Bytes of a key's name, and of its rights in words.
+const DESCRIPTION_MAX: usize = 256;
+const RIGHTS_MAX: usize = 2048;
+/// Officers that the first set-up makes by itself.
+const FIRST_OFFICERS: u64 = 2;
 
 /// A key as faces need it.
 pub(crate) struct KnownKey {
@@ -68,11 +75,38 @@ impl Store {
         Ok(committing.commit(transaction).await.map(drop))
     }
 
+    fn access_keys(&self) -> Result<Vec<AccessKeyInfo>> {
+        let snapshot = self.snapshot()?;
+        let mut keys = Vec::new();
+        let mut range = KeyRange::all();
+        loop {
+            let page = snapshot.range(ACCESS_KEYS, &range, 1000, Direction::Forward)?;
+            let Some((last, _)) = page.last() else { return Ok(keys) };
+            range = KeyRange::all().after(last.clone());
+            for (key, value) in &page {
+                let row: AccessKeyRow = decode(ACCESS_KEYS, key, value)?;
+                keys.push(row.info(&String::from_utf8_lossy(key)));
+            }
+        }
+    }
+
+    /// How many keys of officers were ever good, revoked ones too: revoking them all does not begin the set-up anew. And the
+    /// record that says so, if there is one; older stores and rebuilt catalogs have none.
+    fn officers_ever(&self) -> Result<(u64, Option<Bytes>)> {
+        match self.snapshot()?.get(SETTINGS, OFFICERS)? {
+            Some(raw) => Ok((decode(SETTINGS, OFFICERS, &raw)?, Some(raw))),
+            None => {
+                let keys = self.access_keys()?;
+                Ok((keys.iter().filter(|key| key.rights.approves() && !key.pending).count() as u64, None))
+            }
+        }
+    }
+
     fn secret_key(&self) -> Secret {
         derive(&self.master.0, "access keys", &self.id)
     }
 
-    fn random_text(&self, alphabet: &[u8], length: usize) -> Zeroizing<String> {
+    pub(crate) fn random_text(&self, alphabet: &[u8], length: usize) -> Zeroizing<String> {
         let mut text = Zeroizing::new(String::with_capacity(length));
         while text.len() < length {
             let mut bytes = Zeroizing::new([0u8; 64]);
@@ -101,7 +135,7 @@ impl Archive {
             Some(known) => known,
             None => {
                 let row: AccessKeyRow = decode(ACCESS_KEYS, id.as_bytes(), &raw)?;
-                if row.revoked.is_some() {
+                if row.revoked.is_some() || row.is_pending() {
                     return Err(missing());
                 }
                 let secret = open_note(&store.secret_key(), id.as_bytes(), &row.secret)
@@ -113,16 +147,50 @@ impl Archive {
                 known
             }
         };
-        let caller = Caller { actor: Actor::Key(id.into()), rights: Arc::clone(&known.rights), origin: None };
+        let caller =
+            Caller { actor: Actor::Key(id.into()), rights: Arc::clone(&known.rights), origin: None, peer: None };
         Ok(Credentials { secret: known.secret.clone(), caller })
     }
 
+    /// A key that makes a retention officer is void until another officer approves it, once there have been two.
     pub async fn create_access_key(&self, caller: &Caller, description: &str, rights: Rights) -> Result<NewAccessKey> {
+        self.make_access_key(caller, description, rights, false).await
+    }
+
+    /// As `create_access_key`, where no officer is left who could approve. `lost`: it then takes a long time instead.
+    pub(crate) async fn make_access_key(
+        &self,
+        caller: &Caller,
+        description: &str,
+        rights: Rights,
+        lost: bool,
+    ) -> Result<NewAccessKey> {
         self.store.writable()?;
         let allowed = caller.require_role(&[Role::StorageAdministrator], Action::CreateAccessKey);
         self.store.audited(allowed, || Event::new(caller, Action::CreateAccessKey)).await?;
+        let said = rights.to_string();
+        if description.len() > DESCRIPTION_MAX || said.len() > RIGHTS_MAX {
+            // The audit record names both, whole.
+            return Err(ArchiveError::InvalidArgument(format!(
+                "an access key's name has at most {DESCRIPTION_MAX} bytes and its rights, in words, {RIGHTS_MAX}; make several keys"
+            )));
+        }
         let id = format!("STELE{}", *self.store.random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 15));
         let secret = self.store.random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", 40);
+        let mut transaction = Transaction::new().absent(ACCESS_KEYS, id.clone());
+        let mut pending = false;
+        if rights.approves() {
+            let (officers, counted) = self.store.officers_ever()?;
+            pending = officers >= FIRST_OFFICERS;
+            if !pending {
+                // Two that are made at once are not both the last of the set-up.
+                transaction = match counted {
+                    Some(raw) => transaction.equals(SETTINGS, OFFICERS, raw),
+                    None => transaction.absent(SETTINGS, OFFICERS),
+                };
+                transaction = transaction.put(SETTINGS, OFFICERS, encode(&(officers + 1)));
+            }
+        }
         let row = AccessKeyRow {
             description: description.into(),
             rights,
@@ -131,12 +199,22 @@ impl Archive {
             secret: seal_note(&*self.store.surroundings, &self.store.secret_key(), id.as_bytes(), secret.as_bytes()),
             change: 0,
             note: Place::default(),
+            pending: pending.then_some(true),
         };
-        let absent = Transaction::new().absent(ACCESS_KEYS, id.clone());
-        let event = Event::new(caller, Action::CreateAccessKey).detail(format!("{id} ({description}): {}", row.rights));
+        let mut detail = format!("{id} ({description}): {said}");
+        let mut awaits = None;
+        if pending {
+            let asked = self.store.ask_for_officer(transaction, caller, &id, description, lost);
+            let asked = self.store.audited(asked, || Event::new(caller, Action::CreateAccessKey)).await;
+            let (request, says, with_request) = asked?;
+            transaction = with_request;
+            detail = format!("{detail}; void until request {request} is approved: {says}");
+            awaits = Some(request);
+        }
+        let event = Event::new(caller, Action::CreateAccessKey).detail(detail);
         let lock = self.store.lock(0, &id).await?;
-        self.write_access_key(&id, row, absent, event, lock).await?;
-        Ok(NewAccessKey { id, secret })
+        self.write_access_key(&id, row, transaction, event, lock).await?;
+        Ok(NewAccessKey { id, secret, awaits })
     }
 
     async fn write_access_key(
@@ -154,18 +232,7 @@ impl Archive {
     pub async fn list_access_keys(&self, caller: &Caller) -> Result<Vec<AccessKeyInfo>> {
         let allowed = caller.require_role(&[Role::StorageAdministrator, Role::Auditor], Action::Read);
         self.store.audited(allowed, || Event::new(caller, Action::Read)).await?;
-        let snapshot = self.store.snapshot()?;
-        let mut keys = Vec::new();
-        let mut range = KeyRange::all();
-        loop {
-            let page = snapshot.range(ACCESS_KEYS, &range, 1000, Direction::Forward)?;
-            let Some((last, _)) = page.last() else { return Ok(keys) };
-            range = KeyRange::all().after(last.clone());
-            for (key, value) in &page {
-                let row: AccessKeyRow = decode(ACCESS_KEYS, key, value)?;
-                keys.push(row.info(&String::from_utf8_lossy(key)));
-            }
-        }
+        self.store.access_keys()
     }
 
     /// For good; the record stays, so that audit records keep their meaning.
@@ -182,7 +249,12 @@ impl Archive {
             return Err(ArchiveError::NoSuchAccessKey(id.into()));
         }
         row.revoked = Some(store.wall());
-        let unchanged = Transaction::new().with_reserve().equals(ACCESS_KEYS, id.to_string(), raw);
+        // What the key has under way and is not committed yet requires that this record is not there.
+        let unchanged = Transaction::new().with_reserve().equals(ACCESS_KEYS, id.to_string(), raw).put(
+            REVOKED,
+            id.to_string(),
+            Bytes::new(),
+        );
         let event = Event::new(caller, Action::RevokeAccessKey).detail(id.into());
         self.write_access_key(id, row, unchanged, event, lock).await
     }
@@ -190,15 +262,15 @@ impl Archive {
     /// A face refused a request before it reached the archive (wrong signature, expired, unknown key): records it.
     pub async fn audit_refusal(&self, caller: &Caller, action: &str, place: &str, reason: &str) -> Result<()> {
         let event = Event::new(caller, Action::Face).detail(format!("{action} {place}")).refused(reason.into());
-        self.store.record_stranger(event).await
+        self.store.record_refusal(event).await
     }
 
     /// Records what an operator did, or was refused, to what the store stands on: a volume made, a drive replaced,
     /// a quorum overridden.
     pub async fn audit_administration(&self, caller: &Caller, detail: &str, refused: Option<&str>) -> Result<()> {
-        let mut event = Event::new(caller, Action::Administer).detail(detail.into());
+        let event = Event::new(caller, Action::Administer).detail(detail.into());
         if let Some(refused) = refused {
-            event = event.refused(refused.into());
+            return self.store.record_refusal(event.refused(refused.into())).await;
         }
         self.store.record(Transaction::new().with_reserve(), event).await.map(drop)
     }

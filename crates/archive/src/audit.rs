@@ -15,14 +15,23 @@ use crate::error::{ArchiveError, Result};
 use crate::principal::{Actor, Caller, Role};
 use crate::record::audit::AuditRow;
 use crate::record::settings::AUDIT_HEAD;
-use crate::record::{AUDIT, SETTINGS, decode, encode};
+use crate::record::{AUDIT, REVOKED, SETTINGS, decode, encode};
 use crate::seal::{derive, open_note, seal_note, wrong_key};
-use crate::store::{Foundation, Store, locked};
+use crate::store::{Foundation, Store};
 use crate::time::Timestamp;
 use crate::version::VersionId;
 
+mod refusals;
 pub(crate) mod sealing;
 mod verify;
+
+pub(crate) use refusals::Refusals;
+
+/// Bytes of the texts of one record: of a name, of an S3 key, and of a reason or detail. What callers send can be longer; a
+/// record says how long it was.
+const NAME_MAX: usize = 256;
+const KEY_MAX: usize = 1024;
+const TEXT_MAX: usize = 4096;
 
 /// What was done or refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
@@ -88,6 +97,12 @@ pub enum Action {
     /// Something an operator did to what the store stands on: drives, volumes, quorum; `detail` says what.
     #[n(28)]
     Administer,
+    /// One officer's consent to what another one asked for, or that it was refused or is void.
+    #[n(29)]
+    Approve,
+    /// Refusals that were counted, and not recorded one by one.
+    #[n(30)]
+    Summary,
 }
 
 impl fmt::Display for Action {
@@ -191,16 +206,17 @@ impl Event {
     }
 
     fn row(self, time: Timestamp) -> AuditRow {
+        let within = |text: Option<String>, limit| text.map(|text| bounded(text, limit));
         AuditRow {
             time,
             actor: self.actor,
             action: self.action,
-            bucket: self.bucket,
-            key: self.key,
-            version: self.version,
-            refused: self.refused,
-            detail: self.detail,
-            origin: self.origin.map(|origin| origin.to_string()),
+            bucket: within(self.bucket, NAME_MAX),
+            key: within(self.key, KEY_MAX),
+            version: within(self.version, NAME_MAX),
+            refused: within(self.refused, TEXT_MAX),
+            detail: within(self.detail, TEXT_MAX),
+            origin: within(self.origin.map(|origin| origin.to_string()), NAME_MAX),
         }
     }
 }
@@ -208,6 +224,11 @@ impl Event {
 impl Store {
     /// Adds the record of an event to a transaction: they take place together or not at all.
     pub fn with_record(&self, transaction: Transaction, event: Event) -> Transaction {
+        let transaction = match &event.actor {
+            // In the transaction itself, so that nothing a key does takes place after its revocation.
+            Actor::Key(id) if event.refused.is_none() => transaction.absent(REVOKED, id.clone()),
+            _ => transaction,
+        };
         let row = encode(&event.row(self.wall()));
         transaction.append((SETTINGS, AUDIT_HEAD), AUDIT, Template::new().number(), Template::new().bytes(row))
     }
@@ -220,64 +241,33 @@ impl Store {
 
     /// Passes a result on; a refusal is recorded first. If even the record cannot be written, the refusal stands.
     pub async fn audited<T>(&self, result: Result<T>, event: impl FnOnce() -> Event) -> Result<T> {
-        if let Err(error) = &result
-            && !self.read_only
-            && is_refusal(error)
-        {
-            let event = event().refused(error.to_string());
-            let recorded = match event.actor {
-                Actor::Anonymous => self.record_stranger(event).await,
-                _ => self.record(Transaction::new().with_reserve(), event).await.map(drop),
-            };
-            if let Err(failure) = recorded {
-                tracing::warn!("a refusal could not be recorded in the audit log: {failure}");
+        let Err(error) = result else { return result };
+        let (error, event) = match error {
+            // What a key had under way when it was revoked met the record of that.
+            ArchiveError::Conflict(_) => {
+                let event = event();
+                (self.revoked(&event.actor).err().unwrap_or(error), Some(event))
             }
-        }
-        result
-    }
-
-    /// Records what was refused to somebody unknown, at a bounded rate and never on the reserve: otherwise anyone who
-    /// reaches the port could fill the log. What is left out is counted in the next such record.
-    pub async fn record_stranger(&self, mut event: Event) -> Result<()> {
-        let Some(left_out) = locked(&self.work.strangers).admit(self.surroundings.now().monotonic.0 / 1_000_000) else {
-            return Ok(());
+            error if is_refusal(&error) => (error, Some(event())),
+            error => (error, None),
         };
-        if left_out > 0 {
-            let said = event.detail.take().map_or_else(String::new, |detail| format!("{detail}; "));
-            event.detail = Some(format!("{said}{left_out} refusals before this were left out"));
+        if let Some(event) = event
+            && !self.read_only
+            && is_refusal(&error)
+            && let Err(failure) = self.record_refusal(event.refused(error.to_string())).await
+        {
+            tracing::warn!("a refusal could not be recorded in the audit log: {failure}");
         }
-        let recorded = self.record(Transaction::new(), event).await.map(drop);
-        if recorded.is_err() {
-            locked(&self.work.strangers).left_out += left_out + 1;
-        }
-        recorded
+        Err(error)
     }
-}
 
-/// How many refusals of strangers are recorded: a burst, and then a few a minute.
-#[derive(Default)]
-pub(crate) struct Strangers {
-    /// Spent of the burst, in milliseconds of waiting.
-    spent: u64,
-    last: u64,
-    left_out: u64,
-}
-
-const STRANGERS_BURST: u64 = 100;
-/// Milliseconds for one more: 14,400 a day.
-const STRANGERS_EVERY: u64 = 6_000;
-
-impl Strangers {
-    /// Some: record it, and how many were left out before it.
-    fn admit(&mut self, now: u64) -> Option<u64> {
-        self.spent = self.spent.saturating_sub(now.saturating_sub(self.last));
-        self.last = now;
-        if self.spent + STRANGERS_EVERY > STRANGERS_BURST * STRANGERS_EVERY {
-            self.left_out += 1;
-            return None;
+    /// Refuses an actor whose key is revoked.
+    pub(crate) fn revoked(&self, actor: &Actor) -> Result<()> {
+        let Actor::Key(id) = actor else { return Ok(()) };
+        match self.snapshot()?.get(REVOKED, id.as_bytes())? {
+            Some(_) => Err(ArchiveError::Denied(format!("access key {id} was revoked before this was done"))),
+            None => Ok(()),
         }
-        self.spent += STRANGERS_EVERY;
-        Some(std::mem::take(&mut self.left_out))
     }
 }
 
@@ -294,6 +284,17 @@ fn is_refusal(error: &ArchiveError) -> bool {
             | ArchiveError::WrongKey(_)
             | ArchiveError::ReadOnly(_)
     )
+}
+
+/// A text of at most `limit` bytes, and then how long it was.
+fn bounded(mut text: String, limit: usize) -> String {
+    if text.len() <= limit {
+        return text;
+    }
+    let length = text.len();
+    text.truncate(text.floor_char_boundary(limit));
+    text.push_str(&format!("... ({length} bytes)"));
+    text
 }
 
 /// The key that signs heads of the audit log.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use stele_catalog::{Direction, KeyRange, Transaction};
 
 use crate::Archive;
-use crate::audit::{Action, Event, Strangers};
+use crate::audit::{Action, Event, Refusals};
 use crate::bucket::ExpiryAction;
 use crate::committing::Abandoned;
 use crate::deletion::Cause;
@@ -65,7 +65,7 @@ pub(crate) struct Work {
     pub doubted: Mutex<BTreeSet<Doubted>>,
     /// Certificates whose notes there was no room for.
     pub unnoted: Mutex<VecDeque<(VersionRef, TombstoneRow)>>,
-    pub strangers: Mutex<Strangers>,
+    pub refusals: Mutex<Refusals>,
     /// The end of the audit log as this session last signed it, and why it signs no more.
     pub sealed: Mutex<Option<SealedRow>>,
     pub doubt: Mutex<Option<String>>,
@@ -98,6 +98,10 @@ pub enum AlarmKind {
     Disposal,
     /// The audit log is not the one that was signed.
     Audit,
+    /// Somebody waits to become a retention officer without an officer's approval.
+    Officers,
+    /// Refusals are counted instead of recorded.
+    Refusals,
 }
 
 /// Something that an operator should know.
@@ -116,6 +120,8 @@ impl AlarmKind {
             AlarmKind::Damage => "damage",
             AlarmKind::Disposal => "disposal",
             AlarmKind::Audit => "audit",
+            AlarmKind::Officers => "officers",
+            AlarmKind::Refusals => "refusals",
         }
     }
 }
@@ -213,6 +219,8 @@ impl Archive {
         store.reclaim_step(&mut report).await?;
         store.note_left_tombstones().await?;
         store.restate().await?;
+        store.end_requests().await?;
+        store.summarise_refusals(false).await;
         report.unprotected = store.unprotect_if_free().await?;
         store.write_down().await?;
         *midway = false;
@@ -230,6 +238,8 @@ impl Archive {
         }
         alarms.extend(locked(&store.work.doubt).as_ref().map(|finding| Alarm::new(AlarmKind::Audit, finding)));
         alarms.extend(store.disposal_alarm());
+        alarms.extend(store.officer_alarms());
+        alarms.extend(store.refusal_alarm());
         let unmovable = locked(&store.work.unmovable).clone();
         if !unmovable.is_empty() {
             let message =
@@ -257,26 +267,6 @@ impl Archive {
         self.store.audited(allowed, || Event::new(caller, Action::ClockAccept)).await?;
         let event = Event::new(caller, Action::ClockAccept).detail("expiration goes on".into());
         self.store.change_clock(event, |clock| clock.accept()).await
-    }
-
-    /// Two retention officers agree that the wall clock is right: the time spent closed counts.
-    pub async fn credit_clock(&self, first: &Caller, second: &Caller) -> Result<()> {
-        self.store.writable()?;
-        let allowed = first
-            .require_role(&[Role::RetentionOfficer], Action::ClockAccept)
-            .and(second.require_role(&[Role::RetentionOfficer], Action::ClockAccept))
-            .and(match first.actor == second.actor {
-                true => Err(ArchiveError::Denied("crediting time takes two different retention officers".into())),
-                false => Ok(()),
-            });
-        self.store.audited(allowed, || Event::new(first, Action::ClockAccept)).await?;
-        let event = Event::new(first, Action::ClockAccept).detail(format!(
-            "compliance time set to the wall clock {} with the consent of {}",
-            self.store.wall(),
-            second.actor
-        ));
-        self.store.compliance_now();
-        self.store.change_clock(event, |clock| clock.credit()).await
     }
 
     pub fn space(&self) -> SpaceStatus {

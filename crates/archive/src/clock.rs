@@ -3,7 +3,9 @@
 //!
 //! Failure model: whoever sets the system clock moves retention by nothing but the slew. A jump between two readings,
 //! or an absence longer than is usual, freezes expiration and raises an alarm until a retention officer has looked.
-//! Time spent closed is made up at the slew, or at once if two officers agree.
+//! Time spent closed is made up at the slew, or at once if two officers agree. How long the store was closed is recorded: from
+//! the last moment at which it was open, by real time elapsed since its opening, to the next opening. Setting the system
+//! clock while the store is open adds nothing to that, and what the slew has made up is taken off.
 
 use crate::record::settings::ClockRow;
 use crate::time::{DAY, Reading, SECOND, Timestamp};
@@ -29,6 +31,19 @@ pub(crate) struct ComplianceClock {
     base: Reading,
     frozen: Option<String>,
     alarm: Option<String>,
+    /// The reading of the opening: with real time elapsed since, it says until when the store was open.
+    opened: Reading,
+    /// The latest such moment of earlier openings.
+    seen: Timestamp,
+    /// Nanoseconds spent closed and not made up.
+    closed: u64,
+}
+
+/// What a credit does, or would do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Credit {
+    pub from: Timestamp,
+    pub to: Timestamp,
 }
 
 const MILLISECOND: u64 = 1_000_000;
@@ -36,13 +51,35 @@ const MILLISECOND: u64 = 1_000_000;
 impl ComplianceClock {
     /// A new store's: the operator confirmed the wall clock.
     pub fn start(now: Reading) -> ComplianceClock {
-        ComplianceClock { shown: nanos(now.wall), last: now, base: now, frozen: None, alarm: None }
+        let (seen, closed) = (now.wall, 0);
+        ComplianceClock {
+            shown: nanos(now.wall),
+            last: now,
+            base: now,
+            frozen: None,
+            alarm: None,
+            opened: now,
+            seen,
+            closed,
+        }
     }
 
     /// Goes on from what was stored.
     pub fn resume(row: &ClockRow, now: Reading) -> ComplianceClock {
-        let mut clock =
-            ComplianceClock { shown: nanos(row.shown), last: now, base: now, frozen: row.frozen.clone(), alarm: None };
+        let seen = row.seen.unwrap_or(row.wall);
+        // A system clock that was ahead already when the store was closed adds nothing.
+        let last = seen.max(row.wall);
+        let before = row.closed.unwrap_or(0).saturating_mul(MILLISECOND);
+        let mut clock = ComplianceClock {
+            shown: nanos(row.shown),
+            last: now,
+            base: now,
+            frozen: row.frozen.clone(),
+            alarm: None,
+            opened: now,
+            seen: seen.max(now.wall),
+            closed: before.saturating_add(nanos(now.wall).saturating_sub(nanos(last))),
+        };
         let (was, is) = (row.wall.0, now.wall.0);
         if is.saturating_add(TOLERANCE) < was {
             clock.freeze(format!(
@@ -59,7 +96,18 @@ impl ComplianceClock {
     }
 
     pub fn row(&self) -> ClockRow {
-        ClockRow { shown: self.shown(), wall: self.last.wall, frozen: self.frozen.clone() }
+        ClockRow {
+            shown: self.shown(),
+            wall: self.last.wall,
+            frozen: self.frozen.clone(),
+            seen: Some(self.seen()),
+            closed: Some(self.closed / MILLISECOND),
+        }
+    }
+
+    fn seen(&self) -> Timestamp {
+        let open = self.last.monotonic.since(self.opened.monotonic).0 / MILLISECOND;
+        self.seen.max(Timestamp(self.opened.wall.0.saturating_add(open)))
     }
 
     /// Each reason is an alarm of its own, also while the clock is frozen already; the first few are kept.
@@ -86,7 +134,10 @@ impl ComplianceClock {
         }
         let slew = u64::try_from(u128::from(elapsed) * u128::from(SLEW_DAYS) / u128::from(YEAR_DAYS)).unwrap_or(0);
         let most = self.shown.saturating_add(elapsed).saturating_add(slew);
+        let before = self.shown;
         self.shown = most.min(nanos(now.wall).max(self.shown));
+        let made_up = (self.shown - before).saturating_sub(elapsed);
+        self.closed = self.closed.saturating_sub(made_up);
         self.last = now;
     }
 
@@ -108,9 +159,20 @@ impl ComplianceClock {
         self.frozen = None;
     }
 
-    /// Two officers agree that the wall clock is right: the time spent closed counts.
-    pub fn credit(&mut self) {
-        self.shown = self.shown.max(nanos(self.last.wall));
+    /// What two officers can agree to: the time spent closed and not made up, never past the wall clock. The system clock is
+    /// believed only as far as the store was closed.
+    pub fn creditable(&self) -> Credit {
+        let most = self.shown.saturating_add(self.closed);
+        let to = most.min(nanos(self.last.wall).max(self.shown));
+        Credit { from: self.shown(), to: Timestamp(to / MILLISECOND) }
+    }
+
+    /// Two officers agree: the time spent closed counts, up to what they agreed to.
+    pub fn credit(&mut self, agreed: Credit) {
+        let to = agreed.to.min(self.creditable().to);
+        let before = self.shown;
+        self.shown = self.shown.max(nanos(to));
+        self.closed = self.closed.saturating_sub(self.shown - before);
         self.frozen = None;
     }
 }

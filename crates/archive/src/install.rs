@@ -301,6 +301,7 @@ impl Install<'_> {
         }
         let before = transaction.preconditions.len();
         let transaction = bucket.count(transaction, versions, bytes);
+        let counted = transaction.preconditions.len();
         let mut event = Event::new(self.caller, self.action).object(bucket.name(), self.key).version(row.id(number));
         event = match self.detail {
             Some(detail) => event.detail(detail),
@@ -320,7 +321,7 @@ impl Install<'_> {
                 removed.and_then(|removed| store.dispose(removed))
             });
         match committing.commit_within_bucket(transaction).await {
-            Err(CatalogError::Failed(failure)) if failure.precondition >= before => {
+            Err(CatalogError::Failed(failure)) if (before..counted).contains(&failure.precondition) => {
                 let quota = bucket.row.quota;
                 return Err(ArchiveError::QuotaExceeded {
                     bucket: bucket.name().into(),

@@ -4,6 +4,7 @@
 //! volume, the index in a catalog, and everything in the catalog that matters can be had again from the volume.
 
 pub mod access_keys;
+pub mod approval;
 pub mod audit;
 pub mod background;
 mod body;
@@ -46,6 +47,7 @@ mod tests;
 pub mod time;
 pub mod version;
 
+pub use approval::RequestInfo;
 pub use audit::{Action, AuditRecord, AuditVerdict, SignedHead};
 pub use background::{Alarm, AlarmKind, ClockStatus, SpaceStatus, StepReport};
 pub use bucket::{

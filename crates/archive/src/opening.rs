@@ -219,7 +219,12 @@ impl Archive {
         }
         let event = Event::new(&Caller::system("store"), Action::OpenStore)
             .detail(if clean { "closed in order before" } else { "not closed in order before" }.into());
-        let transaction = Transaction::new().put(SETTINGS, IDENTITY, encode(&identity)).with_reserve();
+        // The clock too: how long the store was closed counts from what is stored.
+        let clock = locked(&archive.store.clock).row();
+        let transaction = Transaction::new()
+            .put(SETTINGS, IDENTITY, encode(&identity))
+            .put(SETTINGS, CLOCK, encode(&clock))
+            .with_reserve();
         archive.store.record(transaction, event).await?;
         let mut alarms: Vec<Alarm> = archive.store.alarm_clock().await?.into_iter().collect();
         alarms.extend(archive.store.seal_step().await?.1);
@@ -279,6 +284,7 @@ impl Archive {
             return Ok(());
         }
         store.compliance_now();
+        store.summarise_refusals(true).await;
         store.seal_step().await?;
         // First the place where records go, then the catalog: what got a place before may still be committed before the end
         // is recorded, and lies before the tail.

@@ -114,6 +114,17 @@ impl Rights {
         }
     }
 
+    /// A retention officer, and nothing else.
+    pub fn officer() -> Rights {
+        Rights { roles: BTreeSet::from([Role::RetentionOfficer]), ..Rights::default() }
+    }
+
+    /// Whether a key with these rights is a second person beside the administrator: it may approve what takes two people.
+    /// One that is also an administrator's is not.
+    pub fn approves(&self) -> bool {
+        self.roles.contains(&Role::RetentionOfficer) && !self.roles.contains(&Role::StorageAdministrator)
+    }
+
     /// A user who reads, writes, deletes and lists below a prefix of one bucket.
     pub fn user(bucket: &str, prefix: &str) -> Rights {
         Rights {
@@ -171,25 +182,34 @@ pub struct Caller {
     pub rights: Arc<Rights>,
     /// Peer address and request id, for the audit record.
     pub origin: Option<Arc<str>>,
+    /// The user of this machine at the other end of the unix socket, also where the actor is a key.
+    pub peer: Option<u32>,
 }
 
 impl Caller {
     /// Nobody in particular: only what a bucket offers to everyone.
     pub fn anonymous() -> Caller {
-        Caller { actor: Actor::Anonymous, rights: Arc::default(), origin: None }
+        Caller { actor: Actor::Anonymous, rights: Arc::default(), origin: None, peer: None }
     }
 
     /// A user of this machine whom the unix socket let in.
     pub fn local(uid: u32) -> Caller {
-        Caller { actor: Actor::Local(uid), rights: Arc::new(Rights::all()), origin: None }
+        Caller { actor: Actor::Local(uid), rights: Arc::new(Rights::all()), origin: None, peer: Some(uid) }
     }
 
     pub(crate) fn system(name: &str) -> Caller {
-        Caller { actor: Actor::System(name.into()), rights: Arc::new(Rights::all()), origin: None }
+        Caller { actor: Actor::System(name.into()), rights: Arc::new(Rights::all()), origin: None, peer: None }
     }
 
     pub fn from(mut self, origin: impl Into<Arc<str>>) -> Caller {
         self.origin = Some(origin.into());
+        self
+    }
+
+    /// The same caller, known to be this user of this machine. The audit record says so.
+    pub fn at(mut self, uid: u32) -> Caller {
+        self.peer = Some(uid);
+        self.origin = Some(format!("uid {uid} over the unix socket").into());
         self
     }
 
@@ -229,6 +249,8 @@ pub struct AccessKeyInfo {
     pub rights: Rights,
     pub created: Timestamp,
     pub revoked: Option<Timestamp>,
+    /// Void until an officer has approved it.
+    pub pending: bool,
 }
 
 /// What creating a key returns: the only time its secret is shown.
@@ -236,6 +258,8 @@ pub struct AccessKeyInfo {
 pub struct NewAccessKey {
     pub id: String,
     pub secret: Zeroizing<String>,
+    /// The request that an officer has to approve before the key is good for anything.
+    pub awaits: Option<String>,
 }
 
 /// What a face needs to check a signature: the secret, and who the caller is if the signature is right.

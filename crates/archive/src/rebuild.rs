@@ -535,7 +535,7 @@ async fn write(
     let identity = IdentityRow { store: superblock.store, clean: false, rebuilt: Some(wall), ..note.identity };
     // The clock shows no less than it did when anything that was found was written, as far as that is known.
     let shown = note.clock.shown;
-    let clock = ClockRow { shown, wall: note.clock.wall.max(latest.min(wall)), frozen: note.clock.frozen };
+    let clock = ClockRow { shown, wall: note.clock.wall.max(latest.min(wall)), ..note.clock };
     let numbers = ReservedRow { below: survey.highest + MARGIN };
     out.put(SETTINGS, Bytes::from_static(NUMBERS), encode(&numbers)).await?;
     out.put(SETTINGS, Bytes::from_static(SLOTS), encode(&ReservedRow { below: highest_slot })).await?;

@@ -17,6 +17,7 @@ pub(crate) mod content;
 pub(crate) mod disposal;
 pub(crate) mod keys;
 pub(crate) mod part;
+pub(crate) mod request;
 pub(crate) mod segment;
 pub(crate) mod settings;
 pub(crate) mod tombstone;
@@ -59,6 +60,10 @@ pub(crate) const FREE_SLOTS: Table = Table(16);
 pub(crate) const DISPOSALS: Table = Table(17);
 /// Object with content of more than one piece: its version or upload, a [`version::Owner`].
 pub(crate) const OBJECTS: Table = Table(18);
+/// Access key id that is revoked: empty. What a key changes requires that it has none.
+pub(crate) const REVOKED: Table = Table(19);
+/// Id of what one officer asked for and another one is to approve: [`request::RequestRow`].
+pub(crate) const REQUESTS: Table = Table(20);
 
 pub(crate) fn encode<T: Encode<()>>(record: &T) -> Bytes {
     minicbor::to_vec(record).expect("encoding into memory cannot fail, and no record type refuses a value").into()

@@ -56,13 +56,16 @@ pub(crate) fn initial_retention(
         require_lock(bucket)?;
         bucket.authorize(caller, Access::Retain, key)?;
     }
-    let now = store.compliance_now();
+    // By the later clock: counted from one that lags, a new retention would be over before its time.
+    let now = store.later_now();
     if let Some(retention) = retention {
         check_future(retention, now)?;
     }
     let default = bucket.row.lock.and_then(|lock| lock.default);
-    let retention = retention
-        .or(default.map(|default| Retention { mode: default.mode, until: now.plus_days(default.period.days()) }));
+    let retention = retention.or(default.map(|default| {
+        let until = now.plus_days(default.period.days()).min(Timestamp::LATEST);
+        Retention { mode: default.mode, until }
+    }));
     Ok((retention.map(|retention| leveled(bucket, retention)), hold))
 }
 
@@ -84,9 +87,15 @@ fn require_lock(bucket: &Bucket) -> Result<()> {
 }
 
 fn check_future(retention: Retention, now: Timestamp) -> Result<()> {
+    if retention.until > Timestamp::LATEST {
+        return Err(ArchiveError::InvalidArgument(format!(
+            "the retention's end is after {}, the latest that can be written as a date; a legal hold has no end",
+            Timestamp::LATEST
+        )));
+    }
     if retention.until <= now {
         return Err(ArchiveError::InvalidArgument(format!(
-            "the retention's end {} has passed; compliance time is {now}",
+            "the retention's end {} has passed: it is {now}",
             retention.until
         )));
     }
@@ -186,7 +195,9 @@ impl Archive {
                 });
             }
             if let Some(retention) = retention {
-                check_future(retention, now)?;
+                // What is retained already may be extended to any later date: refusing would shorten it.
+                let active = found.row.retention.is_some_and(|before| before.until > now);
+                check_future(retention, if active { now } else { self.store.later_now() })?;
             }
             let event = event.clone().version(found.id());
             self.store.change_version(&bucket, key, &found, lock, event, |row| row.retention = retention).await

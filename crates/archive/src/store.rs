@@ -244,6 +244,12 @@ impl Store {
         clock.shown()
     }
 
+    /// The later of both clocks: what every new retention counts from. The compliance clock lags after time spent closed, the
+    /// wall clock where somebody has set it back.
+    pub fn later_now(&self) -> Timestamp {
+        self.compliance_now().max(self.wall())
+    }
+
     pub fn random(&self) -> u64 {
         let mut bytes = [0; 8];
         self.surroundings.entropy(&mut bytes);

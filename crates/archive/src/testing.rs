@@ -391,9 +391,12 @@ pub(crate) fn admin() -> crate::Caller {
     crate::Caller::local(0)
 }
 
-/// Another user of this machine, who has every role.
-pub(crate) fn officer(uid: u32) -> crate::Caller {
-    crate::Caller::local(uid)
+/// A retention officer with a key of its own, as a user of this machine.
+pub(crate) fn officer(key: &str, uid: u32) -> crate::Caller {
+    let mut officer = crate::Caller::anonymous().at(uid);
+    officer.actor = crate::Actor::Key(key.into());
+    officer.rights = Arc::new(crate::Rights::officer());
+    officer
 }
 
 /// Content that repeats for a seed.

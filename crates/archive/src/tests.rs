@@ -4,6 +4,7 @@ use crate::testing::{World, admin, content, get, get_with, put};
 use crate::*;
 
 mod basics;
+mod budget;
 mod cancel;
 mod closing;
 mod evidence;
@@ -13,3 +14,4 @@ mod moving;
 mod readers;
 mod refused;
 mod rules;
+mod two_people;

@@ -87,9 +87,12 @@ impl Server {
             .map_err(|error| format!("the server said '{line}', which is no JSON: {error}"))?;
         let text = |name: &str| said.get(name).and_then(Value::as_str).map(str::to_owned);
         self.endpoint = text("endpoint").ok_or_else(|| format!("the server named no endpoint: {line}"))?;
-        // Keys are printed once, at the first start.
-        if let (Some(access), Some(secret)) = (text("access_key"), text("secret_key")) {
-            (self.access_key, self.secret_key) = (access, secret);
+        // The key is told once, at the first start, in a file of its owner's.
+        if let Some(file) = text("key_file") {
+            let key = std::fs::read_to_string(&file).map_err(|error| format!("{file} cannot be read: {error}"))?;
+            let key: Value = serde_json::from_str(&key).map_err(|error| format!("{file} is no JSON: {error}"))?;
+            let secret = |name: &str| key.get(name).and_then(Value::as_str).unwrap_or_default().to_owned();
+            (self.access_key, self.secret_key) = (secret("access_key"), secret("secret_key"));
         }
         self.child = Some(child);
         Ok(())

@@ -8,6 +8,7 @@
 
 mod admin;
 mod answer;
+mod document;
 mod prepare;
 mod subresource;
 

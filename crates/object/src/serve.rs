@@ -11,11 +11,12 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, server::conn::http1};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::poll_fn;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Semaphore, watch};
@@ -50,10 +51,11 @@ enum Word {
     Break,
 }
 
-/// The connections of one face: their limit, and the word to finish.
+/// The connections of one face: their limits, and the word to finish.
 pub struct Doors {
     open: Arc<Semaphore>,
     limit: usize,
+    peers: Peers,
     word: watch::Sender<Word>,
 }
 
@@ -61,7 +63,8 @@ impl Doors {
     /// Doors for as many connections as the settings allow.
     pub fn new(settings: &Settings) -> Doors {
         let limit = settings.connections_max;
-        Doors { open: Arc::new(Semaphore::new(limit)), limit, word: watch::Sender::new(Word::Serve) }
+        let peers = Peers { limit: settings.connections_per_peer, open: Mutex::default() };
+        Doors { open: Arc::new(Semaphore::new(limit)), limit, peers, word: watch::Sender::new(Word::Serve) }
     }
 
     /// Lets every connection finish the request it is in, takes no new ones, and waits for the last, at most `patience`;
@@ -85,6 +88,60 @@ impl Doors {
     }
 }
 
+/// How many connections each host has: one that opens all it can leaves room for the others.
+struct Peers {
+    limit: usize,
+    open: Mutex<HashMap<IpAddr, usize>>,
+}
+
+/// A place among its host's connections, until it is dropped.
+struct Seat<'d> {
+    peers: &'d Peers,
+    host: Option<IpAddr>,
+}
+
+impl Peers {
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// None: this host has as many as it may. A pipe has no host, and no limit of its own.
+    fn seat(&self, address: Option<SocketAddr>) -> Option<Seat<'_>> {
+        let host = address.map(|address| host_of(address.ip()));
+        if let Some(host) = host {
+            let mut open = self.lock();
+            let count = open.entry(host).or_default();
+            if *count >= self.limit {
+                return None;
+            }
+            *count += 1;
+        }
+        Some(Seat { peers: self, host })
+    }
+}
+
+impl Drop for Seat<'_> {
+    fn drop(&mut self) {
+        if let Some(host) = self.host {
+            let mut open = self.peers.lock();
+            if let Some(count) = open.get_mut(&host) {
+                *count -= 1;
+                if *count == 0 {
+                    open.remove(&host);
+                }
+            }
+        }
+    }
+}
+
+/// One host has a whole /64 of IPv6 addresses to choose from, and an IPv4 address in IPv6 is that address.
+fn host_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(six) => IpAddr::V6((u128::from(six) >> 64 << 64).into()),
+        four => four,
+    }
+}
+
 /// What a connection runs over.
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
@@ -101,6 +158,11 @@ where
 async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, face: Arc<Face>) {
     let mut stream = Paced::new(stream, face.settings().write_patience);
     let doors = face.doors();
+    let Some(_seat) = doors.peers.seat(peer.address) else {
+        face.metrics().connection_refused();
+        answer_bare(&mut stream, "503 Service Unavailable", TURNED_AWAY).await;
+        return;
+    };
     let Ok(_place) = doors.open.clone().try_acquire_owned() else {
         face.metrics().connection_refused();
         answer_bare(&mut stream, "503 Service Unavailable", TURNED_AWAY).await;

@@ -14,6 +14,8 @@ pub struct Settings {
     pub domains: Vec<String>,
     /// Connections served at once; one more is answered 503 and closed.
     pub connections_max: usize,
+    /// Connections of one host served at once; one more is answered the same.
+    pub connections_per_peer: usize,
     /// Requests served at once; one more waits `queue_patience`, then is answered 503 SlowDown.
     pub requests_max: usize,
     /// How long a request may wait for its turn.
@@ -47,6 +49,7 @@ impl Default for Settings {
             region_strict: false,
             domains: Vec::new(),
             connections_max: 1024,
+            connections_per_peer: 256,
             requests_max: 256,
             queue_patience: Duration::from_secs(5),
             header_bytes_max: 32 * 1024,

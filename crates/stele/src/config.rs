@@ -59,6 +59,8 @@ pub struct S3 {
     pub tls_key: Option<PathBuf>,
     /// Connections served at once; the next ones are answered 503 and closed.
     pub connections_max: u32,
+    /// Of one host. Behind a proxy all clients are one host: set it to connections_max there.
+    pub connections_per_peer: u32,
 }
 
 impl Default for S3 {
@@ -70,6 +72,7 @@ impl Default for S3 {
             tls_certificate: None,
             tls_key: None,
             connections_max: 1024,
+            connections_per_peer: 256,
         }
     }
 }
@@ -150,6 +153,9 @@ pub struct Admin {
     /// Address of `/metrics` and `/health` without signature; none: they are served where S3 is, if that is a loopback address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<SocketAddr>,
+    /// Users of this machine, by number, who may connect to the socket to show a retention officer's key; nothing else.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub officers: Vec<u32>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -22,6 +22,29 @@ use clap::Parser;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// The longest line of the log, in bytes: what a library says of a request may quote the request.
+const LINE_MAX: usize = 8 << 10;
+
+/// Writes no more than the beginning of a long line. Each event is one call.
+struct Bounded<W>(W);
+
+impl<W: std::io::Write> std::io::Write for Bounded<W> {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        match line.get(..LINE_MAX).filter(|start| start.len() < line.len()) {
+            Some(start) => {
+                self.0.write_all(start)?;
+                self.0.write_all(format!("... ({} bytes)\n", line.len()).as_bytes())?;
+            }
+            None => self.0.write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// What a shell says of a program that SIGPIPE ended.
 const BROKEN_PIPE: i32 = 141;
 
@@ -41,7 +64,7 @@ fn main() -> ExitCode {
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_env("STELE_LOG").unwrap_or_else(|_| spoken(&cli).into()),
         )
-        .with_writer(std::io::stderr)
+        .with_writer(|| Bounded(std::io::stderr()))
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
@@ -77,4 +100,21 @@ fn end_quietly_when_nobody_reads() {
         }
         report(panic);
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn a_long_line_of_the_log_is_cut() {
+        for (length, written) in [(0, 0), (LINE_MAX, LINE_MAX), (LINE_MAX + 1, LINE_MAX + 17), (8 << 20, LINE_MAX + 20)]
+        {
+            let mut log = Bounded(Vec::new());
+            log.write_all(&vec![b'x'; length]).unwrap();
+            assert_eq!(log.0.len(), written, "{length}");
+        }
+    }
 }

@@ -99,7 +99,7 @@ fn a_wrecked_catalog_comes_back_with_every_version_and_its_retention() {
     assert_eq!((report["catalog_volume"].as_str(), report["in_place"].as_bool()), (Some("catalog-2"), Some(false)));
 
     let server = place.serve().with_keys(keys.clone());
-    assert!(server.ready.get("access_key").is_none(), "access keys come back too");
+    assert!(server.ready.get("key_file").is_none(), "access keys come back too");
     check(&place, &server, &stored);
     server.stop();
     // Two volumes as before, both under protection; the operator's own lines of the configuration are kept.

@@ -42,7 +42,10 @@ impl Server {
             panic!("stele up said '{ready}' ({error}); its log:\n{log}")
         });
         let text = |field: &str| said[field].as_str().unwrap_or_else(|| panic!("no {field} in {ready}")).to_owned();
-        let (endpoint, access_key, secret_key) = (text("endpoint"), text("access_key"), text("secret_key"));
+        let key = std::fs::read_to_string(text("key_file")).expect("the first key's file can be read");
+        let key: serde_json::Value = serde_json::from_str(&key).expect("it is JSON");
+        let secret = |field: &str| key[field].as_str().expect("the key is in it").to_owned();
+        let (endpoint, access_key, secret_key) = (text("endpoint"), secret("access_key"), secret("secret_key"));
         Server { child, directory, endpoint, access_key, secret_key }
     }
 

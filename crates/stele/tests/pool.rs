@@ -36,7 +36,7 @@ fn a_pool_on_named_drives_is_made_served_scrubbed_and_mended() {
     server.stop();
     std::fs::remove_file(&old).unwrap();
     let server = place.serve().with_keys(keys.clone());
-    assert!(server.ready.get("access_key").is_none(), "{}", server.ready);
+    assert!(server.ready.get("key_file").is_none(), "{}", server.ready);
     assert_eq!(place.json(&["pool", "status"])["state"], "ok");
     assert!(good(server.get("/records/key")).body == body);
     server.kill();
@@ -94,7 +94,7 @@ fn a_pool_for_volumes_alone_serves_no_s3_and_says_so() {
     drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));
     place.json(&arguments);
     let server = place.serve();
-    assert!(server.ready["endpoint"].is_null() && server.ready.get("access_key").is_none(), "{}", server.ready);
+    assert!(server.ready["endpoint"].is_null() && server.ready.get("key_file").is_none(), "{}", server.ready);
     let health = server.plain("/health");
     assert_eq!(health.status, 200, "{}", health.head);
     assert!(

@@ -39,36 +39,105 @@ fn buckets_and_keys_get_what_their_flags_say() {
 }
 
 #[test]
-fn time_is_credited_by_two_different_officers_and_nobody_less() {
-    let place = Place::new("credit");
+fn keys_get_no_more_than_their_office_needs() {
+    let place = Place::new("least");
+    place.pool(5);
+    let _server = place.serve();
+    for (role, grants) in [
+        ("user", "[\"*/: read, write, delete, list\"]"),
+        ("retention-officer", "[\"*/: read, list, retain\"]"),
+        ("auditor", "[\"*/: read, list\"]"),
+        ("storage-administrator", "[]"),
+    ] {
+        place.json(&["key", "create", "--name", role, "--role", role]);
+        let listed = place.json(&["key", "list"]);
+        let made = listed.as_array().unwrap().iter().find(|key| key["name"] == role).unwrap();
+        assert_eq!(made["grants"].to_string(), grants.replace("\", \"", "\",\""), "{role}");
+        assert_eq!(made["bypass_governance"], false);
+    }
+    // What a command takes, its help lists.
+    let help = |arguments: &[&str]| String::from_utf8(place.stele(arguments).stdout).unwrap();
+    let key = help(&["key", "create", "--help"]);
+    assert!(
+        ["storage-administrator", "retention-officer", "auditor", "user", "retain"]
+            .iter()
+            .all(|word| key.contains(word))
+    );
+    let bucket = help(&["bucket", "create", "--help"]);
+    assert!(["basic", "governance", "compliance", "keep", "delete", "notify"].iter().all(|word| bucket.contains(word)));
+    assert!(help(&["--help"]).contains("8 drives did not answer"));
+    place.refused(2, &["possible values", "auditor"], &["key", "create", "--role", "emperor"]);
+}
+
+#[test]
+fn what_takes_two_people_is_not_done_by_one() {
+    let place = Place::new("two-people");
     place.pool(5);
     let server = place.serve();
-    let officer = |name: &str, role: &str| {
-        let key = place.json(&["key", "create", "--name", name, "--role", role]);
+    let officer = |name: &str| {
+        let key = place.json(&["key", "create", "--name", name, "--role", "retention-officer"]);
         let path = place.path(&format!("{name}.json"));
         std::fs::write(&path, key.to_string()).unwrap();
-        path
+        (path, key["awaits"].as_str().map(str::to_owned))
     };
-    let (anna, ben) = (officer("anna", "retention-officer"), officer("ben", "retention-officer"));
-    let user = officer("user", "user");
-    let credit = |first: &str, second: &str| {
-        ["clock", "credit", "--officer", first, "--officer", second].map(str::to_owned).to_vec()
-    };
-    let refused = |code: i32, words: &[&str], arguments: Vec<String>| {
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        place.refused(code, words, &arguments);
-    };
-    refused(3, &["two different"], credit(&anna, &anna));
-    refused(3, &[], credit(&anna, &user));
-    place.refused(2, &["twice"], &["clock", "credit", "--officer", &anna]);
+    let ((anna, none), (ben, neither), (cleo, asked)) = (officer("anna"), officer("ben"), officer("cleo"));
+    assert_eq!((none, neither), (None, None), "the first set-up");
+    let asked = asked.unwrap();
+    let waiting = place.json(&["approve"]);
+    assert!(waiting[0]["id"] == asked.as_str() && waiting[0]["says"].as_str().unwrap().contains("(cleo)"), "{waiting}");
+    // Whoever asked is the same user of this machine, whatever key is shown.
+    place.refused(3, &["another person approves"], &["approve", &asked, "--officer", &anna, "--yes"]);
+    place.refused(3, &["no retention officer"], &["approve", &asked, "--yes"]);
+    place.refused(3, &["not approved yet"], &["approve", &asked, "--officer", &cleo, "--yes"]);
     let forged = std::fs::read_to_string(&ben).unwrap().replace("secret_key\":\"", "secret_key\":\"x");
     std::fs::write(place.0.join("forged.json"), forged).unwrap();
-    refused(3, &["secret"], credit(&anna, &place.path("forged.json")));
-    let arguments = credit(&anna, &ben);
-    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    assert!(place.json(&arguments)["frozen"].is_null());
-    let record = place.json(&["audit", "show", "--limit", "1"]);
-    assert!(record["refused"].is_null() && record["detail"].as_str().unwrap().contains("consent"), "{record}");
+    place.refused(3, &["secret"], &["approve", &asked, "--officer", &place.path("forged.json"), "--yes"]);
+    let last = place.json(&["audit", "show", "--limit", "1"]);
+    assert!(last["refused"].as_str().unwrap().contains("the secret is another"), "{last}");
+    place.refused(2, &["--yes"], &["approve", &asked, "--officer", &ben]);
+    place.json(&["approve", &asked, "--refuse", "--officer", &ben]);
+    assert_eq!(place.json(&["approve"]).as_array().map(Vec::len), Some(0));
+    // The store was never closed, so nothing is there to be credited; that it was asked for is recorded.
+    place.refused(3, &["no time spent closed"], &["clock", "credit", "--officer", &anna]);
+    place.refused(3, &["secret"], &["clock", "credit", "--officer", &place.path("forged.json")]);
+    let last = place.json(&["audit", "show", "--limit", "1"]);
+    assert!(last["refused"].as_str().unwrap().contains("the secret is another"), "{last}");
+    place.refused(2, &["--officer"], &["clock", "credit"]);
+    // Officers that are lost are replaced after a month, and an alarm stands until then.
+    let lost = ["key", "create", "--name", "new", "--role", "retention-officer", "--officers-lost"];
+    let asked = place.json(&lost)["awaits"].as_str().unwrap().to_owned();
+    place.refused(3, &["it takes until"], &["approve", &asked, "--yes"]);
+    let standing = place.json(&["pool", "status"])["standing"].to_string();
+    assert!(standing.contains("\"officers\"") && standing.contains(&asked), "{standing}");
     server.stop();
-    place.refused(3, &["start the server"], &arguments);
+    place.refused(3, &["start the server"], &["clock", "credit", "--officer", &anna]);
+}
+
+#[test]
+fn a_command_on_volumes_is_recorded_before_it_is_carried_out() {
+    let place = Place::new("intent");
+    place.pool(5);
+    let _server = place.serve();
+    place.json(&["volume", "create", "scratch", "--code", "mirror-2", "--size", "8MiB"]);
+    place.json(&["volume", "delete", "scratch", "--yes"]);
+    place.refused(3, &["data"], &["volume", "delete", "data", "--yes"]);
+    let output = place.stele(&["audit", "show", "--limit", "100", "--json"]);
+    let records = String::from_utf8(output.stdout).unwrap();
+    let records: Vec<serde_json::Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let said: Vec<(&str, bool)> = records
+        .iter()
+        .filter(|record| record["action"] == "Administer")
+        .map(|record| (record["detail"].as_str().unwrap(), record["refused"].is_null()))
+        .collect();
+    assert_eq!(
+        said,
+        [
+            ("about to do: volume/create scratch", true),
+            ("volume/create scratch", true),
+            ("about to do: volume/delete scratch", true),
+            ("volume/delete scratch", true),
+            ("about to do: volume/delete data", true),
+            ("volume/delete data", false),
+        ]
+    );
 }

@@ -22,7 +22,7 @@ fn a_first_start_killed_at_any_stage_is_begun_again() {
         server.kill();
         // Once printed it is not printed again, and nothing is begun anew.
         let server = Server::start(&place, &UP).unwrap().with_keys(keys);
-        assert!(server.ready.get("access_key").is_none(), "{stage}: {}", server.ready);
+        assert!(server.ready.get("key_file").is_none(), "{stage}: {}", server.ready);
         assert_eq!(good(server.get("/records/key")).body, b"data", "{stage}");
         assert!(!place.0.join("first-start").exists(), "{stage}");
     }

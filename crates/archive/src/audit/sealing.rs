@@ -16,6 +16,7 @@ use crate::record::audit::{AuditNote, CheckpointRow, SealedRow};
 use crate::record::settings::AUDIT_SEALED;
 use crate::record::{CHECKPOINTS, fetch, keys};
 use crate::space::header::Kind;
+use crate::store::locked;
 
 const PAGE: usize = 1024;
 /// Records walked in one go towards a new signed end.

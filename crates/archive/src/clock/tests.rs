@@ -33,7 +33,7 @@ fn it_follows_real_time_and_freezes_on_jumps() {
 
 #[test]
 fn time_spent_closed_is_made_up_slowly_or_by_agreement() {
-    let row = ClockRow { shown: Timestamp(START), wall: Timestamp(START), frozen: None };
+    let row = ClockRow { shown: Timestamp(START), wall: Timestamp(START), frozen: None, seen: None, closed: None };
     let mut clock = ComplianceClock::resume(&row, at(0, START + HOUR));
     assert_eq!((clock.shown().0, clock.frozen()), (START, None));
     clock.advance(at(52 * HOUR, START + 53 * HOUR));
@@ -45,7 +45,7 @@ fn time_spent_closed_is_made_up_slowly_or_by_agreement() {
     assert!(clock.frozen().is_some() && clock.take_alarm().is_some());
     clock.accept();
     assert_eq!((clock.shown().0, clock.frozen()), (START, None));
-    clock.credit();
+    clock.credit(clock.creditable());
     assert_eq!(clock.shown().0, START + 400 * 24 * HOUR);
 
     let clock = ComplianceClock::resume(&row, at(0, START - HOUR));
@@ -69,4 +69,94 @@ fn it_never_goes_back_and_never_outruns_the_slew() {
             assert!(clock.shown().0 - START <= elapsed + elapsed * 7 / 365 + 1);
         }
     }
+}
+
+const DAYS: u64 = 24 * HOUR;
+
+/// What a credit would add to a clock, in milliseconds.
+fn creditable(clock: &ComplianceClock) -> u64 {
+    clock.creditable().to.0 - clock.creditable().from.0
+}
+
+#[test]
+fn a_credit_is_never_more_than_the_time_spent_closed() {
+    // (what happens between an opening at START and a credit, what the credit may add)
+    type Story = fn(ComplianceClock) -> ComplianceClock;
+    let stories: [(&str, Story, u64); 8] = [
+        (
+            "the system clock is set ahead by eight years while it is open",
+            |mut clock| {
+                clock.advance(at(HOUR, START + 8 * 365 * DAYS));
+                clock
+            },
+            0,
+        ),
+        (
+            "set ahead while it is open, and opened again with that",
+            |mut clock| {
+                clock.advance(at(HOUR, START + 8 * 365 * DAYS));
+                ComplianceClock::resume(&clock.row(), at(0, START + 8 * 365 * DAYS))
+            },
+            0,
+        ),
+        ("closed for sixty days", |clock| ComplianceClock::resume(&clock.row(), at(0, START + 60 * DAYS)), 60 * DAYS),
+        (
+            "closed for sixty days, then set ahead",
+            |clock| {
+                let mut clock = ComplianceClock::resume(&clock.row(), at(0, START + 60 * DAYS));
+                clock.advance(at(0, START + 900 * DAYS));
+                clock
+            },
+            60 * DAYS,
+        ),
+        (
+            "closed twice",
+            |clock| {
+                let clock = ComplianceClock::resume(&clock.row(), at(0, START + 10 * DAYS));
+                ComplianceClock::resume(&clock.row(), at(0, START + 30 * DAYS))
+            },
+            30 * DAYS,
+        ),
+        (
+            "set back while open, and right again at the next opening",
+            |mut clock| {
+                clock.advance(at(HOUR, START - 900 * DAYS));
+                ComplianceClock::resume(&clock.row(), at(0, START + HOUR))
+            },
+            0,
+        ),
+        (
+            "opened with a clock set back, and right again at the next opening",
+            |clock| {
+                let clock = ComplianceClock::resume(&clock.row(), at(0, START - 900 * DAYS));
+                ComplianceClock::resume(&clock.row(), at(0, START + DAYS))
+            },
+            DAYS,
+        ),
+        (
+            "credited once",
+            |clock| {
+                let mut clock = ComplianceClock::resume(&clock.row(), at(0, START + 60 * DAYS));
+                clock.credit(clock.creditable());
+                clock.advance(at(0, START + 900 * DAYS));
+                clock
+            },
+            0,
+        ),
+    ];
+    for (what, story, expected) in stories {
+        assert_eq!(creditable(&story(ComplianceClock::start(at(0, START)))), expected, "{what}");
+    }
+}
+
+#[test]
+fn what_the_slew_has_made_up_is_not_credited_again() {
+    let row = ComplianceClock::start(at(0, START)).row();
+    let mut clock = ComplianceClock::resume(&row, at(0, START + HOUR));
+    for hour in 1..=53 {
+        clock.advance(at(hour * HOUR, START + (hour + 1) * HOUR));
+    }
+    assert_eq!(clock.shown().0, START + 54 * HOUR, "made up");
+    clock.advance(at(53 * HOUR, START + 900 * DAYS));
+    assert_eq!(creditable(&clock), 0);
 }

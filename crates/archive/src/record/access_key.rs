@@ -23,9 +23,16 @@ pub(crate) struct AccessKeyRow {
     pub change: u64,
     #[n(6)]
     pub note: Place,
+    /// A new officer's key, void until another officer has approved it.
+    #[n(7)]
+    pub pending: Option<bool>,
 }
 
 impl AccessKeyRow {
+    pub fn is_pending(&self) -> bool {
+        self.pending == Some(true)
+    }
+
     pub fn info(&self, id: &str) -> AccessKeyInfo {
         AccessKeyInfo {
             id: id.into(),
@@ -33,6 +40,7 @@ impl AccessKeyRow {
             rights: self.rights.clone(),
             created: self.created,
             revoked: self.revoked,
+            pending: self.is_pending(),
         }
     }
 }

@@ -10,6 +10,8 @@ pub(crate) const SLOTS: &[u8] = b"slots";
 pub(crate) const CLOCK: &[u8] = b"clock";
 /// The head of the audit chain; its format is the catalog's.
 pub(crate) const AUDIT_HEAD: &[u8] = b"audit";
+/// How many officers' keys were ever good.
+pub(crate) const OFFICERS: &[u8] = b"officers";
 /// The signed end of the audit log.
 pub(crate) const AUDIT_SEALED: &[u8] = b"sealed";
 
@@ -62,4 +64,11 @@ pub(crate) struct ClockRow {
     /// Why expiry is frozen.
     #[n(2)]
     pub frozen: Option<String>,
+    /// The latest moment at which the store was open: what the clock said at an opening, and the real time that has passed
+    /// since. Never goes back.
+    #[n(3)]
+    pub seen: Option<Timestamp>,
+    /// Milliseconds in which the store was closed and that were not made up since.
+    #[n(4)]
+    pub closed: Option<u64>,
 }

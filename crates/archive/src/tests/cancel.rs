@@ -16,7 +16,7 @@ use crate::record::version::VersionRow;
 use crate::record::{
     self, BUCKETS, DISPOSALS, EXTENTS, FREE_SLOTS, OBJECTS, SETTINGS, UPLOADS, VERSIONS, decode, keys,
 };
-use crate::testing::{Gate, MIB, put_as};
+use crate::testing::{Gate, MIB, officer, put_as};
 
 const LONG: usize = 1_000_000;
 const DAY: u64 = 86_400_000;
@@ -27,6 +27,8 @@ struct Scene {
     upload: String,
     part: CompletedPart,
     key: String,
+    credit: String,
+    admission: String,
     free: VersionId,
     governed: VersionId,
 }
@@ -122,7 +124,11 @@ fn requests() -> Requests {
         request!("a new access key", |a, s| a.create_access_key(&admin(), "new", Rights::user("plain", "")).await),
         request!("a revoked access key", |a, s| a.revoke_access_key(&admin(), &s.key).await),
         request!("an accepted clock", |a, s| a.accept_clock(&admin()).await),
-        request!("a credited clock", |a, s| a.credit_clock(&admin(), &crate::testing::officer(1)).await),
+        request!("a credit asked for", |a, s| a.request_credit(&officer("other", 3)).await),
+        request!("a credited clock", |a, s| a.approve(&officer("second", 2), &s.credit).await),
+        request!("a credit refused", |a, s| a.refuse_request(&officer("second", 2), &s.credit).await),
+        request!("a new officer", |a, s| a.create_access_key(&admin(), "new", Rights::officer()).await),
+        request!("an officer approved", |a, s| a.approve(&officer("second", 2), &s.admission).await),
         request!("an exported key", |a, s| a.export_master_key(&admin()).await),
         request!("a refusal", |a, s| a.delete_bucket(&Caller::anonymous(), "plain").await),
         request!("background work", |a, s| {
@@ -158,7 +164,22 @@ async fn scene(archive: &Archive) -> Scene {
     archive.credentials(&key).await.unwrap();
     put(archive, "plain", "gone", b"long content is to be cleared away").await.unwrap();
     archive.delete(&admin(), delete("plain", "gone", None)).await.unwrap();
-    Scene { upload, part: listed, key, free, governed }
+    // An hour was spent closed.
+    let hour = 3_600_000;
+    {
+        let mut clock = crate::store::locked(&archive.store.clock);
+        let row = clock.row();
+        let earlier = |time: Timestamp| Timestamp(time.0 - hour);
+        let (shown, wall, seen) = (earlier(row.shown), earlier(row.wall), row.seen.map(earlier));
+        let row = crate::record::settings::ClockRow { shown, wall, seen, ..row };
+        *clock = crate::clock::ComplianceClock::resume(&row, archive.store.surroundings.now());
+    }
+    let credit = archive.request_credit(&officer("first", 1)).await.unwrap().id;
+    for name in ["anna", "ben"] {
+        archive.create_access_key(&admin(), name, Rights::officer()).await.unwrap();
+    }
+    let admission = archive.create_access_key(&admin(), "cleo", Rights::officer()).await.unwrap().awaits.unwrap();
+    Scene { upload, part: listed, key, credit, admission, free, governed }
 }
 
 fn rows(world: &World, table: Table) -> Vec<stele_catalog::Record> {

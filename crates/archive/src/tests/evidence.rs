@@ -244,7 +244,7 @@ async fn strangers_cannot_fill_the_log() {
     let records = archive.audit_records(&admin(), 1, 10_000).await.unwrap();
     let detail = records.last().unwrap().detail.clone().unwrap_or_default();
     assert!(detail.contains("4900 refusals before this were left out"), "{detail}");
-    // Those who are known are always recorded.
+    // Those who are known have a larger budget, each its own.
     let known = archive.create_access_key(&admin(), "known", Rights::user("other", "")).await.unwrap();
     let caller = archive.credentials(&known.id).await.unwrap().caller;
     for _ in 0..300 {

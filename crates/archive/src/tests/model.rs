@@ -43,7 +43,7 @@ const KEYS: [&str; 6] = ["a", "a/b", "a/c", "b\0c", "ü/ö", "z"];
 fn plain() -> Caller {
     let mut rights = Rights::all();
     rights.bypass_governance = false;
-    Caller { actor: Actor::Key("plain".into()), rights: rights.into(), origin: None }
+    Caller { actor: Actor::Key("plain".into()), rights: rights.into(), origin: None, peer: None }
 }
 
 impl Run {
@@ -91,7 +91,7 @@ impl Run {
 
     fn retention(&mut self) -> Retention {
         let mode = if self.dice.one_in(2) { RetentionMode::Compliance } else { RetentionMode::Governance };
-        Retention { mode, until: Timestamp(self.now().0 + 1 + self.dice.below(20 * 86_400_000)) }
+        Retention { mode, until: Timestamp(self.archive.store.later_now().0 + 1 + self.dice.below(20 * 86_400_000)) }
     }
 
     async fn act(&mut self) {

@@ -245,35 +245,3 @@ async fn ten_thousand_versions_of_a_key_do_not_hide_the_next() {
     assert_eq!((count, latest), (10_001, 2));
     assert_eq!(get(&archive, "deep", "deep").await.unwrap(), 9_999u32.to_be_bytes());
 }
-
-#[tokio::test]
-async fn two_officers_and_no_fewer_credit_the_time_spent_closed() {
-    let world = World::new(1);
-    let archive = locked(&world, ExpiryAction::Keep).await;
-    let version = put_retained(&archive, "kept", RetentionMode::Compliance, 30).await;
-    archive.close().await.unwrap();
-    drop(archive);
-    world.stage.set_wall(Timestamp(world.stage.now().wall.0 + 40 * DAY));
-    let archive = world.open().await;
-    let (first, second) = (crate::testing::officer(1), crate::testing::officer(2));
-    let key = archive.create_access_key(&admin(), "user", Rights::user("locked", "")).await.unwrap();
-    let user = archive.credentials(&key.id).await.unwrap().caller;
-    for (one, other) in [(&first, &first), (&first, &user), (&user, &second), (&user, &user)] {
-        let refused = archive.credit_clock(one, other).await;
-        assert!(matches!(refused, Err(ArchiveError::Denied(_))), "{refused:?}");
-    }
-    assert!(archive.clock().frozen.is_some(), "a refused credit changes nothing");
-    let kept = archive.delete(&admin(), by_version("kept", version, true)).await;
-    assert!(matches!(kept, Err(ArchiveError::Retained { .. })));
-    archive.credit_clock(&first, &second).await.unwrap();
-    let clock = archive.clock();
-    assert_eq!((clock.frozen, clock.compliance_time), (None, clock.wall_time));
-    let records = archive.audit_records(&admin(), 1, 1000).await.unwrap();
-    let about: Vec<_> = records.iter().filter(|record| record.action == "ClockAccept").collect();
-    assert_eq!(about.iter().filter(|record| record.refused.is_some()).count(), 4);
-    let done = about.iter().find(|record| record.refused.is_none()).unwrap();
-    assert!(done.actor == "uid 1" && done.detail.as_deref().is_some_and(|detail| detail.ends_with("consent of uid 2")));
-    drop(archive);
-    let archive = world.open().await;
-    archive.delete(&admin(), by_version("kept", version, false)).await.unwrap();
-}

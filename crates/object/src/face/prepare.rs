@@ -1,7 +1,7 @@
 //! From a request as received to one the wire crate may route: sender known, body bounded.
 
-use super::subresource;
 use super::{DOCUMENT_UNIT, Face};
+use super::{document, subresource};
 use crate::call::Call;
 use crate::dechunk::Dechunker;
 use crate::payload::{Payload, Source};
@@ -316,7 +316,7 @@ impl Face {
         if !document.is_empty() {
             verify_document(headers, payload.trailers(), &document)?;
         }
-        Ok((document, permit))
+        Ok((document::plain(document)?, permit))
     }
 
     async fn check_owner(&self, call: &Call, headers: &HeaderMap, target: &Target) -> S3Result<()> {

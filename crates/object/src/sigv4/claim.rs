@@ -116,7 +116,7 @@ impl Claim {
         let signed = |name: &str| self.signed_headers.split(';').any(|found| found == name);
         let uncovered = headers.keys().map(|name| name.as_str()).find(|name| {
             let matters = name.starts_with("x-amz-") || *name == "host";
-            // On a presigned URL the payload hash only adds a check, so it may come later.
+            // On a presigned URL that names no payload hash the header only adds a check, so it may come later.
             let harmless = self.presigned && *name == "x-amz-content-sha256";
             matters && !harmless && !signed(name)
         });
@@ -282,12 +282,19 @@ fn from_query(headers: &HeaderMap, query: &Query) -> S3Result<Claim> {
         }
         Ok(seconds) => seconds,
     };
-    // The payload is unknown when the URL is signed, unless its hash was made part of the query.
-    let hoisted = query.get("X-Amz-Content-Sha256").unwrap_or("UNSIGNED-PAYLOAD");
-    let payload = match text_header(headers, "x-amz-content-sha256") {
-        Some(sent) => payload_of(sent)?,
-        None => payload_of(hoisted)?,
-    };
+    // The payload is unknown when the URL is signed, unless its hash was made part of the query. A hash that is part of it
+    // was signed: no header says otherwise.
+    let named = query.get("X-Amz-Content-Sha256");
+    let hoisted = named.unwrap_or("UNSIGNED-PAYLOAD");
+    let sent = text_header(headers, "x-amz-content-sha256");
+    let several = headers.get_all("x-amz-content-sha256").iter().count() > 1;
+    if several || named.is_some() && headers.contains_key("x-amz-content-sha256") && sent != named {
+        return Err(refuse(
+            S3ErrorCode::AccessDenied,
+            "The header x-amz-content-sha256 says something else than the payload hash that was signed.",
+        ));
+    }
+    let payload = payload_of(sent.unwrap_or(hoisted))?;
     if matches!(payload, PayloadSigning::Chunks { .. }) {
         return Err(refuse(S3ErrorCode::NotImplemented, "A presigned URL cannot carry signed chunks."));
     }

@@ -24,9 +24,10 @@ const STORED_HEADERS: [&str; 8] = [
     "x-amz-website-redirect-location",
 ];
 
-/// An instant of the archive, for the wire.
+/// An instant of the archive, for the wire. Dates end with the year 9999: a later one, stored before such were refused, is
+/// said to be the last, since the wire's type would panic.
 pub fn wire_time(instant: Timestamp) -> WireTime {
-    WireTime::from(UNIX_EPOCH + Duration::from_millis(instant.0))
+    WireTime::from(UNIX_EPOCH + Duration::from_millis(instant.min(Timestamp::LATEST).0))
 }
 
 /// An instant of the wire; before 1970 is 1970.
@@ -282,3 +283,6 @@ pub fn limit_of(asked: Option<i32>, name: &str) -> S3Result<usize> {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests;

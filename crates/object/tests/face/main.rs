@@ -1,6 +1,7 @@
 //! The face as its clients meet it. One program: building the face into another one for each file took a minute.
 
 mod clients;
+mod hostile;
 mod http;
 mod patience;
 mod server;

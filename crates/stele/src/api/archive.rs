@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use stele_archive::{
-    Access, AccessKeyInfo, AnonymousAccess, AuditRecord, AuditVerdict, BucketInfo, Caller, ClockStatus,
-    DefaultRetention, ExpiryAction, Grant, NewBucket, Period, Protection, Quota, RetentionMode, Rights, Role,
-    ScrubCursor, ScrubReport, SignedHead, VersionId, Versioning,
+    Access, AccessKeyInfo, AnonymousAccess, AuditRecord, AuditVerdict, BucketInfo, ClockStatus, DefaultRetention,
+    ExpiryAction, Grant, NewBucket, Period, Protection, Quota, RetentionMode, Rights, Role, ScrubCursor, ScrubReport,
+    SignedHead, VersionId, Versioning,
 };
 
 use super::{Actor, Call, Done};
-use crate::failure::{Failure, Kind, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::node::Node;
 
 /// A bucket as an operator sees it.
@@ -189,6 +189,9 @@ pub struct KeyView {
     pub bypass_governance: bool,
     pub created: String,
     pub revoked: Option<String>,
+    /// Void until an officer approves it.
+    #[serde(default)]
+    pub pending: bool,
 }
 
 impl From<AccessKeyInfo> for KeyView {
@@ -209,6 +212,7 @@ impl From<AccessKeyInfo> for KeyView {
             bypass_governance: info.rights.bypass_governance,
             created: info.created.to_string(),
             revoked: info.revoked.map(|at| at.to_string()),
+            pending: info.pending,
         }
     }
 }
@@ -226,12 +230,15 @@ pub struct KeyCreate {
     pub role: String,
     pub buckets: Vec<String>,
     pub prefix: String,
-    /// `read`, `write`, `delete`, `list`, `retain`; empty: all of them.
+    /// `read`, `write`, `delete`, `list`, `retain`; empty: none.
     pub access: Vec<String>,
     pub bypass_governance: bool,
     /// The key of the first start: everything that retention allows anybody.
     #[serde(default)]
     pub every_role: bool,
+    /// A retention officer where no other one is left to approve it.
+    #[serde(default)]
+    pub officers_lost: bool,
 }
 
 /// The only time a secret is shown.
@@ -239,6 +246,9 @@ pub struct KeyCreate {
 pub struct NewKeyView {
     pub access_key: String,
     pub secret_key: String,
+    /// The request that an officer has to approve before the key is good for anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaits: Option<String>,
 }
 
 impl KeyCreate {
@@ -247,16 +257,16 @@ impl KeyCreate {
             return Ok(Rights::all());
         }
         let role = named(&ROLES, "a role", &self.role)?;
-        let access: BTreeSet<Access> = match self.access.as_slice() {
-            [] => Access::ALL.into(),
-            words => words.iter().map(|word| named(&ACCESSES, "a kind of access", word)).collect::<Outcome<_>>()?,
-        };
+        let words = self.access.iter();
+        let access: BTreeSet<Access> =
+            words.map(|word| named(&ACCESSES, "a kind of access", word)).collect::<Outcome<_>>()?;
         let grant = |bucket: Option<String>| Grant {
             bucket,
             prefix: self.prefix.clone(),
             access: std::clone::Clone::clone(&access),
         };
         let grants = match self.buckets.as_slice() {
+            _ if access.is_empty() => Vec::new(),
             [] => vec![grant(None)],
             buckets => buckets.iter().map(|bucket| grant(Some(bucket.clone()))).collect(),
         };
@@ -269,8 +279,16 @@ impl Call for KeyCreate {
     const NAME: &'static str = "key/create";
     type Answer = NewKeyView;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<NewKeyView> {
-        let key = node.archive()?.create_access_key(&actor.caller(), &self.name, self.rights()?).await?;
-        Ok(NewKeyView { access_key: key.id, secret_key: key.secret.to_string() })
+        let (archive, caller) = (node.archive()?, actor.caller());
+        let key = match self.officers_lost {
+            true if self.role != "retention-officer" => {
+                return Err(Failure::usage("--officers-lost makes a retention officer")
+                    .next("add --role retention-officer, or leave it out"));
+            }
+            true => archive.create_officer_after_loss(&caller, &self.name).await?,
+            false => archive.create_access_key(&caller, &self.name, self.rights()?).await?,
+        };
+        Ok(NewKeyView { access_key: key.id, secret_key: key.secret.to_string(), awaits: key.awaits })
     }
 }
 
@@ -421,40 +439,6 @@ impl Call for ClockAccept {
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<ClockStatus> {
         let archive = node.archive()?;
         archive.accept_clock(&actor.caller()).await?;
-        Ok(archive.clock())
-    }
-}
-
-/// A retention officer, known by the key that `stele key create --json` printed.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct Officer {
-    pub access_key: String,
-    pub secret_key: String,
-}
-
-/// Two officers agree that the machine's clock is right.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct ClockCredit {
-    pub first: Officer,
-    pub second: Officer,
-}
-
-async fn officer(node: &Node, officer: &Officer) -> Outcome<Caller> {
-    let credentials = node.archive()?.credentials(&officer.access_key).await?;
-    let (known, said) = (credentials.secret.as_bytes(), officer.secret_key.as_bytes());
-    match aws_lc_rs::constant_time::verify_slices_are_equal(known, said) {
-        Ok(()) => Ok(credentials.caller),
-        Err(_) => Err(Failure::new(Kind::Refused, format!("the secret of key {} is another", officer.access_key))),
-    }
-}
-
-impl Call for ClockCredit {
-    const NAME: &'static str = "clock/credit";
-    type Answer = ClockStatus;
-    async fn perform(self, node: &Node, _: &Actor) -> Outcome<ClockStatus> {
-        let (first, second) = (officer(node, &self.first).await?, officer(node, &self.second).await?);
-        let archive = node.archive()?;
-        archive.credit_clock(&first, &second).await?;
         Ok(archive.clock())
     }
 }

@@ -45,8 +45,7 @@ impl Call for Add {
         });
         let export = Export { name, volume, protocol, read_only, access, iscsi };
         let place = format!("{} {} of {}", export.protocol, export.name, export.volume);
-        let added = add(node, export.clone()).await;
-        node.audit(actor, Add::NAME, &place, added.as_ref().err().map(ToString::to_string)).await?;
+        let added = node.audited(actor, Add::NAME, &place, add(node, export.clone())).await?;
         added?;
         Ok(view(node, export))
     }
@@ -84,8 +83,8 @@ impl Call for Remove {
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         let place = format!("{} {}", self.protocol, self.name);
-        let removed = node.exports.remove(self.protocol, &self.name);
-        node.audit(actor, Remove::NAME, &place, removed.as_ref().err().map(ToString::to_string)).await?;
+        let act = async { node.exports.remove(self.protocol, &self.name) };
+        let removed = node.audited(actor, Remove::NAME, &place, act).await?;
         removed.map(|()| Done {})
     }
 }

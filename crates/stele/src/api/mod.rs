@@ -3,6 +3,7 @@
 //! Each call is `POST /v1/NAME` with a JSON body and a JSON answer, over the unix socket of the data directory. A
 //! failure is a [`crate::failure::Failure`] with the HTTP status its kind maps to. The actor of every audit record is the peer's uid.
 
+pub mod approval;
 pub mod archive;
 pub mod export;
 pub mod pool;
@@ -33,6 +34,8 @@ impl Actor {
 /// One call: its name on the wire, its answer, and what it does.
 pub trait Call: Serialize + DeserializeOwned + Send + 'static {
     const NAME: &'static str;
+    /// Whether the users that `[admin] officers` names may call it: those calls ask for an officer's key, or only look.
+    const FOR_OFFICERS: bool = false;
     type Answer: Serialize + DeserializeOwned + Send;
 
     fn perform(self, node: &Node, actor: &Actor) -> impl Future<Output = Outcome<Self::Answer>> + Send;

@@ -247,6 +247,19 @@ impl Call for Scrub {
     }
 }
 
+/// Overwrites what the log's ring holds of the past. Answers when that is durable.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Wash {}
+
+impl Call for Wash {
+    const NAME: &'static str = "pool/wash";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.audited(actor, Wash::NAME, "", node.pool.command(Command::WashLog)).await??;
+        Ok(Done {})
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Add {
     /// Absolute paths, each with its enclosure.

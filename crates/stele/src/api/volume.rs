@@ -169,9 +169,8 @@ impl Call for Create {
             owner: None,
         };
         let name = spec.name.clone();
-        let created = node.pool.command(Command::CreateVolume(spec)).await;
-        node.audit(actor, "volume/create", &name, created.as_ref().err().map(ToString::to_string)).await?;
-        match created? {
+        let act = node.pool.command(Command::CreateVolume(spec));
+        match node.audited(actor, Create::NAME, &name, act).await?? {
             Reply::Volume(status) => Ok(status.into()),
             _ => find(node, &name).await,
         }
@@ -235,19 +234,21 @@ impl Call for Resize {
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         // The pool refuses to shrink any, and to grow a snapshot.
-        let resized = match find(node, &self.name).await?.owner {
-            Some(owner) => Err(ArrayError::Refused(format!(
-                "volume '{}' carries the {owner} of this pool, which sees to its size itself",
-                self.name
-            ))),
-            None => {
-                let command = Command::ResizeVolume { name: self.name.clone(), size: Bytes(self.size) };
-                node.pool.command(command).await
+        let owner = find(node, &self.name).await?.owner;
+        let act = async {
+            match owner {
+                Some(owner) => Err(ArrayError::Refused(format!(
+                    "volume '{}' carries the {owner} of this pool, which sees to its size itself",
+                    self.name
+                ))),
+                None => {
+                    let command = Command::ResizeVolume { name: self.name.clone(), size: Bytes(self.size) };
+                    node.pool.command(command).await
+                }
             }
         };
         let place = format!("{} to {} bytes", self.name, self.size);
-        node.audit(actor, Resize::NAME, &place, resized.as_ref().err().map(ToString::to_string)).await?;
-        resized?;
+        node.audited(actor, Resize::NAME, &place, act).await??;
         find(node, &self.name).await
     }
 }
@@ -304,9 +305,7 @@ impl Call for Rollback {
 /// Changes a volume, which must exist, and puts that into the audit log.
 async fn change(node: &Node, actor: &Actor, call: &str, place: &str, of: &str, command: Command) -> Outcome<View> {
     find(node, of).await?;
-    let done = node.pool.command(command).await;
-    node.audit(actor, call, place, done.as_ref().err().map(ToString::to_string)).await?;
-    let reply = done?;
+    let reply = node.audited(actor, call, place, node.pool.command(command)).await??;
     super::export::note_snapshots(node).await?;
     match reply {
         Reply::Volume(status) => Ok(status.into()),
@@ -326,24 +325,25 @@ impl Call for Delete {
         // The array refuses while something on it is retained; a volume that a part of Stele keeps its state on is not
         // an operator's to delete even when nothing is.
         let owner = find(node, &self.name).await?.owner;
-        let deleted = match owner {
-            Some(owner) => Err(ArrayError::Refused(format!(
-                "volume '{}' carries the {owner} of this pool and is not deleted by command; `stele volume list` shows owners",
-                self.name
-            ))),
-            None if !node.exports.of_volume(&self.name).is_empty() => {
-                let exports: Vec<String> =
-                    node.exports.of_volume(&self.name).into_iter().map(|export| export.name).collect();
-                Err(ArrayError::Refused(format!(
-                    "volume '{}' is exported as {}; take that away first with `stele export remove`",
-                    self.name,
-                    exports.join(", ")
-                )))
+        let act = async {
+            match owner {
+                Some(owner) => Err(ArrayError::Refused(format!(
+                    "volume '{}' carries the {owner} of this pool and is not deleted by command; `stele volume list` shows owners",
+                    self.name
+                ))),
+                None if !node.exports.of_volume(&self.name).is_empty() => {
+                    let exports: Vec<String> =
+                        node.exports.of_volume(&self.name).into_iter().map(|export| export.name).collect();
+                    Err(ArrayError::Refused(format!(
+                        "volume '{}' is exported as {}; take that away first with `stele export remove`",
+                        self.name,
+                        exports.join(", ")
+                    )))
+                }
+                None => node.pool.command(Command::DeleteVolume { name: self.name.clone() }).await,
             }
-            None => node.pool.command(Command::DeleteVolume { name: self.name.clone() }).await,
         };
-        node.audit(actor, "volume/delete", &self.name, deleted.as_ref().err().map(ToString::to_string)).await?;
-        deleted?;
+        node.audited(actor, Delete::NAME, &self.name, act).await??;
         super::export::note_snapshots(node).await?;
         Ok(Done {})
     }

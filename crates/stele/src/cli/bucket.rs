@@ -2,6 +2,8 @@
 
 use clap::{Args, Subcommand};
 
+use super::words::{Expiry, Protection};
+
 #[derive(Subcommand, Debug)]
 pub enum Bucket {
     /// Make a bucket
@@ -32,12 +34,12 @@ pub struct Create {
     /// Default retention of new versions: compliance or governance, and days (d) or years (y)
     #[arg(long, value_name = "MODE:PERIOD", requires = "lock")]
     pub retention: Option<String>,
-    /// Who can weaken a retention here: basic, governance or compliance; a level is only raised
-    #[arg(long, value_name = "LEVEL", requires = "lock")]
-    pub protection: Option<String>,
-    /// What happens to a version whose retention has passed: keep, delete (with a certificate) or notify
-    #[arg(long, value_name = "ACTION", requires = "lock")]
-    pub expiry: Option<String>,
+    /// Who can weaken a retention here; a level is only raised
+    #[arg(long, value_enum, value_name = "LEVEL", requires = "lock")]
+    pub protection: Option<Protection>,
+    /// What happens to a version whose retention has passed
+    #[arg(long, value_enum, value_name = "ACTION", requires = "lock")]
+    pub expiry: Option<Expiry>,
     /// Most bytes that the bucket may hold
     #[arg(long, value_parser = super::show::size)]
     pub quota: Option<stele_ground::Bytes>,

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::words::{Access, Role};
+
 #[derive(Subcommand, Debug)]
 pub enum Key {
     /// Make an access key; its secret is printed once
@@ -31,27 +33,35 @@ pub enum Key {
 Examples:
   stele key create --name ingest --role user --bucket records --prefix scans/
   stele key create --name scanner --bucket records --access write,retain
-  stele key create --name officer --role retention-officer")]
+  stele key create --name anna --role retention-officer --json > anna.json
+
+The first two retention officers are made by this command alone. From then on the key of a new one is void until an officer
+approves it (`stele approve`).")]
 pub struct Create {
     /// Whose it is, for people
     #[arg(long, default_value = "")]
     pub name: String,
-    /// storage-administrator, retention-officer, auditor or user
-    #[arg(long, default_value = "user")]
-    pub role: String,
+    /// What it may do to the store
+    #[arg(long, value_enum, default_value_t = Role::User)]
+    pub role: Role,
     /// Only this bucket; may be given more than once
     #[arg(long, value_name = "BUCKET")]
     pub bucket: Vec<String>,
     /// Only keys that begin so
     #[arg(long, default_value = "")]
     pub prefix: String,
-    /// What it may do there: read, write, delete, list, retain; separated by commas [default: all of them]
-    #[arg(long, value_name = "KINDS", value_delimiter = ',')]
-    pub access: Vec<String>,
+    /// What it may do there, separated by commas [default: by role: user read,write,delete,list; retention-officer
+    /// read,list,retain; auditor read,list; storage-administrator nothing]
+    #[arg(long, value_enum, value_name = "KINDS", value_delimiter = ',')]
+    pub access: Vec<Access>,
     /// The same as --access read,list
     #[arg(long, conflicts_with = "access")]
     pub read_only: bool,
     /// May bypass GOVERNANCE retention when asking for it explicitly
     #[arg(long)]
     pub bypass_governance: bool,
+    /// A new retention officer where no other one is left who could approve it: good after 30 days, through which an alarm
+    /// stands and any officer can refuse it
+    #[arg(long, conflicts_with_all = ["bucket", "prefix", "access", "read_only", "bypass_governance"])]
+    pub officers_lost: bool,
 }

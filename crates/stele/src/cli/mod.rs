@@ -9,6 +9,7 @@ pub mod pool;
 pub mod serve;
 pub mod show;
 pub mod volume;
+pub mod words;
 
 use std::path::PathBuf;
 
@@ -29,7 +30,7 @@ Examples:
   stele why records/2026/ledger.pdf           why a version cannot be deleted, and when it could
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 no such thing, 5 damaged or too few drives,
-6 full, 7 busy or no server."
+6 full, 7 busy or no server, 8 drives did not answer in time."
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -87,6 +88,8 @@ pub enum Command {
     /// The compliance clock, from which retention counts
     #[command(subcommand)]
     Clock(show::Clock),
+    /// Approve what another retention officer asked for, or refuse it; without a request, show what waits
+    Approve(show::Approve),
     /// The catalog
     #[command(subcommand)]
     Catalog(show::Catalog),

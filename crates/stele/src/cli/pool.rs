@@ -14,6 +14,13 @@ pub enum Pool {
     Status(Status),
     /// Read and verify everything now
     Scrub(Scrub),
+    /// Overwrite what the log still holds of the past, keys of disposed records among it, and wait until that is durable
+    #[command(after_help = "\
+Example:
+  stele pool wash
+
+A server does so by itself within a quarter of an hour of each disposal. Drives that are away are not washed.")]
+    Wash,
     /// Put a new drive in the place of an old one and copy back onto it
     Replace(Replace),
     /// Take more drives into the pool; stripes move onto them in the background

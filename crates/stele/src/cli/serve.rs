@@ -12,10 +12,10 @@ use super::show::size;
 Examples:
   stele up
   stele up --dir /srv/stele --listen 127.0.0.1:9000
-  stele up --json                 one line with endpoint and keys when ready
+  stele up --json                 one line with endpoint and key (or its file) when ready
 
 The first start makes 12 file drives in 6 enclosures, a mirrored catalog volume and an 8+2 data volume, and
-prints the access key once. Stop it with Ctrl-C.")]
+prints the access key once, or, without a terminal, writes it to first-key.json in the data directory. Stop it with Ctrl-C.")]
 pub struct Up {
     /// Address of the S3 endpoint; port 0 picks a free one [default: as configured, at the first start 127.0.0.1:9000]
     #[arg(long)]

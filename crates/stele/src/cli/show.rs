@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Subcommand;
+use clap::{Args, Subcommand};
 use stele_ground::Bytes;
 
 #[derive(Subcommand, Debug)]
@@ -26,17 +26,39 @@ pub enum Clock {
         #[arg(long)]
         yes: bool,
     },
-    /// Set the compliance clock to the machine's, which takes two different retention officers: time spent switched off counts
+    /// Ask that time in which the store was closed count: it does once another retention officer approves. Never more than the
+    /// recorded time, and never past the machine's clock
     #[command(after_help = "\
-Example:
-  stele key create --name anna --role retention-officer --json > anna.json
-  stele key create --name ben --role retention-officer --json > ben.json
-  stele clock credit --officer anna.json --officer ben.json")]
+Example, by two officers who are two users of this machine:
+  anna$ stele clock credit --officer anna.json
+  ben$  stele approve 7k2m9xqa --officer ben.json")]
     Credit {
-        /// File with an officer's access_key and secret_key, as `stele key create --json` prints them; given twice
-        #[arg(long = "officer", value_name = "FILE", required = true)]
-        officers: Vec<PathBuf>,
+        /// File with the officer's access_key and secret_key, as `stele key create --json` prints them
+        #[arg(long, value_name = "FILE")]
+        officer: PathBuf,
     },
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele approve                                   what waits for approval, and what each request would do
+  stele approve 7k2m9xqa --officer ben.json
+  stele approve 7k2m9xqa --refuse --officer ben.json
+
+Who asked cannot approve: it takes another key, and another user of this machine.")]
+pub struct Approve {
+    /// The request; none: show all that wait
+    pub request: Option<String>,
+    /// File with the officer's access_key and secret_key, as `stele key create --json` prints them
+    #[arg(long, value_name = "FILE", requires = "request")]
+    pub officer: Option<PathBuf>,
+    /// It shall not happen
+    #[arg(long, requires = "request")]
+    pub refuse: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
 }
 
 #[derive(Subcommand, Debug)]

@@ -6,11 +6,14 @@ use std::path::Path;
 use stele_archive::{AuditRecord, SignedHead};
 use stele_ground::Bytes;
 
+use crate::api::approval::ClockCredit;
 use crate::api::archive as calls;
 use crate::cli::audit::Audit;
 use crate::cli::bucket::Bucket;
 use crate::cli::key::Key;
 use crate::cli::show::Clock;
+use crate::cli::words::{Access, word};
+use crate::commands::approve::read_officer;
 use crate::commands::{confirm, print_json};
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
@@ -29,8 +32,8 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
                 retention: create.retention,
                 quota: create.quota.map(|quota| quota.0),
                 public_read: create.public_read,
-                protection: create.protection,
-                expiry: create.expiry,
+                protection: create.protection.map(word),
+                expiry: create.expiry.map(word),
             };
             seat.call(call).await.map(|view| vec![view])
         }
@@ -85,14 +88,20 @@ fn yes(value: bool) -> String {
 pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
     match command {
         Key::Create(create) => {
+            let access = match create.access {
+                _ if create.read_only => vec![Access::Read, Access::List],
+                none if none.is_empty() => create.role.usual_access(),
+                said => said,
+            };
             let call = calls::KeyCreate {
                 name: create.name,
-                role: create.role,
+                role: word(create.role),
                 buckets: create.bucket,
                 prefix: create.prefix,
-                access: if create.read_only { vec!["read".to_owned(), "list".to_owned()] } else { create.access },
+                access: access.into_iter().map(word).collect(),
                 bypass_governance: create.bypass_governance,
                 every_role: false,
+                officers_lost: create.officers_lost,
             };
             let new = ask(site, call).await?;
             if json {
@@ -102,6 +111,11 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
                 "access key  {}\nsecret key  {}\n\nThe secret is not shown again.",
                 new.access_key, new.secret_key
             );
+            if let Some(request) = new.awaits {
+                println!(
+                    "The key is void until a retention officer approves it: stele approve {request} --officer FILE"
+                );
+            }
             Ok(())
         }
         Key::List => {
@@ -124,7 +138,10 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
                     key.roles.join(", "),
                     key.grants.join("; "),
                     key.created,
-                    key.revoked.unwrap_or_else(|| "no".to_owned()),
+                    match key.pending {
+                        true => "waits for approval".to_owned(),
+                        false => key.revoked.unwrap_or_else(|| "no".to_owned()),
+                    },
                 ]);
             }
             print!("{}", table.render());
@@ -143,7 +160,7 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
     }
 }
 
-async fn ask<C: crate::api::Call>(site: &Site, call: C) -> Outcome<C::Answer> {
+pub async fn ask<C: crate::api::Call>(site: &Site, call: C) -> Outcome<C::Answer> {
     let seat = Seat::find(site).await?;
     let answer = seat.call(call).await;
     seat.leave().await?;
@@ -219,12 +236,16 @@ pub async fn clock(site: &Site, json: bool, command: Clock) -> Outcome<()> {
             }
             ask(site, calls::ClockAccept {}).await?
         }
-        Clock::Credit { officers } => {
-            let [first, second] = officers.as_slice() else {
-                return Err(Failure::usage("crediting time takes two officers").next("give --officer FILE twice"));
-            };
-            let (first, second) = (read_officer(first)?, read_officer(second)?);
-            ask(site, calls::ClockCredit { first, second }).await?
+        Clock::Credit { officer } => {
+            let officer = read_officer(&officer)?;
+            let asked = ask(site, ClockCredit { officer }).await?;
+            if json {
+                return print_json(&asked);
+            }
+            println!("Asked with request {}: {}", asked.id, asked.says);
+            println!("Another officer, as another user of this machine: stele approve {} --officer FILE", asked.id);
+            println!("It is void from {} on.", asked.expires);
+            return Ok(());
         }
     };
     if json {
@@ -236,15 +257,6 @@ pub async fn clock(site: &Site, json: bool, command: Clock) -> Outcome<()> {
         None => println!("expiry            running"),
     }
     Ok(())
-}
-
-fn read_officer(path: &Path) -> Outcome<calls::Officer> {
-    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the officer's key", path, &error))?;
-    // The text is a secret; the error says where, not what.
-    serde_json::from_str(text.trim()).map_err(|_| {
-        Failure::usage(format!("{} is not an access key", path.display()))
-            .next("it holds access_key and secret_key, as `stele key create --json` prints them")
-    })
 }
 
 pub async fn audit(site: &Site, json: bool, command: Audit) -> Outcome<()> {

@@ -1,5 +1,6 @@
 //! What each command does: asks at its seat, and prints for people or machines.
 
+pub mod approve;
 pub mod archive;
 pub mod dump;
 pub mod export;
@@ -31,6 +32,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Why { object } => archive::why(&site, json, &object).await,
         Command::Audit(command) => archive::audit(&site, json, command).await,
         Command::Clock(command) => archive::clock(&site, json, command).await,
+        Command::Approve(command) => approve::run(&site, json, command).await,
         Command::Catalog(command) => rebuild::run(&site, json, command).await,
         Command::Drive(command) => dump::run(json, command),
         Command::Lab(command) => lab::run(json, *command).await,

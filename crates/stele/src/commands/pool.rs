@@ -9,7 +9,7 @@ use stele_archive::{ScrubCursor, ScrubReport};
 use stele_ground::Bytes;
 
 use crate::api::archive::Verify;
-use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, StandingView, Status, StatusView};
+use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, StandingView, Status, StatusView, Wash};
 use crate::cli::pool::{self as arguments, Pool};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
@@ -27,6 +27,7 @@ pub async fn run(site: &Site, json: bool, command: Pool) -> Outcome<()> {
         Pool::Open(open) => self::open(site, json, open).await,
         Pool::Status(status) => self::status(site, json, status.watch).await,
         Pool::Scrub(scrub) => self::scrub(site, json, scrub.wait).await,
+        Pool::Wash => wash(site, json).await,
         Pool::Replace(replace) => self::replace(site, json, replace).await,
         Pool::Add(add) => drives::add(site, json, add).await,
         Pool::Remove(remove) => drives::remove(site, json, remove).await,
@@ -107,6 +108,15 @@ struct ScrubView<'a> {
     verified_bytes: u64,
     /// What does not verify, and where.
     findings: &'a [String],
+}
+
+async fn wash(site: &Site, json: bool) -> Outcome<()> {
+    let done = crate::commands::archive::ask(site, Wash {}).await?;
+    if json {
+        return print_json(&done);
+    }
+    println!("The log holds nothing of the past any more, on the drives that are here.");
+    Ok(())
 }
 
 async fn scrub(site: &Site, json: bool, wait: bool) -> Outcome<()> {

@@ -34,6 +34,9 @@ const COMMAND_PATIENCE: Duration = Duration::from_secs(5);
 const DRIVE_SIZE: u64 = 4 * GIB;
 const DRIVE_MIN: u64 = 256 * MIB;
 
+/// In the data directory: the first key, where no terminal was there to show it on.
+const FIRST_KEY: &str = "first-key.json";
+
 /// Where `stele up` listens unless it is told otherwise or the configuration says so.
 const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9000);
 
@@ -43,11 +46,14 @@ struct Ready {
     /// None where the pool has no archive, and S3 is not served.
     endpoint: Option<String>,
     region: String,
-    /// Only at the first start: keys are printed once.
+    /// Only at the first start, and on a terminal: what a service prints goes into a journal that others read.
     #[serde(skip_serializing_if = "Option::is_none")]
     access_key: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     secret_key: Option<String>,
+    /// Elsewhere: the file with both, which only its owner may read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key_file: Option<PathBuf>,
     socket: PathBuf,
     #[serde(skip_serializing_if = "Option::is_none")]
     certificate: Option<PathBuf>,
@@ -211,7 +217,7 @@ async fn serve_node(
     });
     let tls = files.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
     let socket = config.admin.socket.as_ref().map_or_else(|| site.dir.join("stele.sock"), |socket| site.path(socket));
-    let admin_listener = admin::listen(&socket, "[admin] socket")?;
+    let admin_listener = admin::listen(&socket, "[admin] socket", !config.admin.officers.is_empty())?;
     let (latest, mut look) = (snapshot::Latest::default(), snapshot::Look::default());
     latest.refresh(node, &mut look).await;
 
@@ -223,6 +229,7 @@ async fn serve_node(
         region: config.s3.region.clone(),
         access_key: None,
         secret_key: None,
+        key_file: None,
         socket: socket.clone(),
         certificate: None,
         metrics: None,
@@ -270,11 +277,13 @@ async fn serve_node(
     background.spawn(latest.keep_fresh(Arc::clone(node), look));
     background::start(&mut background, site, node);
 
-    let first = owed.map(|(first, key)| {
-        ready.access_key = Some(key.access_key);
-        ready.secret_key = Some(key.secret_key);
-        first
-    });
+    let first = match owed {
+        Some((first, key)) => {
+            tell(site, &mut ready, key)?;
+            Some(first)
+        }
+        None => None,
+    };
     // Before anybody is told to come: whoever has been told may stop it at once.
     let signals = Signals::new()?;
     announce(json, &ready)?;
@@ -330,7 +339,7 @@ async fn serve_nbd(site: &Site, node: &Arc<Node>, tasks: &mut tokio::task::JoinS
         tasks.spawn(block::serve_tcp(listener, door.clone()));
     }
     let socket = site.nbd_socket(&node.config);
-    tasks.spawn(block::serve_unix(admin::listen(&socket, "[nbd] socket")?, door));
+    tasks.spawn(block::serve_unix(admin::listen(&socket, "[nbd] socket", false)?, door));
     Ok(NbdPlaces { socket, address })
 }
 
@@ -348,10 +357,26 @@ fn settings(config: &Config, address: SocketAddr) -> Settings {
         region: config.s3.region.clone(),
         domains: config.s3.domain.iter().cloned().collect(),
         connections_max: config.s3.connections_max as usize,
+        connections_per_peer: config.s3.connections_per_peer as usize,
         // Everybody who reaches a loopback address is on this machine.
         open_metrics: address.ip().is_loopback(),
         ..Settings::default()
     }
+}
+
+/// Tells the first key to whoever sits at the terminal; without one it goes into a file.
+fn tell(site: &Site, ready: &mut Ready, key: NewKeyView) -> Outcome<()> {
+    if std::io::IsTerminal::is_terminal(&std::io::stdout()) {
+        ready.access_key = Some(key.access_key);
+        ready.secret_key = Some(key.secret_key);
+        return Ok(());
+    }
+    let path = site.dir.join(FIRST_KEY);
+    let text = serde_json::to_string(&key).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
+    // What an earlier start wrote there and could not say is void: nobody read it.
+    crate::files::replace_private(&path, format!("{text}\n").as_bytes())?;
+    ready.key_file = Some(path);
+    Ok(())
 }
 
 fn announce(json: bool, ready: &Ready) -> Outcome<()> {
@@ -367,6 +392,8 @@ fn announce(json: bool, ready: &Ready) -> Outcome<()> {
         println!(
             "  access key  {access}\n  secret key  {secret}\n\nThe secret is not shown again; `stele key create` makes more keys."
         );
+    } else if let Some(file) = &ready.key_file {
+        println!("  access key  in {}, which only its owner may read; keep it elsewhere and remove it", file.display());
     } else if ready.endpoint.is_some() {
         println!("  keys        as made before; `stele key create` makes more");
     }

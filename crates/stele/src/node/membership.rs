@@ -21,17 +21,19 @@ use crate::failure::{Failure, Outcome};
 /// Takes drives into the pool. All or none.
 pub async fn add(node: &Node, call: Add, actor: &Actor) -> Outcome<()> {
     let names: Vec<String> = call.drives.iter().map(|drive| drive.0.path.display().to_string()).collect();
-    let mut attached = Vec::new();
-    let mut made = Vec::new();
-    let added = add_all(node, call, &mut attached, &mut made).await;
-    if added.is_err() {
-        attached.iter().for_each(|index| node.pool.detach(*index));
-        // Nothing of the pool's has come onto them.
-        made.iter().for_each(|path| drop(std::fs::remove_file(path)));
-    }
+    let act = async {
+        let mut attached = Vec::new();
+        let mut made = Vec::new();
+        let added = add_all(node, call, &mut attached, &mut made).await;
+        if added.is_err() {
+            attached.iter().for_each(|index| node.pool.detach(*index));
+            // Nothing of the pool's has come onto them.
+            made.iter().for_each(|path| drop(std::fs::remove_file(path)));
+        }
+        added
+    };
     let place = format!("drives {}", names.join(", "));
-    node.audit(actor, "pool/add", &place, added.as_ref().err().map(ToString::to_string)).await?;
-    added
+    node.audited(actor, "pool/add", &place, act).await?
 }
 
 async fn add_all(node: &Node, call: Add, attached: &mut Vec<u32>, made: &mut Vec<PathBuf>) -> Outcome<()> {
@@ -68,18 +70,15 @@ async fn attach(node: &Node, place: DrivePlace, size: Option<Bytes>) -> Outcome<
 
 /// Begins to empty a drive.
 pub async fn remove(node: &Node, call: Remove, actor: &Actor) -> Outcome<()> {
-    let removed = node.pool.command(Command::RemoveDrive { drive: call.drive }).await.map(drop).map_err(Failure::from);
     let place = format!("drive {}", call.drive);
-    node.audit(actor, "pool/remove", &place, removed.as_ref().err().map(ToString::to_string)).await?;
-    removed
+    let act = node.pool.command(Command::RemoveDrive { drive: call.drive });
+    node.audited(actor, "pool/remove", &place, act).await?.map(drop).map_err(Failure::from)
 }
 
 /// Puts a drive in the place of another.
 pub async fn replace(node: &Node, call: Replace, actor: &Actor) -> Outcome<()> {
     let place = format!("drive {} by {}", call.old, call.new.0.path.display());
-    let replaced = put_in(node, call).await;
-    node.audit(actor, "pool/replace", &place, replaced.as_ref().err().map(ToString::to_string)).await?;
-    replaced
+    node.audited(actor, "pool/replace", &place, put_in(node, call)).await?
 }
 
 async fn put_in(node: &Node, call: Replace) -> Outcome<()> {

@@ -73,6 +73,8 @@ pub struct Node {
     block_places: BlockPlaces,
     verification: Verification,
     pub noticed: standing::Noticed,
+    /// Keys were destroyed, or may have been before the start, and the log may hold what they were.
+    pub wash_due: AtomicBool,
     /// Why the archive was opened for reading only although changes were asked for.
     reads_only: Option<String>,
     uid: u32,
@@ -139,6 +141,7 @@ impl Node {
             block_places,
             verification,
             noticed,
+            wash_due: AtomicBool::new(true),
             reads_only: None,
             uid: own_uid(),
         })
@@ -274,6 +277,11 @@ impl Node {
         uid == self.uid
     }
 
+    /// Whether a user of this machine may show an officer's key at the socket.
+    pub fn serves_officer(&self, uid: u32) -> bool {
+        self.config.admin.officers.contains(&uid)
+    }
+
     /// The ways to an export, TCP first.
     pub fn block_urls(&self, export: &stele_block::Export) -> Vec<String> {
         let places = &self.block_places;
@@ -351,6 +359,11 @@ impl Node {
         Ok(report)
     }
 
+    /// The catalog's own view of its space, where it is open.
+    pub fn catalog_status(&self) -> Option<stele_catalog::Status> {
+        self.catalog.as_ref().map(|catalog| catalog.status())
+    }
+
     /// Bytes of content verified since the archive was opened.
     pub fn verified_bytes(&self) -> u64 {
         self.verification.bytes.load(Relaxed)
@@ -383,6 +396,21 @@ impl Node {
             Err(ArchiveError::ReadOnly(_)) => Ok(()),
             other => Ok(other?),
         }
+    }
+
+    /// Carries out an operator's act between two records: that it is about to be done, durable before it is, and how it ended. A
+    /// crash in between leaves the first. What cannot be recorded is not done.
+    pub async fn audited<T, E: std::fmt::Display>(
+        &self,
+        actor: &Actor,
+        what: &str,
+        place: &str,
+        act: impl Future<Output = Result<T, E>>,
+    ) -> Outcome<Result<T, E>> {
+        self.audit(actor, &format!("about to do: {what}"), place, None).await?;
+        let done = act.await;
+        self.audit(actor, what, place, done.as_ref().err().map(ToString::to_string)).await?;
+        Ok(done)
     }
 
     /// Closes everything from the top down, so that the next opening finds nothing to replay.

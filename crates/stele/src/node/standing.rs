@@ -70,6 +70,7 @@ pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
     if let Ok(archive) = node.archive() {
         standing.extend(of_archive(archive));
     }
+    standing.extend(node.catalog_status().and_then(|status| of_catalog(&status)));
     node.noticed.date(&mut standing, wall_clock());
     standing
 }
@@ -91,6 +92,22 @@ pub fn of_archive(archive: &Archive) -> Vec<StandingView> {
     standing
 }
 
+/// Little room for records: before ordinary changes are refused, not when they are. What is free is known for sure only up to
+/// four times the reserve, where the catalog has laid out all of its volume.
+pub fn of_catalog(catalog: &stele_catalog::Status) -> Option<StandingView> {
+    let little = (catalog.area.0 / LOW_SHARE).min(3 * catalog.reserve.0).max(2 * catalog.reserve.0);
+    let next = "delete what may be deleted; revoke keys that are refused again and again (`stele audit show`)";
+    (catalog.full || catalog.free.0 < little).then(|| {
+        alarm(
+            "space-low",
+            "catalog",
+            format!("{} of {} of the catalog are free", catalog.free, catalog.area),
+            format!("the last {} are kept for deletions, holds, revocations and the clock", catalog.reserve),
+            next,
+        )
+    })
+}
+
 fn told(of: stele_archive::Alarm) -> StandingView {
     let (done, next) = match of.kind {
         AlarmKind::Clock => {
@@ -105,6 +122,14 @@ fn told(of: stele_archive::Alarm) -> StandingView {
         AlarmKind::Disposal => (
             "the versions are gone from the catalog; destroying their keys is tried again every five minutes",
             "`stele pool scrub --wait`, and return missing drives",
+        ),
+        AlarmKind::Officers => (
+            "the key is void until then; any retention officer can refuse it",
+            "`stele approve` shows it; `stele approve REQUEST --refuse --officer FILE` if an officer is not lost",
+        ),
+        AlarmKind::Refusals => (
+            "they are refused, counted and summed up in the audit log",
+            "`stele audit show`; `stele key revoke` if the key does harm",
         ),
         AlarmKind::Audit => {
             ("the log goes on, and is signed no more", "`stele audit verify --anchor HEAD` with a head kept elsewhere")

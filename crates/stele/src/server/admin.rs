@@ -1,8 +1,9 @@
 //! The administration socket: the calls of [`crate::api`] over HTTP on a unix socket.
 //!
-//! Its file mode is 0600, and a peer must be root or the user the server runs as. Requests are at most 1 MiB.
+//! Its file mode is 0600, and a peer must be root or the user the server runs as. Where `[admin] officers` names users, they
+//! may connect too, for the calls that ask for an officer's key. Requests are at most 1 MiB.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -30,20 +31,33 @@ impl Connected<IncomingStream<'_, UnixListener>> for Peer {
     }
 }
 
-/// Makes a unix socket that only this user and root may connect to. The caller holds the drives, so a socket file that exists
-/// is left over from a killed server. `setting`: where its path is configured.
-pub fn listen(path: &Path, setting: &str) -> Outcome<UnixListener> {
+/// Makes a unix socket that only this user and root may connect to, or, where `open`, everybody: who it is, is asked of
+/// the kernel then. The caller holds the drives, so a socket file that exists is left over from a killed server. `setting`:
+/// where its path is configured.
+pub fn listen(path: &Path, setting: &str, open: bool) -> Outcome<UnixListener> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(io_failure("remove the old socket", path, &error));
         }
         _ => {}
     }
-    let listener = UnixListener::bind(path).map_err(|error| {
+    // A socket can be connected to from the moment it is bound. So it is bound in a folder that nobody else can enter, and
+    // has its mode before it comes to its place.
+    let hidden = path.with_extension("new");
+    let _ = std::fs::remove_dir_all(&hidden);
+    std::fs::DirBuilder::new().mode(0o700).create(&hidden).map_err(|error| io_failure("make", &hidden, &error))?;
+    let listener = bind(&hidden.join("s"), path, setting, if open { 0o666 } else { 0o600 });
+    let _ = std::fs::remove_dir_all(&hidden);
+    listener
+}
+
+fn bind(new: &Path, path: &Path, setting: &str, mode: u32) -> Outcome<UnixListener> {
+    let listener = UnixListener::bind(new).map_err(|error| {
         io_failure("listen on", path, &error)
             .next(format!("a unix socket path is at most 107 bytes; set {setting} to a shorter one"))
     })?;
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))
+    std::fs::set_permissions(new, std::fs::Permissions::from_mode(mode))
+        .and_then(|()| std::fs::rename(new, path))
         .map_err(|error| io_failure("protect", path, &error))?;
     Ok(listener)
 }
@@ -62,9 +76,10 @@ type Answer<'a> = Pin<Box<dyn Future<Output = Outcome<Vec<u8>>> + Send + 'a>>;
 type Handler = for<'a> fn(&'a Node, Actor, Bytes) -> Answer<'a>;
 
 /// Every call by name.
-const CALLS: &[(&str, Handler)] = &[
+const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::pool::Status>(),
     entry::<api::pool::Scrub>(),
+    entry::<api::pool::Wash>(),
     entry::<api::pool::Replace>(),
     entry::<api::pool::Add>(),
     entry::<api::pool::Remove>(),
@@ -90,7 +105,9 @@ const CALLS: &[(&str, Handler)] = &[
     entry::<api::archive::KeyCheck>(),
     entry::<api::archive::ClockShow>(),
     entry::<api::archive::ClockAccept>(),
-    entry::<api::archive::ClockCredit>(),
+    entry::<api::approval::ClockCredit>(),
+    entry::<api::approval::Requests>(),
+    entry::<api::approval::Approve>(),
     entry::<api::archive::Verify>(),
     entry::<api::archive::Why>(),
     entry::<api::archive::AuditShow>(),
@@ -98,8 +115,8 @@ const CALLS: &[(&str, Handler)] = &[
     entry::<api::archive::AuditVerify>(),
 ];
 
-const fn entry<C: Call>() -> (&'static str, Handler) {
-    (C::NAME, answer::<C>)
+const fn entry<C: Call>() -> (&'static str, bool, Handler) {
+    (C::NAME, C::FOR_OFFICERS, answer::<C>)
 }
 
 fn answer<C: Call>(node: &Node, actor: Actor, body: Bytes) -> Answer<'_> {
@@ -119,16 +136,23 @@ async fn dispatch(
     uri: Uri,
     body: Bytes,
 ) -> Response {
-    let Some(uid) = uid.filter(|uid| *uid == 0 || node.serves_user(*uid)) else {
+    let Some(uid) = uid.filter(|uid| *uid == 0 || node.serves_user(*uid) || node.serves_officer(*uid)) else {
         return failed(Failure::new(Kind::Refused, "only root and the user the server runs as may administer it"));
     };
     let name = uri.path().strip_prefix("/v1/").unwrap_or_default();
-    let Some((_, handler)) = CALLS.iter().find(|(known, _)| *known == name).filter(|_| method == Method::POST) else {
+    let call = CALLS.iter().find(|(known, ..)| *known == name).filter(|_| method == Method::POST);
+    let Some((_, for_officers, handler)) = call else {
         return failed(
             Failure::missing(format!("the server does not know the call {method} {}", uri.path()))
                 .next("the server may be older than the command; compare `stele --version`"),
         );
     };
+    if !for_officers && uid != 0 && !node.serves_user(uid) {
+        return failed(
+            Failure::new(Kind::Refused, format!("user {uid} may use `stele approve` and `stele clock credit` only"))
+                .next("[admin] officers names who may approve; root and the server's own user administer"),
+        );
+    }
     match handler(&node, Actor { uid }, body).await {
         Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
         Err(failure) => failed(failure),

@@ -6,9 +6,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use stele_archive::{Archive, ScrubCursor, SignedHead};
+use stele_array::Command;
 use tokio::task::JoinSet;
 
 use crate::config::Site;
@@ -16,6 +18,8 @@ use crate::failure::{Outcome, io_failure};
 use crate::node::{Node, membership};
 
 const STEP_EVERY: Duration = Duration::from_secs(1);
+/// From a disposal until the log holds nothing of its key, at most.
+const WASH_EVERY: Duration = Duration::from_secs(900);
 const SCRUB_EVERY: Duration = Duration::from_secs(10);
 /// Everything stored is verified once within this time.
 const SCRUB_PASS: u64 = 14 * 86_400;
@@ -26,6 +30,7 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>) {
     let Ok(archive) = node.archive().cloned() else { return };
     tasks.spawn(step(archive.clone(), Arc::clone(node)));
     tasks.spawn(scrub(archive.clone(), Arc::clone(node)));
+    tasks.spawn(wash(Arc::clone(node)));
     let heads = site.path(&node.config.archive.heads);
     tasks.spawn(export_heads(archive, heads, Duration::from_secs(node.config.archive.heads_every.max(1))));
 }
@@ -55,6 +60,9 @@ async fn step(archive: Archive, node: Arc<Node>) {
                 for alarm in &report.alarms {
                     node.note_alarm(alarm.kind(), &alarm.message);
                 }
+                if report.disposed > 0 || report.expired > 0 {
+                    node.wash_due.store(true, Relaxed);
+                }
                 if report.more { Duration::from_millis(20) } else { STEP_EVERY }
             }
             Err(error) => {
@@ -63,6 +71,20 @@ async fn step(archive: Archive, node: Arc<Node>) {
             }
         };
         tokio::time::sleep(pause).await;
+    }
+}
+
+/// Keys that were destroyed on their volume go from the array's log too.
+async fn wash(node: Arc<Node>) {
+    loop {
+        tokio::time::sleep(WASH_EVERY).await;
+        if !node.wash_due.swap(false, Relaxed) {
+            continue;
+        }
+        if let Err(error) = node.pool.command(Command::WashLog).await {
+            node.wash_due.store(true, Relaxed);
+            tracing::warn!("the log was not washed of destroyed keys: {error}");
+        }
     }
 }
 

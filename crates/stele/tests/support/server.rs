@@ -48,7 +48,13 @@ impl Server {
         let authority = |url: String| url.split('/').nth(2).and_then(|text| text.parse().ok());
         let address = authority(text("endpoint")).or_else(|| authority(text("metrics")));
         let address = address.unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)));
-        Ok(Server { child, address, access_key: text("access_key"), secret_key: text("secret_key"), ready })
+        // Without a terminal the first key is in a file.
+        let key: Value = match ready["key_file"].as_str() {
+            Some(file) => serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap(),
+            None => Value::Null,
+        };
+        let secret = |name: &str| key[name].as_str().unwrap_or_default().to_owned();
+        Ok(Server { child, address, access_key: secret("access_key"), secret_key: secret("secret_key"), ready })
     }
 
     /// Starts it and kills it as soon as `path` is there.

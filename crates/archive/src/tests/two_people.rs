@@ -1,0 +1,203 @@
+//! The clock, and what takes two people: credit of time spent closed, and new retention officers.
+
+use super::*;
+use crate::testing::{officer, put_as};
+
+const DAY: u64 = 86_400_000;
+
+/// A store with a bucket whose default is 30 days of COMPLIANCE.
+async fn store(world: &World) -> Archive {
+    let archive = world.create().await;
+    let default = DefaultRetention { mode: RetentionMode::Compliance, period: Period::Days(30) };
+    let new = NewBucket { object_lock: true, default_retention: Some(default), ..NewBucket::default() };
+    archive.create_bucket(&admin(), "month", new).await.unwrap();
+    archive
+}
+
+async fn put_record(archive: &Archive, key: &str) -> ObjectInfo {
+    let request = PutRequest { bucket: "month".into(), key: key.into(), ..PutRequest::default() };
+    put_as(archive, &admin(), request, b"record").await.unwrap()
+}
+
+async fn delete(archive: &Archive, info: &ObjectInfo) -> Result<Deleted> {
+    let (bucket, key, version) = (info.bucket.clone(), info.key.clone(), Some(info.version));
+    archive.delete(&admin(), DeleteRequest { bucket, key, version, ..DeleteRequest::default() }).await
+}
+
+async fn closed_for(archive: Archive, world: &World, days: u64) -> Archive {
+    archive.close().await.unwrap();
+    drop(archive);
+    world.stage.set_wall(Timestamp(world.stage.now().wall.0 + days * DAY));
+    world.open().await
+}
+
+fn denied<T: std::fmt::Debug>(what: &str, result: Result<T>) {
+    assert!(matches!(result, Err(ArchiveError::Denied(_))), "{what}: {result:?}");
+}
+
+async fn about_the_clock(archive: &Archive) -> Vec<AuditRecord> {
+    let records = archive.audit_records(&admin(), 1, 1000).await.unwrap();
+    records.into_iter().filter(|record| ["ClockAccept", "Approve"].contains(&record.action.as_str())).collect()
+}
+
+#[tokio::test]
+async fn a_default_retention_counts_from_the_later_clock() {
+    let world = World::new(1);
+    let archive = closed_for(store(&world).await, &world, 60).await;
+    let now = world.stage.now().wall;
+    let record = put_record(&archive, "new").await;
+    assert_eq!(record.retention.unwrap().until, now.plus_days(30), "not from a clock that lags by 60 days");
+    let asked = archive.request_credit(&officer("anna", 1)).await.unwrap();
+    archive.approve(&officer("ben", 2), &asked.id).await.unwrap();
+    assert!(matches!(delete(&archive, &record).await, Err(ArchiveError::Retained { .. })), "a day after it was stored");
+    // A wall clock that is set back makes nothing shorter either.
+    world.stage.set_wall(Timestamp(now.0 - 900 * DAY));
+    let record = put_record(&archive, "later").await;
+    assert!(record.retention.unwrap().until >= now.plus_days(30), "{record:?}");
+    // A date that is over by either clock is no retention.
+    world.stage.set_wall(now);
+    let past = Retention { mode: RetentionMode::Compliance, until: Timestamp(now.0 - 1) };
+    let request =
+        PutRequest { bucket: "month".into(), key: "past".into(), retention: Some(past), ..PutRequest::default() };
+    let refused = put_as(&archive, &admin(), request, b"record").await;
+    assert!(matches!(refused, Err(ArchiveError::InvalidArgument(_))), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_ahead_is_never_credited() {
+    let world = World::new(2);
+    let archive = store(&world).await;
+    let record = put_record(&archive, "kept").await;
+    world.stage.set_wall(Timestamp(world.stage.now().wall.0 + 8 * 365 * DAY));
+    world.stage.pass(60_000);
+    archive.step().await.unwrap();
+    denied("nothing was spent closed", archive.request_credit(&officer("anna", 1)).await);
+    // Neither is it after the store was closed and opened with that clock.
+    let archive = closed_for(archive, &world, 0).await;
+    denied("still nothing", archive.request_credit(&officer("anna", 1)).await);
+    assert!(matches!(delete(&archive, &record).await, Err(ArchiveError::Retained { .. })));
+    let log = about_the_clock(&archive).await;
+    assert_eq!(
+        log.iter().filter(|record| record.refused.is_some()).count(),
+        2,
+        "refused credits are recorded: {log:?}"
+    );
+}
+
+#[tokio::test]
+async fn two_officers_who_are_two_people_credit_the_time_spent_closed() {
+    let world = World::new(3);
+    let archive = store(&world).await;
+    let record = put_record(&archive, "kept").await;
+    let archive = closed_for(archive, &world, 40).await;
+    let key = archive.create_access_key(&admin(), "user", Rights::user("month", "")).await.unwrap();
+    let user = archive.credentials(&key.id).await.unwrap().caller.at(7);
+    denied("an administrator", archive.request_credit(&admin()).await);
+    denied("a user", archive.request_credit(&user).await);
+    let mut both = officer("both", 4);
+    both.rights = std::sync::Arc::new(Rights::all());
+    denied("an administrator's key", archive.request_credit(&both).await);
+    let mut remote = officer("remote", 5);
+    remote.peer = None;
+    denied("an officer from nowhere", archive.request_credit(&remote).await);
+    let asked = archive.request_credit(&officer("anna", 1)).await.unwrap();
+    assert!(asked.says.contains("by 3456000 s"), "it says what will happen: {asked:?}");
+    for (what, caller) in [
+        ("the same key", officer("anna", 2)),
+        ("the same user of the machine", officer("ben", 1)),
+        ("an administrator", admin()),
+        ("an administrator's key", both),
+        ("a user", user),
+    ] {
+        denied(what, archive.approve(&caller, &asked.id).await);
+    }
+    assert!(archive.clock().frozen.is_some(), "a refused credit changes nothing");
+    assert!(matches!(delete(&archive, &record).await, Err(ArchiveError::Retained { .. })));
+    archive.approve(&officer("ben", 2), &asked.id).await.unwrap();
+    let clock = archive.clock();
+    assert_eq!((clock.frozen, clock.compliance_time), (None, clock.wall_time));
+    assert!(archive.approve(&officer("ben", 2), &asked.id).await.is_err(), "once");
+    let log = about_the_clock(&archive).await;
+    let done = log.iter().find(|record| record.action == "Approve" && record.refused.is_none()).unwrap();
+    let detail = done.detail.clone().unwrap();
+    assert_eq!((done.actor.as_str(), done.origin.as_deref()), ("key ben", Some("uid 2 over the unix socket")));
+    assert!(detail.contains("key anna (uid 1)") && detail.contains("by 3456000 s"), "{detail}");
+    assert_eq!(log.iter().filter(|record| record.refused.is_some()).count(), 9, "{log:?}");
+    drop(archive);
+    let archive = world.open().await;
+    delete(&archive, &record).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_request_is_over_after_three_days_or_when_refused() {
+    let world = World::new(4);
+    let archive = closed_for(store(&world).await, &world, 40).await;
+    let (anna, ben) = (officer("anna", 1), officer("ben", 2));
+    let asked = archive.request_credit(&anna).await.unwrap();
+    archive.refuse_request(&ben, &asked.id).await.unwrap();
+    assert!(archive.approve(&ben, &asked.id).await.is_err(), "refused");
+    let asked = archive.request_credit(&anna).await.unwrap();
+    assert_eq!(archive.requests(&admin()).await.unwrap(), [asked.clone()]);
+    world.stage.pass(3 * DAY);
+    assert!(archive.approve(&ben, &asked.id).await.is_err(), "too late");
+    archive.step().await.unwrap();
+    assert_eq!(archive.requests(&admin()).await.unwrap(), []);
+    let log = about_the_clock(&archive).await;
+    assert!(log.iter().any(|record| record.actor == "stele approval"), "{log:?}");
+}
+
+#[tokio::test]
+async fn after_two_officers_a_third_takes_the_approval_of_one() {
+    let world = World::new(5);
+    let archive = store(&world).await;
+    let make = async |name: &str| archive.create_access_key(&admin(), name, Rights::officer()).await.unwrap();
+    let (anna, ben, cleo) = (make("anna").await, make("ben").await, make("cleo").await);
+    assert_eq!((anna.awaits, ben.awaits), (None, None), "the first set-up");
+    let asked = cleo.awaits.clone().unwrap();
+    assert!(archive.credentials(&cleo.id).await.is_err(), "void until it is approved");
+    let pending = |keys: Vec<AccessKeyInfo>| keys.iter().filter(|key| key.pending).count();
+    assert_eq!(pending(archive.list_access_keys(&admin()).await.unwrap()), 1);
+    denied("the administrator", archive.approve(&admin(), &asked).await);
+    let by = async |key: &NewAccessKey, uid| archive.credentials(&key.id).await.unwrap().caller.at(uid);
+    let anna_key = archive.list_access_keys(&admin()).await.unwrap();
+    let anna = anna_key.iter().find(|key| key.description == "anna").unwrap().id.clone();
+    let anna = archive.credentials(&anna).await.unwrap().caller;
+    denied("an officer in the administrator's hand", archive.approve(&anna.clone().at(0), &asked).await);
+    archive.approve(&anna.clone().at(1), &asked).await.unwrap();
+    assert!(by(&cleo, 3).await.rights.approves());
+    // Revoking every officer does not begin the set-up anew.
+    for key in archive.list_access_keys(&admin()).await.unwrap() {
+        archive.revoke_access_key(&admin(), &key.id).await.unwrap();
+    }
+    assert!(make("dora").await.awaits.is_some());
+}
+
+#[tokio::test]
+async fn lost_officers_are_replaced_after_a_month_of_alarms() {
+    let world = World::new(6);
+    let archive = store(&world).await;
+    let make = async |name: &str| archive.create_access_key(&admin(), name, Rights::officer()).await.unwrap();
+    let (anna, _ben) = (make("anna").await, make("ben").await);
+    let anna = archive.credentials(&anna.id).await.unwrap().caller.at(1);
+    let alarm = || archive.standing_alarms().iter().any(|alarm| alarm.kind == AlarmKind::Officers);
+    let new = archive.create_officer_after_loss(&admin(), "new").await.unwrap();
+    let refused = new.awaits.unwrap();
+    assert!(alarm());
+    archive.refuse_request(&anna, &refused).await.unwrap();
+    assert!(!alarm(), "an officer was not lost after all");
+    let new = archive.create_officer_after_loss(&admin(), "new").await.unwrap();
+    let asked = new.awaits.unwrap();
+    for days in [0, 29] {
+        world.stage.pass(days * DAY);
+        denied("too early", archive.approve(&admin(), &asked).await);
+        assert!(alarm(), "after {days} days");
+    }
+    // The system clock does not shorten the wait.
+    world.stage.set_wall(Timestamp(world.stage.now().wall.0 + 5 * DAY));
+    denied("too early by the compliance clock", archive.approve(&admin(), &asked).await);
+    world.stage.set_wall(Timestamp(world.stage.now().wall.0 - 5 * DAY));
+    world.stage.pass(DAY + DAY / 2);
+    archive.approve(&admin(), &asked).await.unwrap();
+    assert!(!alarm());
+    assert!(archive.credentials(&new.id).await.unwrap().caller.rights.approves());
+}

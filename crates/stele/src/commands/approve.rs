@@ -1,0 +1,53 @@
+//! `stele approve`: what takes two people, and the second one.
+
+use std::path::Path;
+
+use crate::api::approval as calls;
+use crate::cli::show::Approve;
+use crate::commands::archive::ask;
+use crate::commands::{confirm, print_json};
+use crate::config::Site;
+use crate::failure::{Failure, Outcome, io_failure};
+use crate::output::{Align, Table};
+
+pub async fn run(site: &Site, json: bool, approve: Approve) -> Outcome<()> {
+    let waiting = ask(site, calls::Requests {}).await?;
+    let Some(id) = approve.request else {
+        if json {
+            return print_json(&waiting);
+        }
+        let mut table = Table::new(&[
+            ("request", Align::Left),
+            ("asked by", Align::Left),
+            ("void from", Align::Left),
+            ("what happens", Align::Left),
+        ]);
+        for request in waiting {
+            table.row(vec![request.id, request.asked_by, request.expires, request.says]);
+        }
+        print!("{}", table.render());
+        return Ok(());
+    };
+    let officer = approve.officer.as_deref().map(read_officer).transpose()?;
+    if !approve.yes && !approve.refuse {
+        let known = waiting.iter().find(|request| request.id == id);
+        let says = known.map_or("it is not known what it does", |request| request.says.as_str());
+        confirm(&format!("Request {id}: {says}. Shall it happen?"), "--yes")?;
+    }
+    let done = ask(site, calls::Approve { id: id.clone(), officer, refuse: approve.refuse }).await?;
+    if json {
+        return print_json(&done);
+    }
+    println!("{}", done.done);
+    Ok(())
+}
+
+/// An officer's key, from the file that only the officer can read.
+pub fn read_officer(path: &Path) -> Outcome<calls::Officer> {
+    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the officer's key", path, &error))?;
+    // The text is a secret; the error says where, not what.
+    serde_json::from_str(text.trim()).map_err(|_| {
+        Failure::usage(format!("{} is not an access key", path.display()))
+            .next("it holds access_key and secret_key, as `stele key create --json` prints them")
+    })
+}

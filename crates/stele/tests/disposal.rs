@@ -1,0 +1,56 @@
+//! What is left on the drives of what was disposed of, read from the drives themselves.
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use stele_ground::digest::crc32c;
+use support::Place;
+use support::server::good;
+
+const DRIVES: usize = 5;
+
+/// Entries of the key table, wherever they lie on the drives: the object, and how many copies of its wrapped key. An entry is
+/// object, bucket, 1, the wrapped key, 48 zeros and a checksum, as FORMAT/archive.md says; the master key unwraps it.
+fn wrapped_keys(place: &Path) -> BTreeMap<u64, usize> {
+    let mut found = BTreeMap::new();
+    for number in 0..DRIVES {
+        let bytes = std::fs::read(place.join(format!("d{number}.img"))).unwrap();
+        // Wherever it came to lie, also as a part of a group of the log.
+        for at in (0..bytes.len().saturating_sub(127)).step_by(8) {
+            let entry = &bytes[at..at + 128];
+            let word = |at: usize| u32::from_le_bytes(entry[at..at + 4].try_into().unwrap());
+            let shaped = word(12) == 1 && entry[76..124].iter().all(|byte| *byte == 0);
+            let wraps = entry[16..76].iter().any(|byte| *byte != 0);
+            if shaped && wraps && crc32c(&entry[..124]) == word(124) {
+                *found.entry(u64::from_le_bytes(entry[..8].try_into().unwrap())).or_default() += 1;
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn disposal_leaves_no_key_on_any_drive() {
+    let place = Place::new("disposal");
+    place.pool(DRIVES);
+    let server = place.serve();
+    place.json(&["bucket", "create", "records"]);
+    for n in 0..5 {
+        good(server.put(&format!("/records/{n}"), &vec![n; 200_000]));
+    }
+    for n in 0..4 {
+        good(server.send(server.ask("DELETE", &format!("/records/{n}"))));
+    }
+    // The log's ring still has what the key table has not.
+    let before = wrapped_keys(&place.0);
+    assert!(before.len() > 1, "what is looked for is there to be found: {before:?}");
+    place.json(&["pool", "wash"]);
+    let after = wrapped_keys(&place.0);
+    assert_eq!(after.len(), 1, "only the object that is still there has a key: {after:?}");
+    server.stop();
+    // Without a server too.
+    place.json(&["pool", "wash"]);
+    assert_eq!(wrapped_keys(&place.0).len(), 1);
+}
