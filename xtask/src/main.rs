@@ -82,6 +82,7 @@ fn main() -> ExitCode {
         Task::Demo { rest } => become_crate("stele-demo", rest),
         Task::Bench { rest } => become_crate("stele-bench", rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--block") => prove_block(&rest),
+        Task::Soak { rest } if rest.first().is_some_and(|first| first == "--admin") => prove_admin(&rest),
         Task::Soak { rest } => become_crate("stele-sim", rest),
         Task::Mutants { names, first } => mutants::run(&root, &names, first),
         Task::Fuzz { target, seconds } => fuzz::run(&root, target.as_deref(), seconds),
@@ -144,6 +145,21 @@ fn prove_block(rest: &[OsString]) -> ExitCode {
     let test =
         ["test", "--release", "--package", "stele", "--test", "block_proof", "--", "--nocapture", "--test-threads=1"];
     hand_over(cargo().args(test).env("STELE_BLOCK_SECONDS", seconds.to_string()))
+}
+
+/// `./x soak --admin [SECONDS]`: histories of the administrator for as long, or until one breaks a promise.
+fn prove_admin(rest: &[OsString]) -> ExitCode {
+    let seconds = match rest {
+        [_] => Some(u64::from(u32::MAX)),
+        [_, seconds] => seconds.to_str().and_then(|text| text.parse::<u64>().ok()),
+        _ => None,
+    };
+    let Some(seconds) = seconds else {
+        eprintln!("usage: ./x soak --admin [SECONDS]");
+        return ExitCode::from(2);
+    };
+    let test = ["test", "--release", "--package", "stele", "--bin", "stele", "node::model", "--", "--nocapture"];
+    hand_over(cargo().args(test).env("STELE_ADMIN_SECONDS", seconds.to_string()))
 }
 
 fn hand_over(command: &mut Command) -> ExitCode {

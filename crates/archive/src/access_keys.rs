@@ -126,8 +126,15 @@ impl Store {
 impl Archive {
     /// The secret behind an access key id, and the caller it stands for once the signature is right.
     pub async fn credentials(&self, id: &str) -> Result<Credentials> {
+        self.credentials_of(id, false).await
+    }
+
+    pub(crate) async fn credentials_of(&self, id: &str, even_suspended: bool) -> Result<Credentials> {
         let store = &self.store;
         let missing = || ArchiveError::NoSuchAccessKey(id.into());
+        if !even_suspended && store.suspends(id) {
+            return Err(missing());
+        }
         // Looked up each time, so that a key is void from the moment its revocation is committed, whoever waited for that.
         let raw = store.snapshot()?.get(ACCESS_KEYS, id.as_bytes())?.ok_or_else(missing)?;
         let known = locked(&store.access).get(&id.to_string()).filter(|known| known.raw == raw);
@@ -181,7 +188,8 @@ impl Archive {
         let mut pending = false;
         if rights.approves() {
             let (officers, counted) = self.store.officers_ever()?;
-            pending = officers >= FIRST_OFFICERS;
+            // In doubt, officers may have been lost with what could not be read: then it is no first set-up.
+            pending = officers >= FIRST_OFFICERS || self.store.doubt().is_some();
             if !pending {
                 // Two that are made at once are not both the last of the set-up.
                 transaction = match counted {

@@ -84,7 +84,7 @@ impl Archive {
         let event = || Event::new(caller, Action::ClockAccept).detail("asks to credit the time spent closed".into());
         store.compliance_now();
         let credit = locked(&store.clock).creditable();
-        let asked = caller.require_approver().and(match credit.from < credit.to {
+        let asked = store.require_approver(caller).and(match credit.from < credit.to {
             true => Ok(()),
             false => Err(ArchiveError::Denied(
                 "there is no time spent closed that the compliance clock has not made up".into(),
@@ -96,6 +96,27 @@ impl Archive {
             moved(credit)
         );
         let (id, row) = store.new_request(caller, Asked::CreditClock(credit.to.0 - credit.from.0), says, false);
+        store.audited(store.room_for_request(), event).await?;
+        let event = event().detail(format!("asks with request {id}: {}", row.says));
+        store.record(store.with_request(Transaction::new(), &id, &row), event).await?;
+        Ok(row.info(&id))
+    }
+
+    /// One officer asks that the matter `rebuild` end: what was found counts as all there is, once another one approves.
+    pub async fn request_release(&self, caller: &Caller) -> Result<RequestInfo> {
+        let store = &self.store;
+        store.writable()?;
+        let event = || Event::new(caller, Action::Rebuild).detail("asks to end the matter `rebuild`".into());
+        let missing = || ArchiveError::InvalidState("there is no matter `rebuild`".into());
+        // A key that the matter suspends decides about that very matter.
+        let asked = caller.require_approver().and_then(|()| store.doubt().ok_or_else(missing));
+        let doubt = store.audited(asked, event).await?;
+        let says = format!(
+            "the matter `rebuild` of {} ends: what was found counts as all there is, and the keys it suspends are revoked, \
+             those of the two officers apart",
+            doubt.since
+        );
+        let (id, row) = store.new_request(caller, Asked::Release(doubt.since), says, false);
         store.audited(store.room_for_request(), event).await?;
         let event = event().detail(format!("asks with request {id}: {}", row.says));
         store.record(store.with_request(Transaction::new(), &id, &row), event).await?;
@@ -126,6 +147,12 @@ impl Archive {
         match &row.asked {
             Asked::CreditClock(most) => self.credit_clock(id, &row, *most, event).await,
             Asked::Officer(key) => self.admit_officer(id, &row, key, event).await,
+            Asked::Release(since) => {
+                let over = Transaction::new().equals(REQUESTS, id.to_string(), encode(&row));
+                let over = over.delete(REQUESTS, id.to_string());
+                self.end_rebuild_matter(caller, &row, *since, over, event).await?;
+                Ok(row.says)
+            }
         }
     }
 
@@ -137,7 +164,7 @@ impl Archive {
         let allowed = match caller.actor {
             // An administrator may take back what it could ask for: nothing is weakened by that.
             Actor::Local(_) => Ok(()),
-            _ => caller.require_approver(),
+            _ => store.require_approver(caller),
         };
         let row = store.audited(allowed.and_then(|()| store.request(id)), event).await?;
         let transaction = Transaction::new().with_reserve().equals(REQUESTS, id.to_string(), encode(&row));
@@ -148,7 +175,7 @@ impl Archive {
         let row = self.store.request(id)?;
         if let Some(from) = row.alone_from {
             let now = self.store.compliance_now();
-            if caller.require_approver().is_err() {
+            if self.store.require_approver(caller).is_err() {
                 caller.require_role(&[Role::StorageAdministrator], Action::Approve)?;
                 return match now >= from {
                     true => Ok(row),
@@ -158,7 +185,10 @@ impl Archive {
                 };
             }
         }
-        caller.require_approver()?;
+        match row.asked {
+            Asked::Release(_) => caller.require_approver()?,
+            _ => self.store.require_approver(caller)?,
+        }
         if !caller.is_another_than(&row.by, row.peer) {
             return Err(ArchiveError::Denied(format!(
                 "{}{} asked for it: another person approves, with another key and as another user of this machine",
@@ -212,6 +242,17 @@ impl Archive {
 }
 
 impl Store {
+    /// An officer who may ask and approve now: the matter `rebuild` suspends keys that existed, but for ending it.
+    fn require_approver(&self, caller: &Caller) -> Result<()> {
+        caller.require_approver()?;
+        match &caller.actor {
+            Actor::Key(id) if self.suspends(id) => Err(ArchiveError::Denied(format!(
+                "key {id} is suspended by the matter `rebuild`, and may decide about nothing else"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Adds the request that makes a pending key an officer's. Answers its id and what it says.
     pub(crate) fn ask_for_officer(
         &self,

@@ -23,7 +23,7 @@ use crate::version::VersionId;
 
 mod refusals;
 pub(crate) mod sealing;
-mod verify;
+pub(crate) mod verify;
 
 pub(crate) use refusals::Refusals;
 
@@ -141,6 +141,21 @@ pub struct SignedHead {
     pub time: String,
     pub public_key: String,
     pub signature: String,
+}
+
+/// How a head that was kept elsewhere stands to the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum HeadVerdict {
+    /// The log contains it.
+    Contained,
+    /// It is of records that a rebuild since said are lost.
+    Lost,
+    /// It was signed when the log had more records: the store was set back since.
+    Newer { theirs: u64, ours: u64 },
+    /// The log is another at that record.
+    Other { records: u64 },
+    /// It was not signed by this store.
+    Foreign(String),
 }
 
 /// What a verification found.

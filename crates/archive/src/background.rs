@@ -18,6 +18,7 @@ use crate::committing::Abandoned;
 use crate::deletion::Cause;
 use crate::error::{ArchiveError, Result};
 use crate::lookup;
+use crate::pairing::Paired;
 use crate::principal::{Caller, Role};
 use crate::record::audit::SealedRow;
 use crate::record::content::Stream;
@@ -80,6 +81,9 @@ pub(crate) struct Work {
     /// Steps do not overlap. True: the last one was dropped midway.
     stepping: futures_util::lock::Mutex<bool>,
     retried: Mutex<u64>,
+    pub witnessed: Mutex<u64>,
+    /// Witnesses are written one after the other.
+    pub witnessing: futures_util::lock::Mutex<()>,
 }
 
 /// What an alarm is about.
@@ -102,6 +106,10 @@ pub enum AlarmKind {
     Officers,
     /// Refusals are counted instead of recorded.
     Refusals,
+    /// A rebuild could not prove the latest state of what existed: it is held until two officers decide.
+    Rebuild,
+    /// Catalog and data volume do not belong together.
+    Pairing,
 }
 
 /// Something that an operator should know.
@@ -122,6 +130,8 @@ impl AlarmKind {
             AlarmKind::Audit => "audit",
             AlarmKind::Officers => "officers",
             AlarmKind::Refusals => "refusals",
+            AlarmKind::Rebuild => "rebuild",
+            AlarmKind::Pairing => "pairing",
         }
     }
 }
@@ -209,6 +219,7 @@ impl Archive {
             Ok((checkpoints, alarm)) => {
                 report.checkpoints = checkpoints;
                 report.alarms.extend(alarm);
+                store.renew_witness(false).await?;
             }
             // Checkpoints go to the data volume too; they wait for reclamation to make room.
             Err(ArchiveError::NoSpace(message)) => {
@@ -240,6 +251,18 @@ impl Archive {
         alarms.extend(store.disposal_alarm());
         alarms.extend(store.officer_alarms());
         alarms.extend(store.refusal_alarm());
+        if let Paired::CatalogOlder(why) | Paired::No(why) = &store.paired {
+            alarms.push(Alarm::new(AlarmKind::Pairing, why));
+        }
+        if let Some(doubt) = store.doubt() {
+            let places = doubt.places.join("; ");
+            let message = format!(
+                "the catalog was rebuilt at {} while something could not be read ({places}); all that existed is held under \
+                 the matter `rebuild`, its access keys are suspended, and nothing is reclaimed",
+                doubt.since
+            );
+            alarms.push(Alarm::new(AlarmKind::Rebuild, message));
+        }
         let unmovable = locked(&store.work.unmovable).clone();
         if !unmovable.is_empty() {
             let message =
@@ -301,7 +324,7 @@ impl Store {
     }
 
     /// Whether it is time again for something done every so often.
-    fn due(&self, last: &Mutex<u64>, every: u64) -> bool {
+    pub(crate) fn due(&self, last: &Mutex<u64>, every: u64) -> bool {
         let now = self.elapsed();
         let mut last = locked(last);
         let due = now >= *last + every;
@@ -393,6 +416,7 @@ impl Store {
         }
         if self.due(&self.work.noted, NOTE_EVERY) {
             self.note_identity().await?;
+            self.note_audit_end().await?;
         }
         Ok(())
     }
@@ -400,7 +424,7 @@ impl Store {
     /// Looks at the next versions whose retention has passed, and does what their buckets say.
     async fn expire(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
         let now = self.compliance_now();
-        if locked(&self.clock).frozen().is_some() {
+        if locked(&self.clock).frozen().is_some() || self.doubt().is_some() {
             return Ok(());
         }
         let (cursor, next_pass) = locked(&self.work.expiry).clone();
@@ -472,6 +496,10 @@ impl Store {
 
     /// Frees what can be freed and reclaims one segment, if one is poor enough.
     async fn reclaim_step(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
+        // What a rebuild with losses did not find may lie anywhere.
+        if self.doubt().is_some() {
+            return Ok(());
+        }
         report.freed += self.free_retired().await? as u64;
         let short = self.segments.free() < SHORT;
         let mut except = locked(&self.work.unmovable).clone();

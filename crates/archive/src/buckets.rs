@@ -141,8 +141,9 @@ impl Buckets {
         self.read().by_number.values().cloned().collect()
     }
 
-    fn next_number(&self) -> u32 {
-        self.read().by_number.keys().next_back().map_or(1, |last| last + 1)
+    /// `above`: numbers up to this one may be those of buckets that a rebuild did not find.
+    fn next_number(&self, above: u32) -> u32 {
+        self.read().by_number.keys().next_back().map_or(1, |last| last + 1).max(above.saturating_add(1))
     }
 }
 
@@ -167,7 +168,7 @@ impl Archive {
             let own = there.row.owner == caller.actor;
             return Err(ArchiveError::BucketExists { name: name.into(), own });
         }
-        let number = store.buckets.next_number();
+        let number = store.buckets.next_number(store.doubt().map_or(0, |doubt| doubt.buckets));
         let key = random_secret(&*store.surroundings);
         let wrap = SealingKey::new(&derive(&store.master.0, "buckets", &[]));
         let row = BucketRow {
@@ -222,6 +223,7 @@ impl Archive {
         store.writable()?;
         let bucket = store.buckets.by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
+        store.undoubted(&bucket).map_err(ArchiveError::InvalidState)?;
         let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
         let snapshot = store.snapshot()?;
         for table in [VERSIONS, UPLOADS] {

@@ -113,6 +113,19 @@ pub(crate) fn judge(
     }
 }
 
+/// The refusal on the strength of the matter `rebuild`.
+pub(crate) fn held(bucket: &Bucket, key: &str, found: &Found, message: String) -> ArchiveError {
+    ArchiveError::Retained {
+        bucket: bucket.name().into(),
+        key: key.into(),
+        version: found.id(),
+        mode: found.row.retention.map(|retention| retention.mode),
+        until: found.row.retention.map(|retention| retention.until),
+        legal_hold: found.row.hold,
+        message,
+    }
+}
+
 impl Store {
     /// Adds the removal of a version to a transaction, or refuses. Counting is left to the caller, who knows what else the
     /// transaction adds. Once it is committed, `removed` must follow.
@@ -127,6 +140,9 @@ impl Store {
     ) -> Result<(Transaction, Removed)> {
         let now = self.compliance_now();
         judge(bucket, key, found, caller, cause, now)?;
+        if let Err(reason) = self.undoubted(bucket) {
+            return Err(held(bucket, key, found, reason));
+        }
         let row = &found.row;
         let record_key = keys::version(bucket.number, key, found.number);
         let disposal = DisposalRow { object: row.object, content: row.content.clone(), note: row.note };

@@ -118,6 +118,9 @@ pub enum ArchiveError {
         place: String,
         message: String,
     },
+    /// Catalog and data volume do not belong together: one is an older copy, or of another history of the store. It can be
+    /// opened for reading only.
+    Unpaired(String),
     /// This store was opened for reading only.
     ReadOnly(String),
     /// The master key is not the one that this store was made with, or is missing.
@@ -162,6 +165,7 @@ impl fmt::Display for ArchiveError {
             | NoSpace(message)
             | Busy(message)
             | ReadOnly(message)
+            | Unpaired(message)
             | WrongKey(message)
             | Stopped(message) => f.write_str(message),
             InvalidRange { size } => write!(f, "the range begins behind the end of the object, which has {size} bytes"),

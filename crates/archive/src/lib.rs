@@ -17,6 +17,7 @@ mod committing;
 pub mod copy;
 pub mod deletion;
 mod disposal;
+pub mod doubt;
 pub mod error;
 mod gate;
 pub mod get;
@@ -25,8 +26,10 @@ mod install;
 pub mod list;
 mod lookup;
 pub mod multipart;
+pub mod mutation;
 mod numbers;
 mod opening;
+mod pairing;
 pub mod principal;
 pub mod put;
 pub mod rebuild;
@@ -48,7 +51,7 @@ pub mod time;
 pub mod version;
 
 pub use approval::RequestInfo;
-pub use audit::{Action, AuditRecord, AuditVerdict, SignedHead};
+pub use audit::{Action, AuditRecord, AuditVerdict, HeadVerdict, SignedHead};
 pub use background::{Alarm, AlarmKind, ClockStatus, SpaceStatus, StepReport};
 pub use bucket::{
     AnonymousAccess, BucketChange, BucketInfo, DefaultRetention, ExpiryAction, NewBucket, ObjectLock, Period,
@@ -63,9 +66,10 @@ pub use list::{ListPage, ListRequest, ListVersionsRequest, VersionsPage};
 pub use multipart::{
     CompleteRequest, CompletedPart, ListUploadsRequest, NewUpload, PartRequest, UploadInfo, UploadsPage,
 };
+pub use pairing::Paired;
 pub use principal::{Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, NewAccessKey, Rights, Role};
 pub use put::{ObjectWriter, PutRequest, WriteCondition};
-pub use rebuild::RebuildReport;
+pub use rebuild::{Filled, Rebuild, RebuildReport};
 pub use retention::Why;
 pub use scrub::{ScrubCursor, ScrubReport};
 pub use store::{Archive, CustomerKey, Foundation, Guard, MasterKey, NoGuard, Options};

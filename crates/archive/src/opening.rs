@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use stele_catalog::{Catalog, Direction, KeyRange, Transaction};
+use stele_catalog::{Catalog, Direction, Head, KeyRange, Transaction};
 use tokio::sync::RwLock;
 
 use crate::audit::{Action, Event, Signing};
@@ -17,10 +17,13 @@ use crate::clock::ComplianceClock;
 use crate::error::{ArchiveError, Result};
 use crate::gate::Gate;
 use crate::numbers::Numbers;
+use crate::pairing::{self, Paired};
 use crate::principal::Caller;
 use crate::record::audit::SealedRow;
 use crate::record::segment::{SegmentRow, SegmentUse};
-use crate::record::settings::{AUDIT_SEALED, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS};
+use crate::record::settings::{
+    AUDIT_HEAD, AUDIT_SEALED, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS,
+};
 use crate::record::{BUCKETS, FREE_SLOTS, HOLDS, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch, keys};
 use crate::room::Room;
 use crate::space::appender::Appender;
@@ -73,6 +76,7 @@ impl Archive {
             segment: size as u32,
             created: now.wall,
             fingerprint: Superblock::fingerprint(&foundation.master, &id),
+            witness: None,
         };
         let identity = IdentityRow {
             store: id,
@@ -81,6 +85,11 @@ impl Archive {
             signing: Signing::generate(&foundation, &id),
             clean: true,
             rebuilt: None,
+            pairing: None,
+            next: None,
+            replaces: None,
+            doubt: None,
+            gaps: None,
         };
         let clock = ComplianceClock::start(now).row();
         // The catalog first: a superblock without its catalog could not be told from a lost one.
@@ -119,6 +128,10 @@ impl Archive {
         };
         if identity.store != id {
             return Err(ArchiveError::InvalidState("the catalog belongs to another store than the data volume".into()));
+        }
+        let paired = pairing::paired(&identity, &superblock, &*snapshot, options.without)?;
+        if let (Paired::CatalogOlder(why) | Paired::No(why), false) = (&paired, options.read_only) {
+            return Err(ArchiveError::Unpaired(why.clone()));
         }
         let reserved = |name: &[u8]| -> Result<u64> {
             Ok(fetch::<ReservedRow>(&*snapshot, SETTINGS, name)?.map_or(0, |row| row.below))
@@ -173,6 +186,8 @@ impl Archive {
         drop(snapshot);
 
         let clean = std::mem::replace(&mut identity.clean, false);
+        let next = pairing::following(&foundation, &identity, &superblock);
+        let head = Head::decode(catalog.snapshot()?.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
         let store = Store {
             catalog,
             gate,
@@ -198,13 +213,18 @@ impl Archive {
             lanes: stele_digests::Lanes::fastest(),
             piece_frames: (superblock.segment as usize / (8 * FRAME)).clamp(1, 16),
             identity: Mutex::new(identity.clone()),
+            superblock: Mutex::new(superblock),
+            paired,
             work: Work::default(),
             read_only: options.read_only,
+            without: options.without,
         };
         let archive = Archive { store: Arc::new(store) };
         if options.read_only {
             return Ok(archive);
         }
+        archive.store.pair(&mut identity, next, head).await?;
+        let superblock = *locked(&archive.store.superblock);
         match superblock.mend(&archive.store.volume).await {
             Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
                 tracing::warn!("a copy of the superblock could not be written: {error}");
@@ -217,6 +237,8 @@ impl Archive {
         if retained {
             drop(archive.store.ensure_protected().await?);
         }
+        (identity.pairing, identity.next, identity.replaces) = (Some(next), None, None);
+        *locked(&archive.store.identity) = identity.clone();
         let event = Event::new(&Caller::system("store"), Action::OpenStore)
             .detail(if clean { "closed in order before" } else { "not closed in order before" }.into());
         // The clock too: how long the store was closed counts from what is stored.
@@ -286,6 +308,8 @@ impl Archive {
         store.compliance_now();
         store.summarise_refusals(true).await;
         store.seal_step().await?;
+        store.note_audit_end().await?;
+        store.renew_witness(true).await?;
         // First the place where records go, then the catalog: what got a place before may still be committed before the end
         // is recorded, and lies before the tail.
         let tail = store.appender.close();

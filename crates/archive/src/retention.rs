@@ -194,6 +194,15 @@ impl Archive {
                     message: format!("the retention of `{}/{key}` stays: {reason}", bucket.name()),
                 });
             }
+            // What was raised in the meantime may not be known.
+            let stronger = match (found.row.retention, retention) {
+                (Some(before), Some(after)) => after.mode >= before.mode && after.until >= before.until,
+                (None, _) => true,
+                (Some(_), None) => false,
+            };
+            if !stronger && let Err(reason) = self.store.undoubted(&bucket) {
+                return Err(crate::deletion::held(&bucket, key, &found, reason));
+            }
             if let Some(retention) = retention {
                 // What is retained already may be extended to any later date: refusing would shorten it.
                 let active = found.row.retention.is_some_and(|before| before.until > now);
@@ -246,7 +255,12 @@ impl Archive {
         store.audited(allowed, || Event::new(caller, Action::Read).object(bucket.name(), key)).await?;
         let snapshot = store.snapshot()?;
         let found = lookup::existing(&*snapshot, &bucket, key, version)?;
-        Ok(explain(&bucket, key, &found, store.compliance_now()))
+        let mut why = explain(&bucket, key, &found, store.compliance_now());
+        if let Err(reason) = store.undoubted(&bucket) {
+            (why.protected, why.deletable_from) = (true, None);
+            why.reasons.insert(0, reason);
+        }
+        Ok(why)
     }
 
     /// A version for reading its properties.

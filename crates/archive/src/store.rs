@@ -23,7 +23,9 @@ use crate::cache::Cache;
 use crate::clock::ComplianceClock;
 use crate::error::{ArchiveError, Result};
 use crate::gate::Gate;
+use crate::mutation::Mutations;
 use crate::numbers::Numbers;
+use crate::pairing::Paired;
 use crate::principal::{Caller, Role};
 use crate::record;
 use crate::record::content::Place;
@@ -144,6 +146,8 @@ pub struct Options {
     pub key_cache: usize,
     /// Answers reads and refuses every change with `ReadOnly`: how a command without a server opens the store.
     pub read_only: bool,
+    /// Protections taken away, in tests.
+    pub without: Mutations,
 }
 
 impl Default for Options {
@@ -155,6 +159,7 @@ impl Default for Options {
             piece_cache: Size(128 << 20),
             key_cache: 65_536,
             read_only: false,
+            without: Mutations::default(),
         }
     }
 }
@@ -208,8 +213,13 @@ pub(crate) struct Store {
     /// Frames in a full piece.
     pub piece_frames: usize,
     pub identity: Mutex<IdentityRow>,
+    /// As it stands on the volume.
+    pub superblock: Mutex<Superblock>,
+    /// Whether the catalog belongs to the data volume. Where it does not, the store is open for reading only.
+    pub paired: Paired,
     pub work: Work,
     pub read_only: bool,
+    pub without: Mutations,
 }
 
 impl Store {
@@ -301,7 +311,7 @@ impl Store {
     /// Lifts the protection if nothing is retained or held any more, and the clock that says so is not in doubt.
     pub async fn unprotect_if_free(&self) -> Result<bool> {
         let mut protected = self.protected.write().await;
-        if !*protected || locked(&self.clock).frozen().is_some() {
+        if !*protected || locked(&self.clock).frozen().is_some() || self.doubt().is_some() {
             return Ok(false);
         }
         let retained = || -> Result<bool> {

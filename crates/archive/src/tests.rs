@@ -12,6 +12,7 @@ mod faults;
 mod model;
 mod moving;
 mod readers;
+mod rebuilding;
 mod refused;
 mod rules;
 mod two_people;

@@ -107,7 +107,10 @@ pub fn translated(error: ArchiveError) -> S3Error {
             tracing::error!(%message, "a request met damage that redundancy could not repair");
             Code::InternalError
         }
-        ArchiveError::ReadOnly(_) | ArchiveError::WrongKey(_) | ArchiveError::Stopped(_) => Code::ServiceUnavailable,
+        ArchiveError::ReadOnly(_)
+        | ArchiveError::Unpaired(_)
+        | ArchiveError::WrongKey(_)
+        | ArchiveError::Stopped(_) => Code::ServiceUnavailable,
     };
     refuse(code, message)
 }

@@ -168,6 +168,10 @@ pub struct Archive {
     pub master_key: String,
     /// Signed audit heads are written here; keep a copy elsewhere.
     pub heads: PathBuf,
+    /// Other places they are written to: a mounted share, a drive that is taken away. At start the server compares its log
+    /// with all of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub heads_also: Vec<PathBuf>,
     /// Seconds between two exported heads.
     pub heads_every: u64,
 }
@@ -179,6 +183,7 @@ impl Default for Archive {
             data_volume: "data".to_owned(),
             master_key: "file:master.key".to_owned(),
             heads: PathBuf::from("heads"),
+            heads_also: Vec::new(),
             heads_every: 3600,
         }
     }

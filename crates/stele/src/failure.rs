@@ -117,7 +117,7 @@ impl From<stele_archive::ArchiveError> for Failure {
             | NoSuchUpload(_)
             | NoSuchAccessKey(_)
             | NoSuchConfiguration { .. } => Kind::Missing,
-            Denied(_) | Retained { .. } | ReadOnly(_) | WrongKey(_) | CustomerKey(_) => Kind::Refused,
+            Denied(_) | Retained { .. } | ReadOnly(_) | Unpaired(_) | WrongKey(_) | CustomerKey(_) => Kind::Refused,
             NoSpace(_) | QuotaExceeded { .. } => Kind::Full,
             Damaged { .. } => Kind::Damaged,
             Busy(_) | Conflict(_) => Kind::Busy,

@@ -78,10 +78,14 @@ fn a_full_pool_refuses_whole_objects_and_serves_on() {
     }
     server.stop();
 
-    // Without room for a second catalog the old one is written over, and it says so.
+    // Without room for a second catalog nothing is written over: drives are added first.
     wreck_volume(&place, "catalog");
+    place.refused(6, &["no room", "stele pool add"], &["catalog", "rebuild", "--yes"]);
+    let more: Vec<String> =
+        (0..2).map(|number| format!("{}@{}", place.path(&format!("more{number}.img")), 10 + number)).collect();
+    place.json(&["pool", "add", "--size", "512MiB", "--drive", &more[0], "--drive", &more[1]]);
     let report = place.json(&["catalog", "rebuild", "--yes"]);
-    assert_eq!((report["in_place"].as_bool(), report["catalog_volume"].as_str()), (Some(true), Some("catalog")));
+    assert_eq!(report["catalog_volume"].as_str(), Some("catalog-2"), "{report}");
     let server = place.serve().with_keys(keys);
     for key in kept {
         let seed: u64 = key.parse().unwrap();

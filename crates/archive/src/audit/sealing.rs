@@ -12,8 +12,9 @@ use stele_catalog::{Catalog, Direction, Head, KeyRange, Snapshot, Transaction, l
 
 use super::verify::{Link, RUN, checkpoint_message, last_link, merkle, number_of, roots};
 use super::*;
+use crate::pairing::walk_links;
 use crate::record::audit::{AuditNote, CheckpointRow, SealedRow};
-use crate::record::settings::AUDIT_SEALED;
+use crate::record::settings::{AUDIT_NOTED, AUDIT_SEALED, ReservedRow};
 use crate::record::{CHECKPOINTS, fetch, keys};
 use crate::space::header::Kind;
 use crate::store::locked;
@@ -58,6 +59,23 @@ pub(crate) fn sealed(store: &Store, snapshot: &dyn Snapshot) -> Result<Result<Se
     })
 }
 
+/// The chain's end after record `number`. None: the log does not reach so far.
+pub(crate) fn link_at(snapshot: &dyn Snapshot, number: u64) -> Result<Option<Link>> {
+    let (mut covered, mut found) = (number / RUN * RUN, None);
+    while covered > 0 && snapshot.get(CHECKPOINTS, &keys::number(covered - RUN + 1))?.is_none() {
+        covered -= RUN;
+    }
+    let start = (covered, last_link(snapshot, covered)?);
+    if start.0 == number {
+        return Ok(Some(start.1));
+    }
+    walk_links(snapshot, start, |at, link| {
+        found = (at == number).then_some(*link);
+        at < number
+    })?;
+    Ok(found)
+}
+
 impl Store {
     /// Signs the end of the log if it has grown, and writes the checkpoints that are due. Answers how many; in the inner
     /// result why it refused to: the log is not the one that was signed.
@@ -92,6 +110,7 @@ impl Store {
             }
             let due = end.count >= covered + RUN;
             if !due && end.count == row.records {
+                *locked(&self.work.sealed) = Some(row);
                 return Ok(Ok(written));
             }
             let mut transaction = Transaction::new().with_reserve();
@@ -107,7 +126,7 @@ impl Store {
                     Ok(checkpoint) => checkpoint,
                     Err(finding) => return Ok(Err(finding)),
                 };
-                self.note_audit(covered + 1, &page).await?;
+                transaction = self.note_audit(transaction, checkpoint.last).await?;
                 covers = checkpoint.last;
                 transaction = transaction.put(CHECKPOINTS, keys::number(covered + 1), encode(&checkpoint));
                 written += 1;
@@ -146,22 +165,47 @@ impl Store {
         })
     }
 
-    /// Keeps a run of records on the data volume too, so that a rebuilt catalog has the log up to its last checkpoint.
-    async fn note_audit(&self, first: u64, page: &[stele_catalog::Record]) -> Result<()> {
-        let mut note = AuditNote { first, values: Vec::new() };
-        let mut length = 0;
-        for (key, value) in page {
-            if length + value.len() > NOTE_MAX && !note.values.is_empty() {
-                let place = self.note(Kind::Audit, None, 0, &note).await?;
-                self.segments.add_live(place);
-                (note, length) = (AuditNote { first: number_of(key), values: Vec::new() }, 0);
+    /// Keeps records up to `last` on the data volume too, where they are not yet, so that a rebuilt catalog has them. What is
+    /// noted and then not committed is noted twice, which is harmless.
+    async fn note_audit(&self, transaction: Transaction, last: u64) -> Result<Transaction> {
+        let snapshot = self.snapshot()?;
+        let below = fetch::<ReservedRow>(&*snapshot, SETTINGS, AUDIT_NOTED)?.map(|row| row.below);
+        // Of a log that was begun before this was kept, full runs are noted.
+        let mut noted = below.map_or_else(|| roots(&*snapshot).map(|(_, covered)| covered), |below| Ok(below - 1))?;
+        while noted < last {
+            let limit = usize::try_from(last - noted).unwrap_or(PAGE).min(PAGE);
+            let page = snapshot.range(AUDIT, &KeyRange::all().after(keys::number(noted)), limit, Direction::Forward)?;
+            let Some((end, _)) = page.last() else { break };
+            let mut note = AuditNote { first: noted + 1, values: Vec::new() };
+            let mut length = 0;
+            for (key, value) in &page {
+                if length + value.len() > NOTE_MAX && !note.values.is_empty() {
+                    let place = self.note(Kind::Audit, None, 0, &note).await?;
+                    self.segments.add_live(place);
+                    (note, length) = (AuditNote { first: number_of(key), values: Vec::new() }, 0);
+                }
+                length += value.len();
+                note.values.push(value.to_vec().into());
             }
-            length += value.len();
-            note.values.push(value.to_vec().into());
+            let place = self.note(Kind::Audit, None, 0, &note).await?;
+            self.segments.add_live(place);
+            noted = number_of(end);
         }
-        let place = self.note(Kind::Audit, None, 0, &note).await?;
-        self.segments.add_live(place);
-        Ok(())
+        Ok(transaction.put(SETTINGS, AUDIT_NOTED, encode(&ReservedRow { below: noted + 1 })))
+    }
+
+    /// Notes the records behind the last full run, so that a rebuild after an orderly close has the whole log.
+    pub async fn note_audit_end(&self) -> Result<()> {
+        let Some(sealed) = locked(&self.work.sealed).clone() else { return Ok(()) };
+        match self.note_audit(Transaction::new().with_reserve(), sealed.records).await {
+            Ok(transaction) => Ok(self.catalog.commit(transaction).await.map(drop)?),
+            // They stand in the catalog; only a rebuild needs them here.
+            Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
+                tracing::warn!("the end of the audit log could not be noted on the data volume: {error}");
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -206,7 +250,9 @@ pub(crate) async fn sign_rebuilt(catalog: &dyn Catalog, signing: &Signing, store
         }
         let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
         let sealed = encode(&SealedRow::new(signing, store, head, covered));
-        catalog.commit(Transaction::new().with_reserve().put(SETTINGS, AUDIT_SEALED, sealed)).await?;
+        let noted = encode(&ReservedRow { below: head.count + 1 });
+        let transaction = Transaction::new().with_reserve().put(SETTINGS, AUDIT_SEALED, sealed);
+        catalog.commit(transaction.put(SETTINGS, AUDIT_NOTED, noted)).await?;
         return Ok(());
     }
 }

@@ -7,10 +7,15 @@
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use stele_catalog::{Direction, Head, KeyRange, Snapshot, link};
 
+use super::sealing::link_at;
 use super::*;
 use crate::checksum::from_hex;
+use crate::mutation::Mutation;
+use crate::pairing::is_lost;
 use crate::record::audit::{CheckpointRow, SealedRow};
+use crate::record::settings::Gap;
 use crate::record::{CHECKPOINTS, keys};
+use crate::store::locked;
 
 /// Records under one checkpoint.
 pub(crate) const RUN: u64 = 1024;
@@ -128,6 +133,13 @@ impl Archive {
                 to_hex(&head.link)
             ));
         }
+        for gap in locked(&store.identity).gaps.iter().flatten() {
+            let last = gap.last.map_or_else(|| "an unknown end".to_owned(), |last| last.to_string());
+            verdict.findings.push(format!(
+                "records {} to {last} were lost when the catalog was rebuilt at {}; those with these numbers now came after it",
+                gap.first, gap.rebuilt
+            ));
+        }
         if let Some(sealed) = sealed
             && sealed.records >= expected
         {
@@ -147,6 +159,48 @@ impl Archive {
             ));
         }
         Ok(verdict)
+    }
+
+    /// Compares the log with a head that was signed before and kept elsewhere.
+    pub fn compare_head(&self, head: &SignedHead) -> Result<HeadVerdict> {
+        let store = &self.store;
+        if let Err(finding) = check_signature(store, head) {
+            return Ok(HeadVerdict::Foreign(finding));
+        }
+        if store.without.has(Mutation::Heads) {
+            return Ok(HeadVerdict::Contained);
+        }
+        let snapshot = store.snapshot()?;
+        let ours = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?.count;
+        let here = if head.records > ours { None } else { link_at(&*snapshot, head.records)? };
+        if head.records == 0 || here.map(|link| to_hex(&link)).as_ref() == Some(&head.link) {
+            return Ok(HeadVerdict::Contained);
+        }
+        // Moments are written so that they sort.
+        let explains = |gap: &Gap| is_lost(gap, head.records) && head.time <= gap.rebuilt.to_string();
+        if locked(&store.identity).gaps.iter().flatten().any(explains) {
+            return Ok(HeadVerdict::Lost);
+        }
+        Ok(match head.records > ours {
+            true => HeadVerdict::Newer { theirs: head.records, ours },
+            false => HeadVerdict::Other { records: head.records },
+        })
+    }
+
+    /// The head, after the data volume was told that the log has come so far: to be sent elsewhere. Where a head is found
+    /// later that the volume does not know of, the volume was set back.
+    pub async fn audit_head_to_send(&self) -> Result<SignedHead> {
+        let head = self.audit_head().await?;
+        if !self.store.read_only {
+            // What it counts is durable before anybody hears of it.
+            self.store.barrier().await?;
+        }
+        let link: Option<Link> = from_hex(&head.link).and_then(|link| link.try_into().ok());
+        let pairing = locked(&self.store.superblock).witness.unwrap_or_default().pairing();
+        if let Some(link) = link.filter(|_| !self.store.read_only) {
+            self.store.write_witness(pairing, head.records, link).await?;
+        }
+        Ok(head)
     }
 
     /// The end of the log as it is now, signed.
@@ -313,14 +367,19 @@ fn message(head: &SignedHead) -> Vec<u8> {
 }
 
 fn check_signature(store: &Store, head: &SignedHead) -> Result<(), String> {
-    if head.store != to_hex(&store.id) {
-        return Err(format!("the anchor is of store {}, this is {}", head.store, to_hex(&store.id)));
+    check_head(&store.id, &store.signing, head)
+}
+
+/// Whether the head is one that this store signed.
+pub(crate) fn check_head(store: &[u8; 16], signing: &Signing, head: &SignedHead) -> Result<(), String> {
+    if head.store != to_hex(store) {
+        return Err(format!("the anchor is of store {}, this is {}", head.store, to_hex(store)));
     }
-    if head.public_key != to_hex(store.signing.public()) {
+    if head.public_key != to_hex(signing.public()) {
         return Err("the anchor was signed by another key than this store's".into());
     }
     let signature = from_hex(&head.signature).unwrap_or_default();
-    UnparsedPublicKey::new(&ED25519, store.signing.public())
+    UnparsedPublicKey::new(&ED25519, signing.public())
         .verify(&message(head), &signature)
         .map_err(|_| "the anchor's signature is not valid: it was changed".into())
 }

@@ -14,6 +14,9 @@ pub(crate) enum Asked {
     /// The access key with this id becomes a retention officer's.
     #[n(1)]
     Officer(#[n(0)] String),
+    /// The matter `rebuild` that has stood since then ends.
+    #[n(2)]
+    Release(#[n(0)] Timestamp),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

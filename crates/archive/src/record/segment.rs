@@ -12,6 +12,9 @@ pub(crate) enum SegmentUse {
     /// Part of the key table, by its place in it.
     #[n(2)]
     Keys(#[n(0)] u32),
+    /// A rebuild could not read its header: it may hold records, and is neither read, moved nor freed.
+    #[n(3)]
+    Unreadable,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]

@@ -15,6 +15,9 @@ pub(crate) const OFFICERS: &[u8] = b"officers";
 /// The signed end of the audit log.
 pub(crate) const AUDIT_SEALED: &[u8] = b"sealed";
 
+/// How many records of the log are kept on the data volume too.
+pub(crate) const AUDIT_NOTED: &[u8] = b"noted";
+
 /// Which store this catalog belongs to.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct IdentityRow {
@@ -33,6 +36,61 @@ pub(crate) struct IdentityRow {
     /// Rebuilt from the data volume at this time, last.
     #[n(5)]
     pub rebuilt: Option<Timestamp>,
+    /// The opening for writing that catalog and data volume were last part of together.
+    #[n(6)]
+    pub pairing: Option<Pairing>,
+    /// The one that was under way: the data volume may be part of it already.
+    #[n(7)]
+    pub next: Option<Pairing>,
+    /// Of a rebuilt catalog, until it is opened: what the data volume said when the rebuild read it.
+    #[n(8)]
+    pub replaces: Option<Pairing>,
+    /// What a rebuild could not prove.
+    #[n(9)]
+    pub doubt: Option<Doubt>,
+    /// Records of the audit log that rebuilds did not find.
+    #[n(10)]
+    pub gaps: Option<Vec<Gap>>,
+}
+
+/// One opening for writing of catalog and data volume together.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct Pairing {
+    /// Only grows. 0: none yet.
+    #[n(0)]
+    pub generation: u64,
+    /// Random: tells two histories of one store apart that have as many openings.
+    #[cbor(n(1), with = "minicbor::bytes")]
+    pub tag: [u8; 16],
+}
+
+/// The matter `rebuild`: what existed when a catalog was rebuilt although something could not be read. Its latest state is
+/// not proven, so nothing of it may be deleted or weakened until two officers have decided.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct Doubt {
+    #[n(0)]
+    pub since: Timestamp,
+    /// Buckets up to this number, and every version in them.
+    #[n(1)]
+    pub buckets: u32,
+    /// Access keys, suspended.
+    #[n(2)]
+    pub keys: Vec<String>,
+    /// What could not be read: the first few places.
+    #[n(3)]
+    pub places: Vec<String>,
+}
+
+/// Records of the audit log, first to last, that were lost when the catalog was rebuilt. Their numbers are used again.
+#[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
+pub(crate) struct Gap {
+    #[n(0)]
+    pub first: u64,
+    /// None: how far the log reached is not known.
+    #[n(1)]
+    pub last: Option<u64>,
+    #[n(2)]
+    pub rebuilt: Timestamp,
 }
 
 /// A number up to which (exclusive) numbers may have been given out.

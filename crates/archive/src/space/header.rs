@@ -171,6 +171,12 @@ impl SegmentHeader {
             SegmentHeader { store: *store, number, kind, ordinal: u32_at(bytes, 36), incarnation: u64_at(bytes, 40) };
         sound.then_some(header)
     }
+
+    /// Whether this is a sound header of another store.
+    pub fn is_foreign(bytes: &[u8], store: &[u8; 16], number: u32) -> bool {
+        let other = bytes.get(16..32).and_then(|other| <[u8; 16]>::try_from(other).ok());
+        other.is_some_and(|other| other != *store && SegmentHeader::decode(bytes, &other, number).is_some())
+    }
 }
 
 /// The last block of a sealed segment.

@@ -1,11 +1,13 @@
 //! The first block of the data volume and its last, alike: what store this is, and whether a master key is its own.
 //!
-//! The copies are far apart, so that no lost stripe takes both.
+//! The copies are far apart, so that no lost stripe takes both. Each also carries a witness of the catalog that belongs
+//! to the volume. It changes, so the copies may differ after a crash; the one that is further on counts.
 
 use stele_ground::digest::crc32c;
 use stele_media::{Buffer, Handle};
 
 use crate::error::{ArchiveError, Result};
+use crate::record::settings::Pairing;
 use crate::seal::derive;
 use crate::space::BLOCK;
 use crate::space::header::{u32_at, u64_at};
@@ -22,6 +24,47 @@ pub(crate) struct Superblock {
     pub created: Timestamp,
     /// Derived from the master key and the store's identity: tells a wrong key before anything is unwrapped.
     pub fingerprint: [u8; 16],
+    /// None: of a store that was made before there were witnesses, and not opened for writing since.
+    pub witness: Option<Witness>,
+}
+
+/// What the data volume knows of its catalog.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Witness {
+    /// As [`Pairing`], which is the same on the catalog.
+    pub generation: u64,
+    pub tag: [u8; 16],
+    /// The catalog's audit log has at least so many records, and this link there.
+    pub records: u64,
+    pub link: [u8; 32],
+}
+
+impl Witness {
+    pub fn new(pairing: Pairing, records: u64, link: [u8; 32]) -> Witness {
+        Witness { generation: pairing.generation, tag: pairing.tag, records, link }
+    }
+
+    pub fn pairing(&self) -> Pairing {
+        Pairing { generation: self.generation, tag: self.tag }
+    }
+
+    fn encode(&self, bytes: &mut [u8]) {
+        bytes[..8].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[8..24].copy_from_slice(&self.tag);
+        bytes[24..32].copy_from_slice(&self.records.to_le_bytes());
+        bytes[32..64].copy_from_slice(&self.link);
+        let check = crc32c(&bytes[..64]);
+        bytes[64..68].copy_from_slice(&check.to_le_bytes());
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Witness> {
+        let bytes = bytes.get(..68)?;
+        let (mut tag, mut link) = ([0; 16], [0; 32]);
+        tag.copy_from_slice(&bytes[8..24]);
+        link.copy_from_slice(&bytes[32..64]);
+        let witness = Witness { generation: u64_at(bytes, 0), tag, records: u64_at(bytes, 24), link };
+        (witness.generation > 0 && u32_at(bytes, 64) == crc32c(&bytes[..64])).then_some(witness)
+    }
 }
 
 impl Superblock {
@@ -42,11 +85,15 @@ impl Superblock {
         bytes[40..56].copy_from_slice(&self.fingerprint);
         let check = crc32c(&bytes[..56]);
         bytes[56..60].copy_from_slice(&check.to_le_bytes());
+        if let Some(witness) = &self.witness {
+            witness.encode(&mut bytes[64..132]);
+        }
         bytes
     }
 
     /// None: no superblock.
     pub fn decode(bytes: &[u8]) -> Option<Superblock> {
+        let witness = bytes.get(64..).and_then(Witness::decode);
         let bytes = bytes.get(..60)?;
         if bytes[..8] != MAGIC || u32_at(bytes, 56) != crc32c(&bytes[..56]) || u32_at(bytes, 8) != FORMAT {
             return None;
@@ -54,7 +101,8 @@ impl Superblock {
         let (mut store, mut fingerprint) = ([0; 16], [0; 16]);
         store.copy_from_slice(&bytes[16..32]);
         fingerprint.copy_from_slice(&bytes[40..56]);
-        Some(Superblock { store, segment: u32_at(bytes, 12), created: Timestamp(u64_at(bytes, 32)), fingerprint })
+        let (segment, created) = (u32_at(bytes, 12), Timestamp(u64_at(bytes, 32)));
+        Some(Superblock { store, segment, created, fingerprint, witness })
     }
 
     /// Both copies, durable when it answers.
@@ -63,6 +111,19 @@ impl Superblock {
             self.write_copy(volume, at).await?;
         }
         Ok(())
+    }
+
+    /// Both copies, or one where the other's place takes no writes.
+    pub async fn write_somewhere(&self, volume: &Handle) -> Result<()> {
+        let mut written = Vec::new();
+        for at in places(volume) {
+            written.push(self.write_copy(volume, at).await);
+        }
+        let (done, failed): (Vec<_>, Vec<_>) = written.into_iter().partition(Result::is_ok);
+        match (done.is_empty(), failed.into_iter().find_map(Result::err)) {
+            (_, Some(error @ ArchiveError::Stopped(_))) | (true, Some(error)) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     async fn write_copy(&self, volume: &Handle, at: u64) -> Result<()> {
@@ -85,23 +146,31 @@ impl Superblock {
         Ok(())
     }
 
-    /// The first copy that is sound. None: this volume holds no store.
+    /// The copy that is sound and further on. None: this volume holds no store.
     pub async fn read(volume: &Handle) -> Result<Option<Superblock>> {
         if volume.geometry().size.0 < u64::from(BLOCK) * 2 {
             return Ok(None);
         }
-        let mut failure = None;
+        let (mut failure, mut found): (_, Option<Superblock>) = (None, None);
         for at in places(volume) {
             match volume.read(at, BLOCK as usize).await {
                 Ok(block) => {
-                    if let Some(superblock) = Superblock::decode(&block) {
-                        return Ok(Some(superblock));
+                    let superblock = Superblock::decode(&block);
+                    // A copy of another store is what a former use of the volume left behind.
+                    let further = |other: &Superblock| {
+                        found.is_none_or(|found| found.store == other.store && found.witness < other.witness)
+                    };
+                    if let Some(superblock) = superblock.filter(further) {
+                        found = Some(superblock);
                     }
                 }
                 Err(error) => failure = Some(error),
             }
         }
-        failure.map_or(Ok(None), |error| Err(ArchiveError::from(error)))
+        match (found, failure) {
+            (None, Some(error)) => Err(ArchiveError::from(error)),
+            (found, _) => Ok(found),
+        }
     }
 }
 

@@ -88,7 +88,7 @@ impl Walk {
     }
 }
 
-fn is_damage(error: &stele_media::MediaError) -> bool {
+pub(crate) fn is_damage(error: &stele_media::MediaError) -> bool {
     error.fault == stele_media::MediaFault::Damaged
 }
 

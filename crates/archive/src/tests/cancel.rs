@@ -297,7 +297,9 @@ async fn check(archive: &Archive, world: &World) {
         assert!(seen.contains(key), "`{key}` is gone");
     }
     let verdict = archive.audit_verify(&admin(), None).await.unwrap();
-    assert!(verdict.findings.is_empty(), "{verdict:?}");
+    // What a rebuild did not find of the log stays a finding.
+    let cut = |finding: &String| finding.contains("were lost when the catalog was rebuilt");
+    assert!(verdict.findings.iter().all(cut), "{verdict:?}");
 }
 
 /// Whether the request came to its end within so many polls.

@@ -66,15 +66,16 @@ async fn any_edit_gap_or_cut_is_found() {
 async fn a_store_set_back_as_a_whole_is_found_by_the_anchor() {
     let world = World::new(2);
     let archive = busy(&world).await;
-    let anchor = archive.audit_head().await.unwrap();
-    archive.close().await.unwrap();
+    while archive.step().await.unwrap().more {}
+    let anchor = archive.audit_head_to_send().await.unwrap();
     drop(archive);
-    // The rebuilt catalog has the log only up to its last checkpoint: as good as set back.
+    // Where the store was not closed in order, the rebuilt catalog has the log only up to its last checkpoint: as good as
+    // set back.
     let world = World { catalog: std::sync::Arc::new(MemoryCatalog::new()), ..world };
     let (archive, report) = Archive::rebuild(world.foundation(), world.options.clone()).await.unwrap();
     assert_eq!(report.audit_records, 1024);
     let verdict = archive.audit_verify(&admin(), None).await.unwrap();
-    assert!(verdict.findings.is_empty(), "{verdict:?}");
+    assert!(verdict.findings.len() == 1 && verdict.findings[0].starts_with("records 1025 to "), "{verdict:?}");
     let verdict = archive.audit_verify(&admin(), Some(anchor)).await.unwrap();
     assert!(!verdict.findings.is_empty() && verdict.anchored.is_none(), "{verdict:?}");
 }
@@ -170,7 +171,19 @@ async fn a_log_that_was_changed_and_chained_anew_is_found_and_never_signed() {
             }
             let before = world.catalog.snapshot().unwrap().range(CHECKPOINTS, &KeyRange::all(), 9, Direction::Forward);
             if reopened {
-                archive = world.open().await;
+                drop(archive);
+                // The data volume knows how the log ended: what is below is not even opened for writing.
+                match Archive::open(world.foundation(), world.options.clone()).await {
+                    Ok(opened) => archive = opened,
+                    Err(ArchiveError::Unpaired(_)) if number > 0 => {
+                        let options = crate::Options { read_only: true, ..world.options.clone() };
+                        let archive = Archive::open(world.foundation(), options).await.unwrap();
+                        assert!(archive.standing_alarms().iter().any(|alarm| alarm.kind() == "pairing"), "{what}");
+                        assert!(!archive.audit_verify(&admin(), None).await.unwrap().findings.is_empty(), "{what}");
+                        continue;
+                    }
+                    Err(error) => panic!("{what}: {error}"),
+                }
             }
             for n in 0..1100 {
                 put(&archive, "log", &format!("more {n}"), b"data").await.unwrap();

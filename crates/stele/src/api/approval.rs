@@ -17,7 +17,8 @@ pub struct Officer {
 /// The officer as a caller, who is also the user of this machine at the socket. A wrong secret is recorded.
 async fn known(node: &Node, actor: &Actor, officer: &Officer, what: &str) -> Outcome<Caller> {
     let archive = node.archive()?;
-    let found = archive.credentials(&officer.access_key).await;
+    // Also of a key that the matter `rebuild` suspends: the archive lets it decide about that matter, and nothing else.
+    let found = archive.officer_credentials(&officer.access_key).await;
     let said = officer.secret_key.as_bytes();
     let reason = match found {
         Ok(known) => match aws_lc_rs::constant_time::verify_slices_are_equal(known.secret.as_bytes(), said) {
@@ -47,6 +48,22 @@ impl Call for ClockCredit {
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<RequestInfo> {
         let caller = known(node, actor, &self.officer, ClockCredit::NAME).await?;
         Ok(node.archive()?.request_credit(&caller).await?)
+    }
+}
+
+/// An officer asks that the matter `rebuild` end.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct CatalogRelease {
+    pub officer: Officer,
+}
+
+impl Call for CatalogRelease {
+    const NAME: &'static str = "catalog/release";
+    const FOR_OFFICERS: bool = true;
+    type Answer = RequestInfo;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<RequestInfo> {
+        let caller = known(node, actor, &self.officer, CatalogRelease::NAME).await?;
+        Ok(node.archive()?.request_release(&caller).await?)
     }
 }
 

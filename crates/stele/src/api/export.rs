@@ -38,6 +38,7 @@ impl Call for Add {
     const NAME: &'static str = "export/add";
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        node.accountable()?;
         let Add { volume, name, protocol, read_only, access, iscsi } = self;
         let name = name.unwrap_or_else(|| match protocol {
             Protocol::Nbd => volume.clone(),
@@ -82,6 +83,7 @@ impl Call for Remove {
     const NAME: &'static str = "export/remove";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.accountable()?;
         let place = format!("{} {}", self.protocol, self.name);
         let act = async { node.exports.remove(self.protocol, &self.name) };
         let removed = node.audited(actor, Remove::NAME, &place, act).await?;

@@ -271,6 +271,7 @@ impl Call for Add {
     const NAME: &'static str = "pool/add";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.accountable_for_drives()?;
         membership::add(node, self, actor).await?;
         Ok(Done {})
     }
@@ -285,6 +286,7 @@ impl Call for Remove {
     const NAME: &'static str = "pool/remove";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.accountable_for_drives()?;
         membership::remove(node, self, actor).await?;
         Ok(Done {})
     }
@@ -302,6 +304,7 @@ impl Call for Replace {
     const NAME: &'static str = "pool/replace";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.accountable_for_drives()?;
         membership::replace(node, self, actor).await?;
         Ok(Done {})
     }

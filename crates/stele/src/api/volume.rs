@@ -155,6 +155,7 @@ impl Call for Create {
     const NAME: &'static str = "volume/create";
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        node.accountable()?;
         let code =
             self.code.parse().map_err(|error: stele_codes::code::NoSuchCode| Failure::usage(error.to_string()))?;
         let spec = VolumeSpec {
@@ -218,6 +219,7 @@ impl Call for Set {
     const NAME: &'static str = "volume/set";
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        node.accountable()?;
         let command = Command::SetVolume { name: self.name.clone(), read_ahead: Some(self.read_ahead), mode: None };
         change(node, actor, Set::NAME, &self.name, &self.name, command).await
     }
@@ -233,6 +235,7 @@ impl Call for Resize {
     const NAME: &'static str = "volume/resize";
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        node.accountable()?;
         // The pool refuses to shrink any, and to grow a snapshot.
         let owner = find(node, &self.name).await?.owner;
         let act = async {
@@ -263,6 +266,7 @@ impl Call for Snapshot {
     const NAME: &'static str = "volume/snapshot";
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        node.accountable()?;
         let place = format!("{} of {}", self.name, self.volume);
         let made = crate::node::wall_clock();
         let command = Command::SnapshotVolume { volume: self.volume.clone(), name: self.name, made };
@@ -280,6 +284,7 @@ impl Call for CloneSnapshot {
     const NAME: &'static str = "volume/clone";
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        node.accountable()?;
         let place = format!("{} of {}", self.name, self.snapshot);
         let command = Command::CloneSnapshot { snapshot: self.snapshot.clone(), name: self.name };
         change(node, actor, CloneSnapshot::NAME, &place, &self.snapshot, command).await
@@ -296,6 +301,7 @@ impl Call for Rollback {
     const NAME: &'static str = "volume/rollback";
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        node.accountable()?;
         let place = format!("{} to {}", self.volume, self.snapshot);
         let command = Command::RollBackVolume { volume: self.volume.clone(), snapshot: self.snapshot };
         change(node, actor, Rollback::NAME, &place, &self.volume, command).await
@@ -322,6 +328,7 @@ impl Call for Delete {
     const NAME: &'static str = "volume/delete";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.accountable()?;
         // The array refuses while something on it is retained; a volume that a part of Stele keeps its state on is not
         // an operator's to delete even when nothing is.
         let owner = find(node, &self.name).await?.owner;

@@ -64,14 +64,28 @@ pub struct Approve {
 #[derive(Subcommand, Debug)]
 pub enum Catalog {
     /// Make the catalog anew from the data volume alone; the server must not be running
-    #[command(after_help = "Examples:\n  stele catalog rebuild --yes\n  stele catalog rebuild --force --yes")]
+    #[command(
+        after_help = "Examples:\n  stele catalog rebuild --yes\n  stele catalog rebuild --force --yes\n  stele catalog rebuild --accept-losses --yes"
+    )]
     Rebuild {
         /// Even though the catalog opens: the audit log is cut back to its last checkpoint on the data volume
         #[arg(long)]
         force: bool,
+        /// Although drives are missing or something cannot be read: all that exists is then held until two officers decide
+        #[arg(long)]
+        accept_losses: bool,
         /// Do not ask
         #[arg(long)]
         yes: bool,
+    },
+    /// Ask to end the matter `rebuild`, under which a rebuild with losses holds everything; another officer approves it
+    #[command(
+        after_help = "Example:\n  stele catalog release --officer anna.json\n  stele approve REQUEST --officer ben.json"
+    )]
+    Release {
+        /// File with an officer's access_key and secret_key, as `stele key create --json` prints them
+        #[arg(long, value_name = "FILE")]
+        officer: PathBuf,
     },
 }
 

@@ -42,6 +42,17 @@ pub async fn run(site: &Site, json: bool, approve: Approve) -> Outcome<()> {
     Ok(())
 }
 
+/// Tells an officer what was asked for, and who has to agree.
+pub fn asked(json: bool, asked: &stele_archive::RequestInfo) -> Outcome<()> {
+    if json {
+        return print_json(asked);
+    }
+    println!("Asked with request {}: {}", asked.id, asked.says);
+    println!("Another officer, as another user of this machine: stele approve {} --officer FILE", asked.id);
+    println!("It is void from {} on.", asked.expires);
+    Ok(())
+}
+
 /// An officer's key, from the file that only the officer can read.
 pub fn read_officer(path: &Path) -> Outcome<calls::Officer> {
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the officer's key", path, &error))?;

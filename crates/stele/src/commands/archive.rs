@@ -13,7 +13,7 @@ use crate::cli::bucket::Bucket;
 use crate::cli::key::Key;
 use crate::cli::show::Clock;
 use crate::cli::words::{Access, word};
-use crate::commands::approve::read_officer;
+use crate::commands::approve::{asked, read_officer};
 use crate::commands::{confirm, print_json};
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
@@ -238,14 +238,7 @@ pub async fn clock(site: &Site, json: bool, command: Clock) -> Outcome<()> {
         }
         Clock::Credit { officer } => {
             let officer = read_officer(&officer)?;
-            let asked = ask(site, ClockCredit { officer }).await?;
-            if json {
-                return print_json(&asked);
-            }
-            println!("Asked with request {}: {}", asked.id, asked.says);
-            println!("Another officer, as another user of this machine: stele approve {} --officer FILE", asked.id);
-            println!("It is void from {} on.", asked.expires);
-            return Ok(());
+            return asked(json, &ask(site, ClockCredit { officer }).await?);
         }
     };
     if json {

@@ -1,13 +1,20 @@
-//! `stele catalog rebuild`: makes the catalog anew from the data volume alone.
+//! `stele catalog rebuild`: makes the catalog anew from the data volume alone. `stele catalog release`: an officer asks to end
+//! the matter that a rebuild with losses began.
+
+use std::path::Path;
 
 use serde::Serialize;
 use stele_archive::RebuildReport;
 
+use crate::api::approval::CatalogRelease;
 use crate::cli::show::Catalog;
+use crate::commands::approve::{asked, read_officer};
+use crate::commands::archive::ask;
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
+use crate::node::rebuild::Ask;
 use crate::seat::alone;
 
 #[derive(Serialize)]
@@ -16,22 +23,25 @@ struct View<'a> {
     report: &'a RebuildReport,
     /// The volume that carries the catalog now.
     catalog_volume: &'a str,
-    /// The old catalog was written over, for want of room beside it.
-    in_place: bool,
+    /// Volumes with catalogs from before, kept since something was lost.
+    kept: &'a [String],
 }
 
 pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
-    let Catalog::Rebuild { yes, force } = command;
+    let (yes, ask) = match command {
+        Catalog::Rebuild { yes, force, accept_losses } => (yes, Ask { force, accept_losses }),
+        Catalog::Release { officer } => return release(site, json, &officer).await,
+    };
     alone(site).await?;
     let config = Config::read(&site.config_path)?;
     if !yes {
         confirm("Replace the catalog by one that is filled from the data volume?", "--yes")?;
     }
-    let (node, rebuilt) = Node::rebuild_catalog(site, config, force).await?;
+    let (node, rebuilt) = Node::rebuild_catalog(site, config, ask).await?;
     node.close().await?;
     let report = &rebuilt.report;
     if json {
-        print_json(&View { report, catalog_volume: &rebuilt.volume, in_place: rebuilt.in_place })?;
+        print_json(&View { report, catalog_volume: &rebuilt.volume, kept: &rebuilt.kept })?;
     } else {
         println!(
             "Rebuilt from {} segments and {} records: {} buckets, {} versions, {} delete markers, {} access keys, {} audit records.",
@@ -43,10 +53,9 @@ pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
             report.access_keys,
             report.audit_records
         );
-        if rebuilt.in_place {
-            println!("The pool had no room for a second catalog; volume '{}' was written over.", rebuilt.volume);
-        } else {
-            println!("The catalog is on volume '{}' now; the old volume is gone.", rebuilt.volume);
+        println!("The catalog is on volume '{}' now.", rebuilt.volume);
+        if !rebuilt.kept.is_empty() {
+            println!("Kept, since something was lost: {}.", rebuilt.kept.join(", "));
         }
         if report.unclaimed_keys > 0 {
             println!(
@@ -58,9 +67,23 @@ pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
             println!("  {finding}");
         }
     }
+    if !report.losses.is_empty() {
+        let error = format!(
+            "{} places were lost: all that existed is held under the matter `rebuild`, and its access keys are suspended",
+            report.losses.len()
+        );
+        let next =
+            "return the drives and rebuild again with --force, or let two officers decide: `stele catalog release`";
+        return Err(Failure::new(Kind::Damaged, error).next(next));
+    }
     if report.findings.is_empty() {
         return Ok(());
     }
     Err(Failure::new(Kind::Damaged, format!("{} places could not be read", report.findings.len()))
         .next("run `stele pool scrub --wait`; return missing drives if there are any, and rebuild again with --force"))
+}
+
+async fn release(site: &Site, json: bool, officer: &Path) -> Outcome<()> {
+    let officer = read_officer(officer)?;
+    asked(json, &ask(site, CatalogRelease { officer }).await?)
 }

@@ -10,7 +10,7 @@ use stele_codes::Code;
 use stele_ground::{Bytes, GIB, MIB, PoolId};
 use stele_media::Space;
 
-use super::{Alarms, Node, blocking, master, options, places, surroundings, wall_clock};
+use super::{Alarms, Node, blocking, master, options, places, surroundings, volumes, wall_clock};
 use crate::api::pool::StatusView;
 use crate::cli::pool::Create;
 use crate::config::{Config, Site};
@@ -27,7 +27,7 @@ fn segment(volume: u64) -> u64 {
     1 << (volume / 32).clamp(SEGMENT_MIN, 64 * MIB).ilog2()
 }
 
-pub fn archive_options(read_only: bool) -> stele_archive::Options {
+pub(super) fn archive_options(read_only: bool) -> stele_archive::Options {
     stele_archive::Options { read_only, ..stele_archive::Options::default() }
 }
 
@@ -106,28 +106,12 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
         return Err(Failure::usage(format!("a {code} stripe needs {} drives and the pool has {drives}", code.width()))
             .next("give more drives, or a narrower --data code such as 2+1"));
     }
-    // The index survives one fault more than the data it is the index of, where there are drives for that.
-    let copies = (code.tolerates() + 2).min(drives).min(5) as u8;
-    let mirror = Code::mirror(copies).ok_or_else(|| Failure::failed(format!("no mirror of {copies} copies")))?;
     let (raw, spare) = space(node).await?;
-    let catalog_size = Bytes((raw.0 / 48).clamp(128 * MIB, 64 * GIB) / (8 * MIB) * (8 * MIB));
-    let catalog = volume(
-        node,
-        VolumeSpec {
-            name: node.config.archive.catalog_volume.clone(),
-            code: mirror,
-            size: catalog_size,
-            strip: Bytes(64 << 10),
-            block: Bytes(4096),
-            digest: DigestUnit::Block,
-            mode: WriteMode::WriteBack,
-            fully_allocated: true,
-            owner: Some("catalog".to_owned()),
-        },
-    )
-    .await?;
+    let spec = catalog_spec(node, code, node.config.archive.catalog_volume.clone()).await?;
+    let (catalog_size, copies) = (spec.size, spec.code.width());
+    let catalog = volume(node, spec).await?;
     // What is left, less a thirty-second for the slot table and its copies on write.
-    let free = raw.0.saturating_sub(spare.0).saturating_sub(catalog_size.0 * u64::from(copies)) / 32 * 31;
+    let free = raw.0.saturating_sub(spare.0).saturating_sub(catalog_size.0 * copies as u64) / 32 * 31;
     let room = free / code.width() as u64 * code.data() as u64;
     let segment = segment(room);
     let size = room / segment * segment;
@@ -153,15 +137,33 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
             digest: DigestUnit::Block,
             mode: WriteMode::WriteBack,
             fully_allocated: false,
-            owner: Some("archive".to_owned()),
+            owner: Some(volumes::DATA.to_owned()),
         },
     )
     .await?;
     format_catalog(&node.pool, &catalog).await?;
     let foundation = node.foundation(site, &catalog, &data).await?;
-    let options = stele_archive::Options { segment: Bytes(segment), ..archive_options(false) };
+    let options = stele_archive::Options { segment: Bytes(segment), ..node.archive_options(false) };
     node.archive = Some(Archive::create(foundation, options).await?);
     Ok(())
+}
+
+/// The volume for the catalog of an archive whose data have this code: the index survives one fault more than the data it
+/// is the index of, where there are drives for that.
+pub async fn catalog_spec(node: &Node, data: Code, name: String) -> Outcome<VolumeSpec> {
+    let (raw, _) = space(node).await?;
+    let copies = (data.tolerates() + 2).min(node.config.pool.drives.len()).min(5) as u8;
+    Ok(VolumeSpec {
+        name,
+        code: Code::mirror(copies).ok_or_else(|| Failure::failed(format!("no mirror of {copies} copies")))?,
+        size: Bytes((raw.0 / 48).clamp(128 * MIB, 64 * GIB) / (8 * MIB) * (8 * MIB)),
+        strip: Bytes(64 << 10),
+        block: Bytes(4096),
+        digest: DigestUnit::Block,
+        mode: WriteMode::WriteBack,
+        fully_allocated: true,
+        owner: Some(volumes::CATALOG.to_owned()),
+    })
 }
 
 /// Makes an empty catalog on its volume; whatever was there is gone.

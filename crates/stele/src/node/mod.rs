@@ -7,17 +7,22 @@ pub mod alarms;
 pub mod block;
 pub mod create;
 pub mod first_start;
+pub mod heads;
 pub mod master;
 pub mod membership;
+#[cfg(test)]
+mod model;
 pub mod rebuild;
 pub mod standing;
 pub mod surroundings;
+pub mod volumes;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use stele_archive::{Archive, ArchiveError, Foundation, Guard, ScrubCursor, ScrubReport};
+use stele_archive::mutation::{Mutation, Mutations};
+use stele_archive::{Archive, ArchiveError, Foundation, Guard, ScrubCursor, ScrubReport, Surroundings};
 use stele_array::reactor::{DrivePlace, PoolServer};
 use stele_array::{Command, OpenOptions, Reply, VolumeStatus};
 use stele_block::Protocol;
@@ -29,9 +34,14 @@ use crate::api::pool::AlarmView;
 use crate::config::{Config, Site};
 use crate::exports::Exports;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::node::volumes::{Found, Trouble};
 
 pub use alarms::Alarms;
 pub use surroundings::{own_uid, wall_clock};
+
+/// What to do where catalog and data volume do not belong together.
+const UNPAIRED_NEXT: &str = "name the volumes that belong together under [archive] in stele.toml, return missing drives, or \
+                             make a catalog for the data volume with `stele catalog rebuild`";
 
 /// How a node is opened.
 #[derive(Clone, Copy, Debug)]
@@ -75,8 +85,15 @@ pub struct Node {
     pub noticed: standing::Noticed,
     /// Keys were destroyed, or may have been before the start, and the log may hold what they were.
     pub wash_due: AtomicBool,
-    /// Why the archive was opened for reading only although changes were asked for.
-    reads_only: Option<String>,
+    /// Why the archive is not served, or for reading only, although more was asked for.
+    trouble: Option<Trouble>,
+    /// Clocks and random numbers.
+    surroundings: Arc<dyn Surroundings>,
+    /// Protections taken away, in tests.
+    without: Mutations,
+    /// After which stage of a rebuild it is broken off.
+    #[cfg(test)]
+    breaks_off: Option<u64>,
     uid: u32,
 }
 
@@ -142,7 +159,11 @@ impl Node {
             verification,
             noticed,
             wash_due: AtomicBool::new(true),
-            reads_only: None,
+            trouble: None,
+            surroundings: Arc::new(surroundings::System::default()),
+            without: Mutations::default(),
+            #[cfg(test)]
+            breaks_off: None,
             uid: own_uid(),
         })
     }
@@ -164,9 +185,16 @@ impl Node {
     /// The pool, and the archive if there is one.
     pub async fn open(site: &Site, config: Config, opening: Opening) -> Outcome<Node> {
         let mut node = Node::open_pool(site, config, opening).await?;
-        if let Err(failure) = node.open_archive(site, opening).await {
-            let _ = node.close().await;
-            return Err(failure);
+        match node.open_archive(site, opening).await {
+            Ok(()) => {}
+            // Commands on drives are what may mend it.
+            Err(Failure { kind: Kind::Damaged, error, next }) if opening.archive_read_only => {
+                node.trouble = Some(Trouble { kind: "catalog", message: error, next });
+            }
+            Err(failure) => {
+                let _ = node.close().await;
+                return Err(failure);
+            }
         }
         if opening.override_quorum {
             let actor = Actor { uid: own_uid() };
@@ -175,21 +203,28 @@ impl Node {
         Ok(node)
     }
 
-    async fn volume(&self, name: &str) -> Outcome<Option<VolumeStatus>> {
+    pub(crate) async fn volumes(&self) -> Outcome<Vec<VolumeStatus>> {
         match self.pool.command(Command::ListVolumes).await? {
-            Reply::Volumes(volumes) => Ok(volumes.into_iter().find(|volume| volume.spec.name == name)),
+            Reply::Volumes(volumes) => Ok(volumes),
             _ => Err(Failure::failed(
                 "the pool answered a volume listing with something else; this is a defect of Stele",
             )),
         }
     }
 
-    /// The catalog and data volumes of the archive, where the pool has both.
-    pub async fn archive_volumes(&self) -> Outcome<Option<(VolumeStatus, VolumeStatus)>> {
+    async fn volume(&self, name: &str) -> Outcome<Option<VolumeStatus>> {
+        Ok(self.volumes().await?.into_iter().find(|volume| volume.spec.name == name))
+    }
+
+    /// The volumes that the configuration names for the archive, and whether they are its own.
+    pub async fn archive_volumes(&self) -> Outcome<Found> {
+        let all = self.volumes().await?;
         let names = &self.config.archive;
-        let catalog = self.volume(&names.catalog_volume).await?;
-        let data = self.volume(&names.data_volume).await?;
-        Ok(catalog.zip(data))
+        if self.without.has(Mutation::Owners) {
+            let named = |name: &str| all.iter().find(|volume| volume.spec.name == name).cloned();
+            return Ok(Found { pair: named(&names.catalog_volume).zip(named(&names.data_volume)), trouble: None });
+        }
+        Ok(volumes::find(&all, names))
     }
 
     async fn reads_only_pool(&self) -> Outcome<bool> {
@@ -200,29 +235,55 @@ impl Node {
         self.archive = Some(archive);
     }
 
-    /// A pool without the archive's volumes serves block volumes only. Where too many drives are missing for the data volume
-    /// to be written, the archive is opened for reading: what can be read is served, and nothing is promised.
+    /// A pool without the archive's volumes serves block volumes only. Where the volumes do not belong together, where a head
+    /// sent elsewhere is newer, or where too many drives are missing for the data volume to be written, the archive is opened
+    /// for reading: what can be read is served, nothing is promised, and an alarm says what to do.
     async fn open_archive(&mut self, site: &Site, opening: Opening) -> Outcome<()> {
-        let Some((catalog, data)) = self.archive_volumes().await? else { return Ok(()) };
+        let found = self.archive_volumes().await?;
+        if let Some(trouble) = found.trouble {
+            self.note_trouble(trouble);
+        }
+        let Some((catalog, data)) = found.pair else { return Ok(()) };
         let foundation = self.foundation(site, &catalog, &data).await?;
-        let reads_only = opening.archive_read_only || opening.read_only;
-        let opened = Archive::open(foundation.clone(), create::archive_options(reads_only)).await;
-        let archive = match opened {
-            Err(error @ (ArchiveError::Damaged { .. } | ArchiveError::ReadOnly(_) | ArchiveError::Stopped(_)))
-                if !reads_only =>
-            {
-                let archive = Archive::open(foundation, create::archive_options(true)).await?;
-                let message = format!(
-                    "the archive answers reads and refuses every change: {error}; return missing drives, and start the server again"
-                );
-                self.note_alarm("read-only", &message);
-                self.reads_only = Some(message);
-                archive
+        let asked = !opening.archive_read_only && !opening.read_only;
+        // Opening for writing changes both volumes: first everything is asked that may speak against it.
+        let archive = Archive::open(foundation.clone(), self.archive_options(true)).await?;
+        if asked && self.trouble.is_none() {
+            let (rolled_back, unasked) = heads::compare(&archive, &heads::places(site, &self.config))?;
+            unasked.iter().for_each(|what| self.note_alarm("heads", what));
+            rolled_back.into_iter().for_each(|trouble| self.note_trouble(trouble));
+        }
+        if !asked || self.trouble.is_some() {
+            self.archive = Some(archive);
+            return Ok(());
+        }
+        drop(archive);
+        let archive = match Archive::open(foundation.clone(), self.archive_options(false)).await {
+            Ok(archive) => archive,
+            Err(error) => {
+                let (kind, next) = match &error {
+                    ArchiveError::Unpaired(_) => ("pairing", UNPAIRED_NEXT),
+                    ArchiveError::Damaged { .. } | ArchiveError::ReadOnly(_) | ArchiveError::Stopped(_) => {
+                        ("read-only", "return missing drives, and start the server again")
+                    }
+                    _ => return Err(error.into()),
+                };
+                let message = format!("the archive answers reads and refuses every change: {error}");
+                self.note_trouble(Trouble { kind, message, next: next.to_owned() });
+                Archive::open(foundation, self.archive_options(true)).await?
             }
-            other => other?,
         };
         self.archive = Some(archive);
         Ok(())
+    }
+
+    pub(crate) fn archive_options(&self, read_only: bool) -> stele_archive::Options {
+        stele_archive::Options { without: self.without, ..create::archive_options(read_only) }
+    }
+
+    fn note_trouble(&mut self, trouble: Trouble) {
+        self.note_alarm(trouble.kind, &format!("{}; next: {}", trouble.message, trouble.next));
+        self.trouble = Some(trouble);
     }
 
     /// What the archive stands on.
@@ -258,7 +319,7 @@ impl Node {
         Ok(Foundation {
             catalog: service,
             data: self.pool.volume_of(data),
-            surroundings: Arc::new(surroundings::System::default()),
+            surroundings: Arc::clone(&self.surroundings),
             guard: Arc::new(guard),
             master,
         })
@@ -266,9 +327,11 @@ impl Node {
 
     /// The archive, or why there is none.
     pub fn archive(&self) -> Outcome<&Archive> {
-        self.archive.as_ref().ok_or_else(|| {
-            Failure::missing("this pool has no archive: its catalog and data volumes were never made")
-                .next("make a pool with `stele pool create --data 8+2`, or start one with `stele up`")
+        self.archive.as_ref().ok_or_else(|| match &self.trouble {
+            Some(trouble) => Failure::new(Kind::Damaged, format!("the archive is not served: {}", trouble.message))
+                .next(trouble.next.clone()),
+            None => Failure::missing("this pool has no archive: its catalog and data volumes were never made")
+                .next("make a pool with `stele pool create --data 8+2`, or start one with `stele up`"),
         })
     }
 
@@ -375,8 +438,30 @@ impl Node {
     }
 
     /// Why the archive refuses every change, where it does.
-    pub fn reads_only(&self) -> Option<&str> {
-        self.reads_only.as_deref()
+    pub fn trouble(&self) -> Option<&Trouble> {
+        self.trouble.as_ref()
+    }
+
+    /// Refuses an act on what the archive stands on where it could not be recorded: the archive's volumes are not the right
+    /// ones, or not the newest. Missing drives are no such reason, since acts on drives mend that.
+    pub fn accountable(&self) -> Outcome<()> {
+        self.accountable_but_for(&["read-only"])
+    }
+
+    /// The same for acts on drives, which also make room for a catalog that is lost.
+    pub fn accountable_for_drives(&self) -> Outcome<()> {
+        self.accountable_but_for(&["read-only", "catalog"])
+    }
+
+    fn accountable_but_for(&self, kinds: &[&str]) -> Outcome<()> {
+        match self.trouble.as_ref().filter(|trouble| !kinds.contains(&trouble.kind)) {
+            Some(trouble) => Err(Failure::new(
+                Kind::Refused,
+                format!("nothing was done, since no audit log could record it: {}", trouble.message),
+            )
+            .next(trouble.next.clone())),
+            None => Ok(()),
+        }
     }
 
     /// The server itself, where it asks on its own behalf.
@@ -411,6 +496,18 @@ impl Node {
         let done = act.await;
         self.audit(actor, what, place, done.as_ref().err().map(ToString::to_string)).await?;
         Ok(done)
+    }
+
+    /// Leaves everything as it is, as a process that is killed does: nothing is flushed or settled.
+    #[cfg(test)]
+    pub async fn kill(self) {
+        let Node { pool, archive, catalog, .. } = self;
+        drop((archive, catalog));
+        let _ = blocking(move || {
+            drop(pool);
+            Ok(())
+        })
+        .await;
     }
 
     /// Closes everything from the top down, so that the next opening finds nothing to replay.

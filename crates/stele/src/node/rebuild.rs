@@ -1,38 +1,85 @@
-//! Making the catalog anew from the data volume, without losing one that still opens.
+//! Making the catalog anew from the data volume.
 //!
-//! In this order: the key and the store are verified, a catalog that opens is refused (its audit log reaches further than the
-//! data volume's), and only then is anything written: to a volume of its own beside the old one where there is room, which the
-//! configuration names once it is complete. A rebuild that is broken off before that has changed nothing; what it leaves is
-//! removed by the next one.
+//! In this order, so that whatever breaks it off leaves every catalog as it was, and a repeat goes through:
+//! 1. the volumes are checked for whose they are, the key and the store are verified, and a catalog that opens, missing
+//!    drives and lost stripes refuse, unless the operator asked for that in so many words;
+//! 2. a volume of its own is made for the new catalog, or one that an earlier rebuild left unfinished is used again;
+//! 3. it is filled with everything but the store's identity; what cannot be read refuses here, unless losses are accepted;
+//! 4. it is opened again from its volume and checked;
+//! 5. the configuration names it; before the next step it is no catalog, and the next rebuild begins at 2;
+//! 6. the identity is written and the archive opened, which gives catalog and data volume a pairing that no other has;
+//! 7. only then, and only if nothing was lost, the catalogs before it are deleted.
+//!
+//! Nothing here writes to the data volume before step 6.
 
-use stele_archive::{Archive, RebuildReport};
-use stele_array::{ArrayError, Command, Reply, VolumeSpec, VolumeStatus};
+use stele_archive::mutation::Mutation;
+use stele_archive::{Archive, Paired, Rebuild, RebuildReport};
+use stele_array::{ArrayError, Command, DriveHealth, Reply, VolumeStatus};
 
-use super::{Node, Opening, create, master, own_uid};
+use super::volumes::{CATALOG, Trouble, is_marked};
+use super::{Node, Opening, create, heads, master, own_uid};
 use crate::api::Actor;
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome};
+
+/// What an operator said on purpose.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Ask {
+    /// Even though the catalog opens.
+    pub force: bool,
+    /// Although something is missing: what cannot be proven is held.
+    pub accept_losses: bool,
+}
 
 /// What became of it.
 pub struct Rebuilt {
     pub report: RebuildReport,
     /// The volume that carries the catalog now.
     pub volume: String,
-    /// There was no room for a second one, so the old catalog was written over.
-    pub in_place: bool,
+    /// Volumes with catalogs from before, kept since something was lost.
+    pub kept: Vec<String>,
+}
+
+/// What the catalog that is to be replaced is worth.
+enum Old {
+    /// It opens, and belongs to the data volume.
+    Good,
+    /// It does not open, is not there, or is behind the data volume.
+    Useless,
+    /// It may know what the data volume does not.
+    Newer(String),
 }
 
 impl Node {
-    /// Opens the pool, makes a fresh catalog, and fills it. `force`: even if the old one opens.
-    pub async fn rebuild_catalog(site: &Site, config: Config, force: bool) -> Outcome<(Node, Rebuilt)> {
-        let mut node = Node::open_pool(site, config, Opening::for_server()).await?;
-        match rebuild(site, &mut node, force).await {
-            Ok(rebuilt) => Ok((node, rebuilt)),
+    /// Opens the pool, makes a fresh catalog, and fills it.
+    pub async fn rebuild_catalog(site: &Site, config: Config, ask: Ask) -> Outcome<(Node, Rebuilt)> {
+        let node = Node::open_pool(site, config, Opening::for_server()).await?;
+        node.rebuild_here(site, ask).await
+    }
+
+    /// The same on a pool that is open. It is closed where the rebuild fails.
+    pub(crate) async fn rebuild_here(mut self, site: &Site, ask: Ask) -> Outcome<(Node, Rebuilt)> {
+        match rebuild(site, &mut self, ask).await {
+            Ok(rebuilt) => Ok((self, rebuilt)),
             Err(failure) => {
-                let _ = node.close().await;
+                let _ = self.close().await;
                 Err(failure)
             }
         }
+    }
+
+    /// Where tests break a rebuild off, as a kill would: what it has done so far stays.
+    #[cfg(test)]
+    fn reached(&self, stage: u64) -> Outcome<()> {
+        match self.breaks_off == Some(stage) {
+            true => Err(Failure::failed(format!("broken off at stage {stage}"))),
+            false => Ok(()),
+        }
+    }
+
+    #[cfg(not(test))]
+    fn reached(&self, _stage: u64) -> Outcome<()> {
+        Ok(())
     }
 
     async fn leave_archive(&mut self) -> Outcome<()> {
@@ -46,106 +93,214 @@ impl Node {
     }
 }
 
-async fn rebuild(site: &Site, node: &mut Node, force: bool) -> Outcome<Rebuilt> {
-    let (old, data) = node
-        .archive_volumes()
-        .await?
-        .ok_or_else(|| Failure::missing("this pool has no archive: its catalog and data volumes were never made"))?;
+async fn rebuild(site: &Site, node: &mut Node, ask: Ask) -> Outcome<Rebuilt> {
+    let (old, data) = ground(node).await?;
     let key = master::read(site, &node.config.archive.master_key)?;
     Archive::can_rebuild(&node.pool.volume_of(&data), &key).await?;
-    if !force && opens(site, node, &old, &data).await? {
+    let worth = match &old {
+        Some(old) => worth(site, node, old, &data).await?,
+        None => Old::Useless,
+    };
+    if let (Old::Good, false, Some(old)) = (&worth, ask.force, &old) {
         return Err(Failure::new(
             Kind::Refused,
             format!("the catalog on volume '{}' opens; nothing was changed", old.spec.name),
         )
         .next("start the server as it is. A rebuilt audit log ends at its last checkpoint: only if the catalog answers wrongly, rebuild it with --force"));
     }
-    for left in owned_catalogs(node).await? {
-        if left.id != old.id {
-            remove(node, &left).await?;
+    let mut losses = missing(node).await?;
+    if let Old::Newer(why) = &worth {
+        losses.push(why.clone());
+    }
+    if !losses.is_empty() && !ask.accept_losses && !node.without.has(Mutation::Losses) {
+        return Err(refuse_losses(&losses.join("; ")));
+    }
+    // What is missing costs nothing where everything can be read all the same; a newer catalog is a loss in any case.
+    let losses = if let Old::Newer(why) = worth { vec![why] } else { Vec::new() };
+    if node.without.has(Mutation::KeepUntilDone) {
+        for before in catalogs(node).await? {
+            remove(node, &before).await?;
         }
     }
-    let Some(new) = beside(node, &old.spec).await? else {
-        tracing::warn!("the pool has no room for a second catalog volume; '{}' is written over", old.spec.name);
-        let report = fill(site, node, &old, &data).await?;
-        return Ok(Rebuilt { report, volume: old.spec.name, in_place: true });
+    let new = match left_unfinished(site, node, &data).await? {
+        Some(left) => left,
+        None => beside(node, old.as_ref(), &data).await?,
     };
-    match fill(site, node, &new, &data).await {
-        Ok(report) => {
-            Config::rename_catalog_volume(&site.config_path, &new.spec.name)?;
-            node.config.archive.catalog_volume.clone_from(&new.spec.name);
-            remove(node, &old).await?;
-            let actor = Actor { uid: own_uid() };
-            node.audit(
-                &actor,
-                "catalog/rebuild",
-                &format!("volume {} instead of {}", new.spec.name, old.spec.name),
-                None,
-            )
-            .await?;
-            Ok(Rebuilt { report, volume: new.spec.name, in_place: false })
-        }
+    node.reached(1)?;
+    let heads = heads::all(&heads::places(site, &node.config));
+    let rebuild = Rebuild { accept_losses: ask.accept_losses, heads, losses };
+    let filled = match fill(site, node, &new, &data, rebuild).await {
+        Ok(filled) => filled,
         Err(failure) => {
+            // It never was a catalog: nothing is lost with it.
             node.leave_archive().await?;
             remove(node, &new).await?;
-            Err(failure)
+            return Err(failure);
         }
+    };
+    node.reached(2)?;
+    // As it was written, not as it is in memory.
+    node.leave_archive().await?;
+    let foundation = node.foundation(site, &new, &data).await?;
+    filled.check(&*foundation.catalog)?;
+    node.reached(3)?;
+    Config::rename_catalog_volume(&site.config_path, &new.spec.name)?;
+    node.config.archive.catalog_volume.clone_from(&new.spec.name);
+    node.reached(4)?;
+    let (archive, report) = filled.adopt(foundation, node.archive_options(false)).await?;
+    node.set_archive(archive);
+    node.reached(5)?;
+    let mut kept = Vec::new();
+    for before in catalogs(node).await?.into_iter().filter(|before| before.id != new.id) {
+        match report.losses.is_empty() {
+            true => remove(node, &before).await?,
+            false => kept.push(before.spec.name),
+        }
+    }
+    let what = match kept.is_empty() {
+        true => format!("on volume {}", new.spec.name),
+        false => format!("on volume {}, with losses; kept: {}", new.spec.name, kept.join(", ")),
+    };
+    node.audit(&Actor { uid: own_uid() }, "catalog/rebuild", &what, None).await?;
+    Ok(Rebuilt { report, volume: new.spec.name, kept })
+}
+
+/// The catalog that the configuration names, if there is one, and the data volume: each must be what it is named as.
+async fn ground(node: &Node) -> Outcome<(Option<VolumeStatus>, VolumeStatus)> {
+    let found = node.archive_volumes().await?;
+    let refuse = |trouble: Trouble| {
+        Err(Failure::new(Kind::Refused, format!("nothing was rebuilt: {}", trouble.message)).next(trouble.next))
+    };
+    match (found.trouble, found.pair) {
+        (None, Some((catalog, data))) => Ok((Some(catalog), data)),
+        (None, None) => Err(Failure::missing("this pool has no archive: its catalog and data volumes were never made")),
+        // No catalog is left at all: one is made.
+        (Some(trouble), None) if catalogs(node).await?.is_empty() => {
+            let all = node.volumes().await?;
+            let named = all.into_iter().find(|volume| volume.spec.name == node.config.archive.data_volume);
+            match named.filter(|volume| is_marked(volume, super::volumes::DATA)) {
+                Some(data) => Ok((None, data)),
+                None => refuse(trouble),
+            }
+        }
+        (Some(trouble), _) => refuse(trouble),
     }
 }
 
-/// Whether the archive opens on this catalog, for reading.
-async fn opens(site: &Site, node: &mut Node, catalog: &VolumeStatus, data: &VolumeStatus) -> Outcome<bool> {
+/// Whether the archive opens on this catalog, for reading, and belongs to it.
+async fn worth(site: &Site, node: &mut Node, catalog: &VolumeStatus, data: &VolumeStatus) -> Outcome<Old> {
     let opened = match node.foundation(site, catalog, data).await {
-        Ok(foundation) => {
-            Archive::open(foundation, create::archive_options(true)).await.map(drop).map_err(Failure::from)
-        }
+        Ok(foundation) => Archive::open(foundation, node.archive_options(true)).await.map_err(Failure::from),
         Err(failure) => Err(failure),
     };
+    let worth = match opened.map(|archive| archive.paired()) {
+        Ok(Paired::Yes) => Old::Good,
+        Ok(Paired::CatalogOlder(why)) => {
+            tracing::info!("the catalog on '{}' is not to be used: {why}", catalog.spec.name);
+            Old::Useless
+        }
+        Ok(Paired::No(why)) => Old::Newer(why),
+        Err(failure) => {
+            tracing::info!("the old catalog does not open: {failure}");
+            Old::Useless
+        }
+    };
     node.leave_archive().await?;
-    if let Err(failure) = &opened {
-        tracing::info!("the old catalog does not open: {failure}");
-    }
-    Ok(opened.is_ok())
+    Ok(worth)
 }
 
-async fn fill(site: &Site, node: &mut Node, catalog: &VolumeStatus, data: &VolumeStatus) -> Outcome<RebuildReport> {
+/// What of the pool is not there.
+async fn missing(node: &Node) -> Outcome<Vec<String>> {
+    let Reply::Status(status) = node.pool.command(Command::Status).await? else {
+        return Err(Failure::failed("the pool answered a status with something else; this is a defect of Stele"));
+    };
+    let away = status.drives.iter().filter(|drive| matches!(drive.health, DriveHealth::Missing | DriveHealth::Failed));
+    let (mut missing, away) = (Vec::new(), away.count());
+    if away > 0 {
+        missing.push(format!("{away} drives are missing or failed"));
+    }
+    if status.lost_stripes > 0 {
+        missing.push(format!("{} stripes are lost", status.lost_stripes));
+    }
+    Ok(missing)
+}
+
+fn refuse_losses(what: &str) -> Failure {
+    Failure::new(Kind::Damaged, format!("nothing was rebuilt: {what}")).next(
+        "return the drives, or replace them with `stele pool replace`, and rebuild again. If they are gone for good: \
+         --accept-losses; what cannot be proven is then held until two retention officers decide",
+    )
+}
+
+/// A volume that an earlier rebuild did not finish: it opens, and no store's identity is in it.
+async fn left_unfinished(site: &Site, node: &mut Node, data: &VolumeStatus) -> Outcome<Option<VolumeStatus>> {
+    for left in catalogs(node).await? {
+        let unfinished = match node.foundation(site, &left, data).await {
+            Ok(foundation) => stele_archive::Filled::is_unfinished(&*foundation.catalog).unwrap_or(false),
+            Err(_) => false,
+        };
+        node.leave_archive().await?;
+        if unfinished {
+            return Ok(Some(left));
+        }
+    }
+    Ok(None)
+}
+
+async fn fill(
+    site: &Site,
+    node: &mut Node,
+    catalog: &VolumeStatus,
+    data: &VolumeStatus,
+    rebuild: Rebuild,
+) -> Outcome<stele_archive::Filled> {
     create::format_catalog(&node.pool, catalog).await?;
     let foundation = node.foundation(site, catalog, data).await?;
-    let (archive, report) = Archive::rebuild(foundation, create::archive_options(false)).await?;
-    node.set_archive(archive);
-    Ok(report)
+    match Archive::fill(&foundation, &node.archive_options(false), rebuild).await {
+        Err(error @ stele_archive::ArchiveError::Damaged { .. }) => Err(refuse_losses(&error.to_string())),
+        filled => Ok(filled?),
+    }
 }
 
-/// A volume like the old one under another name, or none where the pool has no room for it.
-async fn beside(node: &Node, old: &VolumeSpec) -> Outcome<Option<VolumeStatus>> {
-    let (base, number) = match old.name.rsplit_once('-') {
-        Some((base, number)) => match number.parse::<u32>() {
-            Ok(number) => (base, number),
-            Err(_) => (old.name.as_str(), 1),
-        },
-        None => (old.name.as_str(), 1),
+/// A volume like the old one under another name.
+async fn beside(node: &Node, old: Option<&VolumeStatus>, data: &VolumeStatus) -> Outcome<VolumeStatus> {
+    let name = match old {
+        Some(old) => old.spec.name.as_str(),
+        None => CATALOG,
     };
-    let spec = VolumeSpec { name: format!("{base}-{}", number.saturating_add(1)), ..old.clone() };
+    let (base, number) = match name.rsplit_once('-').map(|(base, number)| (base, number.parse::<u32>())) {
+        Some((base, Ok(number))) => (base, number),
+        _ => (name, 1),
+    };
+    let taken: Vec<String> = node.volumes().await?.into_iter().map(|volume| volume.spec.name).collect();
+    let mut names = (number.saturating_add(1)..u32::MAX).map(|number| format!("{base}-{number}"));
+    let name = names.find(|name| !taken.contains(name)).unwrap_or_default();
+    let spec = match old {
+        Some(old) => stele_array::VolumeSpec { name, ..old.spec.clone() },
+        None => create::catalog_spec(node, data.spec.code, name).await?,
+    };
     match node.pool.command(Command::CreateVolume(spec)).await {
-        Ok(Reply::Volume(status)) => Ok(Some(status)),
+        Ok(Reply::Volume(status)) => Ok(status),
         Ok(_) => Err(Failure::failed("the pool made a volume and did not show it; this is a defect of Stele")),
-        Err(ArrayError::Full(_)) => Ok(None),
+        Err(error @ ArrayError::Full(_)) => {
+            Err(Failure::new(Kind::Full, format!("the pool has no room for a new catalog beside the old: {error}"))
+                .next("add drives with `stele pool add`; no catalog is written over before the new one is complete"))
+        }
         Err(error) => Err(error.into()),
     }
 }
 
-async fn owned_catalogs(node: &Node) -> Outcome<Vec<VolumeStatus>> {
-    match node.pool.command(Command::ListVolumes).await? {
-        Reply::Volumes(volumes) => {
-            Ok(volumes.into_iter().filter(|volume| volume.spec.owner.as_deref() == Some("catalog")).collect())
-        }
-        _ => Err(Failure::failed("the pool answered a volume listing with something else; this is a defect of Stele")),
-    }
+async fn catalogs(node: &Node) -> Outcome<Vec<VolumeStatus>> {
+    Ok(node.volumes().await?.into_iter().filter(|volume| is_marked(volume, CATALOG)).collect())
 }
 
-/// Gives up a catalog volume that is not, or no longer, the store's. Records lie on the data volume, which stays protected.
+/// Deletes a catalog volume that is not, or no longer, the store's. Records lie on the data volume, which stays protected.
 async fn remove(node: &Node, volume: &VolumeStatus) -> Outcome<()> {
     let owner = volume.spec.owner.clone().unwrap_or_default();
+    if !is_marked(volume, CATALOG) && !node.without.has(Mutation::Owners) {
+        let what = format!("volume '{}' carries no catalog and is not deleted", volume.spec.name);
+        return Err(Failure::new(Kind::Refused, what));
+    }
     node.pool.command(Command::Protect { volume: volume.id, owner, retained: false }).await?;
     node.pool.command(Command::DeleteVolume { name: volume.spec.name.clone() }).await?;
     Ok(())

@@ -58,14 +58,12 @@ pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
             next,
         ));
     }
-    if let Some(message) = node.reads_only() {
-        standing.push(alarm(
-            "read-only",
-            "archive",
-            message.to_owned(),
-            "reads are served, changes refused",
-            "return missing drives, and start the server again",
-        ));
+    if let Some(trouble) = node.trouble() {
+        let done = match node.archive() {
+            Ok(_) => "reads are served, changes refused",
+            Err(_) => "the archive is not served",
+        };
+        standing.push(alarm(trouble.kind, "archive", trouble.message.clone(), done, trouble.next.clone()));
     }
     if let Ok(archive) = node.archive() {
         standing.extend(of_archive(archive));
@@ -131,6 +129,11 @@ fn told(of: stele_archive::Alarm) -> StandingView {
             "they are refused, counted and summed up in the audit log",
             "`stele audit show`; `stele key revoke` if the key does harm",
         ),
+        AlarmKind::Rebuild => (
+            "nothing that existed is deleted or weakened, its access keys are suspended",
+            "return the drives and `stele catalog rebuild --force`, or two officers decide: `stele catalog release`",
+        ),
+        AlarmKind::Pairing => ("reads are served, changes refused", super::UNPAIRED_NEXT),
         AlarmKind::Audit => {
             ("the log goes on, and is signed no more", "`stele audit verify --anchor HEAD` with a head kept elsewhere")
         }

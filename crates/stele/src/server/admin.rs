@@ -108,6 +108,7 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::approval::ClockCredit>(),
     entry::<api::approval::Requests>(),
     entry::<api::approval::Approve>(),
+    entry::<api::approval::CatalogRelease>(),
     entry::<api::archive::Verify>(),
     entry::<api::archive::Why>(),
     entry::<api::archive::AuditShow>(),

@@ -3,19 +3,17 @@
 //!
 //! Failure model: what fails is logged and tried again at the next turn; nothing here holds an acknowledgement.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use stele_archive::{Archive, ScrubCursor, SignedHead};
+use stele_archive::{Archive, ScrubCursor};
 use stele_array::Command;
 use tokio::task::JoinSet;
 
 use crate::config::Site;
-use crate::failure::{Outcome, io_failure};
-use crate::node::{Node, membership};
+use crate::node::{Node, heads, membership};
 
 const STEP_EVERY: Duration = Duration::from_secs(1);
 /// From a disposal until the log holds nothing of its key, at most.
@@ -31,8 +29,8 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>) {
     tasks.spawn(step(archive.clone(), Arc::clone(node)));
     tasks.spawn(scrub(archive.clone(), Arc::clone(node)));
     tasks.spawn(wash(Arc::clone(node)));
-    let heads = site.path(&node.config.archive.heads);
-    tasks.spawn(export_heads(archive, heads, Duration::from_secs(node.config.archive.heads_every.max(1))));
+    let places = heads::places(site, &node.config);
+    tasks.spawn(export_heads(archive, places, Duration::from_secs(node.config.archive.heads_every.max(1))));
 }
 
 /// Drives that have left the pool leave the configuration too.
@@ -99,27 +97,20 @@ async fn scrub(archive: Archive, node: Arc<Node>) {
     }
 }
 
-async fn export_heads(archive: Archive, dir: PathBuf, every: Duration) {
-    let mut last = None;
+async fn export_heads(archive: Archive, places: Vec<PathBuf>, every: Duration) {
+    let mut last = vec![None; places.len()];
     loop {
-        match archive.audit_head().await {
-            Ok(head) if last == Some(head.records) => {}
-            Ok(head) => match export_head(&dir, &head) {
-                Ok(()) => last = Some(head.records),
-                Err(failure) => tracing::warn!("the audit head was not exported: {failure}"),
-            },
+        match archive.audit_head_to_send().await {
+            Ok(head) => {
+                for (place, last) in places.iter().zip(&mut last).filter(|(_, last)| **last != Some(head.records)) {
+                    match heads::write(place, &head) {
+                        Ok(()) => *last = Some(head.records),
+                        Err(failure) => tracing::warn!("the audit head was not exported: {failure}"),
+                    }
+                }
+            }
             Err(error) => tracing::warn!("the audit head was not exported: {error}"),
         }
         tokio::time::sleep(every).await;
     }
-}
-
-/// `DIR/00000000000000001234.head`, whole or not at all; named by the number of records so that names sort.
-fn export_head(dir: &Path, head: &SignedHead) -> Outcome<()> {
-    fs::create_dir_all(dir).map_err(|error| io_failure("make", dir, &error))?;
-    let path = dir.join(format!("{:020}.head", head.records));
-    let new = path.with_extension("new");
-    let text = serde_json::to_string(head).unwrap_or_default();
-    let written = fs::write(&new, format!("{text}\n")).and_then(|()| fs::rename(&new, &path));
-    written.map_err(|error| io_failure("write", &path, &error))
 }

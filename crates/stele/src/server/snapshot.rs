@@ -46,7 +46,7 @@ impl Latest {
                 }
                 look.low = low;
                 let whole = of(&status);
-                let least = if node.reads_only().is_some() { Health::ReadOnly } else { Health::Healthy };
+                let least = if node.trouble().is_some() { Health::ReadOnly } else { Health::Healthy };
                 Snapshot {
                     health: whole.health.max(least),
                     scrubbed: look.scrubbed.add(&status) + node.verified_bytes(),

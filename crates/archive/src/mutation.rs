@@ -1,0 +1,72 @@
+//! Switches that remove one protection each, so that the model of the administrator can prove that it would notice.
+//! A store outside tests carries none.
+
+/// One protection that can be taken away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Mutation {
+    /// Commands do not ask whose a volume is that the configuration names (defects 1 and 7).
+    Owners,
+    /// A catalog is opened for writing whatever the data volume says (defect 2).
+    Pairing,
+    /// A rebuild goes through although something cannot be read, and holds nothing (defect 4).
+    Losses,
+    /// A segment whose header cannot be read counts as free (defect 8).
+    UnreadableSegments,
+    /// A rebuild deletes the catalogs there are before it has made the new one (defect 6).
+    KeepUntilDone,
+    /// What a rebuild could not prove is taken for proven (defects 4 and 8).
+    Doubt,
+    /// The head is not compared with the heads that were sent elsewhere.
+    Heads,
+    /// A log that a rebuild cut is signed as if it were whole (defect 13).
+    Gaps,
+}
+
+impl Mutation {
+    /// All of them, in the order of their bits.
+    pub const ALL: [Mutation; 8] = [
+        Mutation::Owners,
+        Mutation::Pairing,
+        Mutation::Losses,
+        Mutation::UnreadableSegments,
+        Mutation::KeepUntilDone,
+        Mutation::Doubt,
+        Mutation::Heads,
+        Mutation::Gaps,
+    ];
+
+    /// The one of that name.
+    pub fn named(name: &str) -> Option<Mutation> {
+        Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name)
+    }
+}
+
+/// The protections taken away.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Mutations(u64);
+
+impl Mutations {
+    pub fn with(self, mutation: Mutation) -> Mutations {
+        Mutations(self.0 | 1 << mutation as u8)
+    }
+
+    #[inline]
+    pub fn has(self, mutation: Mutation) -> bool {
+        self.0 & 1 << mutation as u8 != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_protection_has_a_bit_of_its_own_and_a_name() {
+        for (bit, mutation) in Mutation::ALL.into_iter().enumerate() {
+            assert_eq!(mutation as usize, bit);
+            assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
+        }
+        assert_eq!(Mutation::ALL.len(), Mutation::Gaps as usize + 1);
+    }
+}

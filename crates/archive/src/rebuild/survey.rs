@@ -1,0 +1,376 @@
+//! What the data volume says, as far as it can be read.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use bytes::Bytes;
+use stele_media::Handle;
+
+use crate::access_keys::AccessKeyNote;
+use crate::audit::verify::check_head;
+use crate::audit::{SignedHead, Signing};
+use crate::buckets::Bucket;
+use crate::error::{ArchiveError, Result};
+use crate::mutation::{Mutation, Mutations};
+use crate::pairing::is_lost;
+use crate::record::access_key::AccessKeyRow;
+use crate::record::audit::AuditNote;
+use crate::record::bucket::BucketRow;
+use crate::record::content::{Content, Extent, Place, Stream};
+use crate::record::part::PartNote;
+use crate::record::segment::{SegmentRow, SegmentUse};
+use crate::record::settings::{Gap, IdentityNote};
+use crate::record::tombstone::TombstoneRow;
+use crate::record::version::{VersionNote, VersionRef};
+use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, PARTS, SETTINGS, TOMBSTONES, VERSIONS, decode};
+use crate::seal::{Secret, open_note};
+use crate::space::BLOCK;
+use crate::space::frames::content_length;
+use crate::space::header::{Kind, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind};
+use crate::space::keytable::{ENTRY, Entry, FIRST};
+use crate::space::superblock::{Superblock, segments_on};
+use crate::space::walk::{Walk, is_damage};
+use crate::store::Foundation;
+use crate::time::Timestamp;
+
+/// Everything the volume says.
+#[derive(Default)]
+pub(super) struct Survey {
+    pub segments: BTreeMap<u32, SegmentRow>,
+    /// Parts of the key table.
+    pub parts: BTreeMap<u32, u32>,
+    /// Object: slot and entry.
+    pub entries: BTreeMap<u64, (u64, Entry)>,
+    pub identity: Option<(u64, IdentityNote)>,
+    pub buckets: BTreeMap<u32, (u64, BucketRow, Place)>,
+    pub access_keys: BTreeMap<String, (u64, AccessKeyRow, Place)>,
+    pub versions: BTreeMap<u64, (u64, VersionNote, Place)>,
+    pub part_notes: BTreeMap<(u64, u64), (u64, PartNote, Place)>,
+    /// Object, stream, first frame: the piece.
+    pub pieces: BTreeMap<(u64, u64, u32), Extent>,
+    pub tombstones: BTreeMap<Bytes, TombstoneRow>,
+    pub audit: BTreeMap<u64, Vec<u8>>,
+    pub highest: u64,
+    pub records: u64,
+    pub findings: Vec<String>,
+    pub losses: Vec<String>,
+    /// Slots of the key table that cannot be read: whether their objects exist is not known.
+    pub hidden: Vec<Range<u64>>,
+    /// The highest bucket that any record or entry names.
+    pub scopes: u32,
+    pub without: Mutations,
+}
+
+impl Survey {
+    pub async fn headers(&mut self, volume: &Handle, superblock: &Superblock) -> Result<()> {
+        self.parts.insert(0, 0);
+        for number in 1..segments_on(volume.geometry().size.0, superblock.segment) {
+            let start = u64::from(number) * u64::from(superblock.segment);
+            let block = match volume.read(start, BLOCK as usize).await {
+                Ok(block) => block,
+                Err(error) if is_damage(&error) => {
+                    self.lose_segment(number, format!("segment {number}: its header cannot be read: {error}"));
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let Some(header) = SegmentHeader::decode(&block, &superblock.store, number) else {
+                // What another store left here before was free when this one was made.
+                if block.iter().any(|byte| *byte != 0) && !SegmentHeader::is_foreign(&block, &superblock.store, number)
+                {
+                    self.lose_segment(number, format!("segment {number}: its header is damaged"));
+                }
+                continue;
+            };
+            let usage = match header.kind {
+                SegmentKind::Data => SegmentUse::Sealed,
+                SegmentKind::Keys => {
+                    if let Some(other) = self.parts.insert(header.ordinal, number) {
+                        let what =
+                            format!("segments {other} and {number} are both part {} of the key table", header.ordinal);
+                        return Err(ArchiveError::damaged("the data volume", what));
+                    }
+                    SegmentUse::Keys(header.ordinal)
+                }
+            };
+            self.highest = self.highest.max(crate::space::incarnation(&superblock.store, header.incarnation));
+            let row = SegmentRow { usage, incarnation: header.incarnation, used: BLOCK, live: 0 };
+            self.segments.insert(number, row);
+        }
+        Ok(())
+    }
+
+    /// A segment that may hold records: it is never free.
+    fn lose_segment(&mut self, number: u32, what: String) {
+        if !self.without.has(Mutation::UnreadableSegments) {
+            let row = SegmentRow { usage: SegmentUse::Unreadable, incarnation: 0, used: BLOCK, live: 0 };
+            self.segments.insert(number, row);
+        }
+        self.losses.push(what);
+    }
+
+    pub async fn key_table(&mut self, volume: &Handle, superblock: &Superblock) -> Result<()> {
+        if self.parts.keys().copied().ne(0..self.parts.len() as u32) {
+            return Err(ArchiveError::damaged(
+                "the data volume",
+                "a part of the key table cannot be found; without it no object in it can be recovered, and nothing was rebuilt",
+            ));
+        }
+        let per_part = u64::from((superblock.segment - FIRST) / ENTRY as u32);
+        for (ordinal, segment) in self.parts.clone() {
+            let start = u64::from(segment) * u64::from(superblock.segment) + u64::from(FIRST);
+            for block in 0..u64::from((superblock.segment - FIRST) / BLOCK) {
+                let bytes = match volume.read(start + block * u64::from(BLOCK), BLOCK as usize).await {
+                    Ok(bytes) => bytes,
+                    Err(error) if is_damage(&error) => {
+                        self.losses.push(format!("key table part {ordinal}, block {block}: {error}"));
+                        let slot = u64::from(ordinal) * per_part + block * (BLOCK as u64 / ENTRY as u64);
+                        self.hidden.push(slot..slot + BLOCK as u64 / ENTRY as u64);
+                        continue;
+                    }
+                    Err(error) => return Err(error.into()),
+                };
+                for (inside, bytes) in bytes.chunks(ENTRY).enumerate() {
+                    let slot = u64::from(ordinal) * per_part + block * (BLOCK as u64 / ENTRY as u64) + inside as u64;
+                    if let Some(entry) = Entry::decode(bytes) {
+                        self.scopes = self.scopes.max(entry.bucket);
+                        self.highest = self.highest.max(entry.object);
+                        self.entries.insert(entry.object, (slot, entry));
+                    } else if bytes.iter().any(|byte| *byte != 0) {
+                        self.losses.push(format!("key slot {slot} is damaged; its object cannot be opened"));
+                        self.hidden.push(slot..slot + 1);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Without buckets: everything sealed under the master key. With them: everything else.
+    pub async fn walk(
+        &mut self,
+        volume: &Handle,
+        superblock: &Superblock,
+        note_key: &Secret,
+        buckets: Option<&BTreeMap<u32, Bucket>>,
+    ) -> Result<()> {
+        let segments: Vec<(u32, u64)> = self
+            .segments
+            .iter()
+            .filter(|(_, row)| row.usage == SegmentUse::Sealed)
+            .map(|(number, row)| (*number, row.incarnation))
+            .collect();
+        for (segment, incarnation) in segments {
+            let start = u64::from(segment) * u64::from(superblock.segment);
+            let mut walk = Walk::new(volume.clone(), start, superblock.segment, incarnation);
+            while let Some((at, header)) = walk.next().await? {
+                let place = Place { segment, at, length: header.length() };
+                self.scopes = self.scopes.max(header.scope);
+                self.highest = self.highest.max(header.sequence).max(header.object).max(header.stream);
+                if let Some(row) = self.segments.get_mut(&segment) {
+                    row.used = row.used.max(at + header.length());
+                }
+                let mine = match buckets {
+                    None => header.scope == 0 && header.kind != Kind::Piece,
+                    Some(_) => header.scope != 0 || header.kind == Kind::Piece,
+                };
+                self.records += u64::from(mine);
+                if mine && let Err(found) = self.take(&mut walk, place, &header, note_key, buckets).await? {
+                    match found {
+                        Untaken::Torn(what) => self.findings.push(format!("segment {segment} at byte {at}: {what}")),
+                        Untaken::Lost(what) => self.losses.push(format!("segment {segment} at byte {at}: {what}")),
+                    }
+                }
+            }
+            if buckets.is_some() {
+                let end = start + u64::from(superblock.segment - BLOCK);
+                let footer = volume.read(end, BLOCK as usize).await.ok();
+                let footer = footer.and_then(|block| SegmentFooter::decode(&block, incarnation));
+                let used = self.segments.get(&segment).map_or(0, |row| row.used);
+                if let Some(footer) = footer
+                    && crate::space::align_up(used, BLOCK) < footer.used
+                {
+                    self.losses
+                        .push(format!("segment {segment}: records between {used} and {} are missing", footer.used));
+                }
+                for at in &walk.unreadable {
+                    self.losses.push(format!("segment {segment}: 4096 bytes at {at} cannot be read"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn take(
+        &mut self,
+        walk: &mut Walk,
+        place: Place,
+        header: &RecordHeader,
+        note_key: &Secret,
+        buckets: Option<&BTreeMap<u32, Bucket>>,
+    ) -> Result<Result<(), Untaken>> {
+        let extent = |sealed: u32| Extent {
+            segment: place.segment,
+            at: place.at,
+            bytes: content_length(sealed as usize) as u32,
+        };
+        if header.kind == Kind::Piece {
+            let key = (header.object, header.stream, header.first_frame);
+            self.pieces.insert(key, extent(header.payload));
+            return Ok(Ok(()));
+        }
+        let Some(payload) = walk.payload(place.at, header).await? else {
+            return Ok(Err(Untaken::Lost("the record cannot be read")));
+        };
+        if stele_ground::digest::crc32c(&payload) != header.check {
+            // The drives' own digests match: a crash left it half written, and it was never acknowledged.
+            return Ok(Err(Untaken::Torn("the record's checksum does not match; it was torn or damaged")));
+        }
+        let key = match (header.scope, buckets) {
+            (0, _) => Some(note_key),
+            (bucket, Some(buckets)) => buckets.get(&bucket).map(|bucket| &bucket.note_key),
+            (_, None) => None,
+        };
+        let sealed = &payload[payload.len() - header.note as usize..];
+        let Some(note) = key.and_then(|key| open_note(key, &header.sequence.to_be_bytes(), sealed).ok()) else {
+            return Ok(Err(Untaken::Lost("its note does not open")));
+        };
+        let sequence = header.sequence;
+        match header.kind {
+            Kind::Piece => {}
+            Kind::Whole | Kind::Version => {
+                let note: VersionNote = decode(VERSIONS, &[], &note)?;
+                if header.kind == Kind::Whole {
+                    let key = (header.object, header.stream, header.first_frame);
+                    self.pieces.insert(key, extent(header.payload - header.note));
+                }
+                self.highest = self.highest.max(note.at.number);
+                newest(&mut self.versions, note.row.object, (sequence, note, place));
+            }
+            Kind::Part => {
+                let note: PartNote = decode(PARTS, &[], &note)?;
+                newest(&mut self.part_notes, (note.object, note.row.stream.number), (sequence, note, place));
+            }
+            Kind::Bucket => {
+                let row: BucketRow = decode(BUCKETS, &[], &note)?;
+                newest(&mut self.buckets, u32::try_from(header.object).unwrap_or(0), (sequence, row, place));
+            }
+            Kind::AccessKey => {
+                let note: AccessKeyNote = decode(ACCESS_KEYS, &[], &note)?;
+                newest(&mut self.access_keys, note.id, (sequence, note.row, place));
+            }
+            Kind::Tombstone => {
+                let (at, row): (VersionRef, TombstoneRow) = decode(TOMBSTONES, &[], &note)?;
+                self.tombstones.insert(at.record_key(), row);
+            }
+            Kind::Identity => {
+                let note: IdentityNote = decode(SETTINGS, &[], &note)?;
+                if self.identity.as_ref().is_none_or(|(before, _)| *before < sequence) {
+                    self.identity = Some((sequence, note));
+                }
+            }
+            Kind::Audit => {
+                let note: AuditNote = decode(AUDIT, &[], &note)?;
+                for (number, value) in (note.first..).zip(note.values) {
+                    self.audit.insert(number, value.into());
+                }
+            }
+        }
+        Ok(Ok(()))
+    }
+
+    /// Of several buckets that have one name only the newest can be known by it. The others were deleted, which a note said
+    /// that is not there.
+    pub fn name_buckets(&mut self, wall: Timestamp) {
+        let mut newest: BTreeMap<String, u32> = BTreeMap::new();
+        for (number, (_, row, _)) in &self.buckets {
+            if row.deleted.is_none() {
+                newest.insert(row.name.clone(), *number);
+            }
+        }
+        for (number, (_, row, _)) in &mut self.buckets {
+            if row.deleted.is_none() && newest.get(&row.name) != Some(number) {
+                row.deleted = Some(wall);
+                row.name = format!("{}.{number}", row.name);
+            }
+        }
+    }
+
+    /// How many records the log had, as far as the data volume and heads sent elsewhere know. A head is sent after the data
+    /// volume was told: where it knows of more, the volume was set back, and what was noted since is lost.
+    pub fn reached(&mut self, foundation: &Foundation, superblock: &Superblock, heads: &[SignedHead]) -> Result<u64> {
+        let Some((_, note)) = &self.identity else { return Ok(0) };
+        let signing = Signing::open(foundation, &superblock.store, &note.identity.signing)?;
+        let explained = |head: &&SignedHead| {
+            let by = |gap: &Gap| is_lost(gap, head.records) && head.time <= gap.rebuilt.to_string();
+            !note.identity.gaps.iter().flatten().any(by)
+        };
+        let sent = heads.iter().filter(|head| check_head(&superblock.store, &signing, head).is_ok()).filter(explained);
+        let sent = sent.map(|head| head.records).max().unwrap_or(0);
+        if let Some(witness) = superblock.witness.filter(|witness| witness.records < sent) {
+            self.losses.push(format!(
+                "a head was sent elsewhere at record {sent} of the audit log, the data volume knows of {}: it was set back",
+                witness.records
+            ));
+        }
+        Ok(sent.max(superblock.witness.map_or(0, |witness| witness.records)))
+    }
+
+    /// Content of versions that exist which is not there is a loss too.
+    pub fn miss_pieces(&mut self) {
+        let mut missing = Vec::new();
+        for (object, (_, note, _)) in self.versions.iter().filter(|(_, (_, note, _))| exists(self, note)) {
+            let whole = match &note.row.content {
+                Content::None => true,
+                Content::Stream(stream) => self.stream(*object, stream).is_some(),
+                Content::Parts => note.layout.iter().flat_map(|layout| &layout.parts).all(|part| {
+                    let found = self.part_notes.get(&(*object, part.stream));
+                    found.is_some_and(|(_, part, _)| self.stream(*object, &part.row.stream).is_some())
+                }),
+            };
+            if !whole {
+                missing.push(format!("object {object} (`{}`): pieces of its content are missing", note.at.key));
+            }
+        }
+        self.losses.append(&mut missing);
+    }
+
+    /// The pieces of a stream in order. None: some are missing.
+    pub fn stream(&self, object: u64, stream: &Stream) -> Option<Vec<Extent>> {
+        let range = (object, stream.number, 0)..=(object, stream.number, u32::MAX);
+        let (mut extents, mut bytes) = (Vec::new(), 0u64);
+        for ((_, _, first_frame), extent) in self.pieces.range(range) {
+            if u64::from(*first_frame) * crate::space::frames::FRAME as u64 != bytes {
+                return None;
+            }
+            bytes += u64::from(extent.bytes);
+            extents.push(*extent);
+        }
+        (bytes == stream.size).then_some(extents)
+    }
+}
+
+/// Why a record was not taken into account.
+enum Untaken {
+    /// It was never acknowledged.
+    Torn(&'static str),
+    /// It may have been the latest of something.
+    Lost(&'static str),
+}
+
+fn newest<K: Ord, V>(map: &mut BTreeMap<K, (u64, V, Place)>, key: K, found: (u64, V, Place)) {
+    match map.get(&key) {
+        Some((sequence, ..)) if *sequence > found.0 => {}
+        _ => {
+            map.insert(key, found);
+        }
+    }
+}
+
+/// A version exists if the key table has its entry, or may have it where that cannot be read.
+pub(super) fn exists(survey: &Survey, note: &VersionNote) -> bool {
+    match survey.entries.get(&note.row.object) {
+        Some((_, entry)) => entry.bucket == note.at.bucket,
+        None => survey.hidden.iter().any(|slots| slots.contains(&note.row.slot)),
+    }
+}

@@ -1,0 +1,288 @@
+//! A model of the administrator: histories of everything that root's commands can do to a pool that holds records, online and
+//! offline, with wrong names in the configuration, drives away and back, older copies of single volumes and of the whole
+//! pool put back, clocks that jump, crashes and rebuilds.
+//!
+//! After each step no version under retention or hold may be deletable, and where nothing is missing or put back, each must
+//! be readable, whole, and as long retained as it was promised. At the end of a history everything is given back: the
+//! drives, the names, the newest volumes; then every promise must be kept, whatever happened in between.
+//!
+//! One seed is one history. The drives are sparse files in a folder of their own, the wall clock is the model's.
+
+mod disk;
+mod oracle;
+mod steps;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use stele_archive::mutation::Mutations;
+use stele_archive::{
+    Archive, Caller, Expected, NewBucket, PutRequest, Reading, Retention, RetentionMode, Surroundings, Timestamp,
+};
+use stele_array::reactor::{DrivePlace, NewDrives};
+use stele_ground::{Bytes, Dice, Instant, MIB};
+use stele_media::Space;
+
+use super::create::{Made, make};
+use super::{Node, Opening, heads};
+use crate::config::{Config, Site};
+use crate::drives::DriveArgument;
+use crate::failure::Outcome;
+
+const DRIVES: u32 = 6;
+const DRIVE: u64 = 256 * MIB;
+const DAY: u64 = 86_400_000;
+pub const BUCKET: &str = "records";
+
+/// What went wrong, and the history up to it.
+#[derive(Debug)]
+pub struct Violation(pub String);
+
+pub type Checked = Result<(), Violation>;
+
+/// The model's clocks: elapsed time passes when told, and the wall clock is wherever somebody set it.
+pub struct Clock {
+    elapsed: AtomicU64,
+    ahead: AtomicU64,
+    dice: Mutex<Dice>,
+    begun: u64,
+}
+
+impl Surroundings for Clock {
+    fn now(&self) -> Reading {
+        let elapsed = self.elapsed.load(Ordering::Relaxed);
+        let wall = self.begun + elapsed + self.ahead.load(Ordering::Relaxed);
+        Reading { monotonic: Instant(elapsed * 1_000_000), wall: Timestamp(wall) }
+    }
+
+    fn entropy(&self, into: &mut [u8]) {
+        self.dice.lock().unwrap_or_else(PoisonError::into_inner).fill(into);
+    }
+}
+
+/// A version that was acknowledged, and what was promised of it.
+#[derive(Clone, Debug)]
+pub struct Record {
+    key: String,
+    version: String,
+    seed: u64,
+    length: usize,
+    until: Timestamp,
+    hold: bool,
+}
+
+/// What an administrator has done to the pool that is not undone yet.
+#[derive(Default, Debug)]
+pub struct Disturbed {
+    /// The configuration names other volumes than the archive's.
+    names: bool,
+    /// Drives that are away.
+    away: Vec<u32>,
+    /// The catalog was put back; a rebuild mends it.
+    old_catalog: bool,
+    /// All drives were put back; heads sent elsewhere are newer.
+    set_back: bool,
+    /// A rebuild went through with losses: everything is held, and not all may be known.
+    in_doubt: bool,
+}
+
+impl Disturbed {
+    /// The archive must not be written.
+    fn forbids_writing(&self) -> bool {
+        self.names || self.old_catalog || self.set_back
+    }
+
+    /// More is missing than the code survives.
+    fn hides(&self) -> bool {
+        self.away.len() > 1
+    }
+}
+
+pub struct World {
+    dir: PathBuf,
+    site: Site,
+    clock: Arc<Clock>,
+    dice: Dice,
+    without: Mutations,
+    node: Option<Node>,
+    records: Vec<Record>,
+    disturbed: Disturbed,
+    /// Openings for writing so far.
+    openings: u64,
+    /// The catalog's content as it was at some opening.
+    old_catalog: Option<(u64, disk::Content)>,
+    /// The whole pool as it was at some opening.
+    old_pool: Option<(u64, PathBuf)>,
+    /// The pool before it was put back.
+    newest: Option<PathBuf>,
+    names: (String, String),
+    told: Vec<String>,
+    count: u64,
+    theme: &'static [u64],
+    /// Records under the last head that was sent.
+    sent: u64,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.node = None;
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+impl World {
+    pub fn theme(seed: u64) -> &'static [u64] {
+        steps::THEMES[(seed % steps::THEMES.len() as u64) as usize]
+    }
+
+    pub async fn new(seed: u64, without: Mutations) -> Outcome<World> {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("stele-model-{}-{number}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(dir.join("drives")).expect("a folder for the drives");
+        let site = Site::find(Some(&dir), None);
+        let place = |drive| DriveArgument(DrivePlace::new(dir.join(format!("drives/{drive}.img")), drive));
+        let config = Config::new((0..DRIVES).map(place).collect());
+        let clock = Arc::new(Clock {
+            elapsed: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
+            dice: Mutex::new(Dice::new(seed ^ 0xE17)),
+            begun: super::wall_clock() * 1000,
+        });
+        let made = Made {
+            name: "pool".into(),
+            log: Some(Bytes(16 * MIB)),
+            spare: None,
+            data: Some("2+1".parse().expect("a code")),
+            new: Some(NewDrives { size: Bytes(DRIVE), space: Space::Sparse }),
+        };
+        make(&site, config, made).await?.close().await?;
+        let names = ("catalog".to_owned(), "data".to_owned());
+        let mut world = World {
+            dir,
+            site,
+            clock,
+            dice: Dice::new(seed),
+            without,
+            node: None,
+            records: Vec::new(),
+            disturbed: Disturbed::default(),
+            openings: 0,
+            old_catalog: None,
+            old_pool: None,
+            newest: None,
+            names,
+            told: Vec::new(),
+            count: 0,
+            theme: World::theme(seed),
+            sent: 0,
+        };
+        world.open().await?;
+        let new = NewBucket { object_lock: true, versioning: true, ..NewBucket::default() };
+        world.archive().expect("a new archive").create_bucket(&root(), BUCKET, new).await?;
+        Ok(world)
+    }
+
+    fn tell(&mut self, what: impl Into<String>) {
+        self.told.push(what.into());
+    }
+
+    fn violated(&self, what: impl Into<String>) -> Violation {
+        Violation(format!("{}\n  after: {}\n  {:?}", what.into(), self.told.join("\n  then: "), self.disturbed))
+    }
+
+    fn pass(&self, milliseconds: u64) {
+        self.clock.elapsed.fetch_add(milliseconds, Ordering::Relaxed);
+    }
+
+    fn archive(&self) -> Option<&Archive> {
+        self.node.as_ref().and_then(|node| node.archive().ok())
+    }
+
+    fn writable(&self) -> Option<&Archive> {
+        self.archive().filter(|_| self.node.as_ref().is_some_and(|node| node.trouble().is_none()))
+    }
+
+    fn config(&self) -> Outcome<Config> {
+        Config::read(&self.site.config_path)
+    }
+
+    /// The pool, with the model's clock and without the protections that are taken away.
+    async fn pool(&self, opening: Opening) -> Outcome<Node> {
+        let mut node = Node::open_pool(&self.site, self.config()?, opening).await?;
+        node.surroundings = Arc::clone(&self.clock) as Arc<dyn Surroundings>;
+        node.without = self.without;
+        Ok(node)
+    }
+
+    /// Starts the server. Whether it serves the archive is for the oracle to judge.
+    async fn open(&mut self) -> Outcome<()> {
+        let mut node = self.pool(Opening::for_server()).await?;
+        if let Err(failure) = node.open_archive(&self.site, Opening::for_server()).await {
+            let _ = node.close().await;
+            return Err(failure);
+        }
+        self.node = Some(node);
+        if self.writable().is_some() {
+            self.openings += 1;
+            self.send_head().await;
+        }
+        Ok(())
+    }
+
+    async fn send_head(&mut self) {
+        let Some(archive) = self.writable().cloned() else { return };
+        let Ok(config) = self.config() else { return };
+        if let Ok(head) = archive.audit_head_to_send().await {
+            for place in heads::places(&self.site, &config) {
+                heads::write(&place, &head).expect("a place for heads");
+            }
+            self.sent = head.records;
+        }
+    }
+
+    /// Stops the server in order.
+    async fn close(&mut self) {
+        self.send_head().await;
+        if let Some(node) = self.node.take() {
+            let _ = node.close().await;
+        }
+    }
+
+    async fn put(&mut self) -> Outcome<()> {
+        let (seed, length) = (self.dice.below(1 << 40), 1 + self.dice.below(300_000) as usize);
+        let days = [0, 0, 1, 30, 3650][self.dice.below(5) as usize];
+        // Some for minutes only: nothing but what is raised later keeps them.
+        let until = Timestamp(self.clock.now().wall.0 + 300_000).plus_days(days);
+        let hold = self.dice.below(4) == 0;
+        self.count += 1;
+        let key = format!("record {}", self.count);
+        let Some(archive) = self.writable() else { return Ok(()) };
+        let request = PutRequest {
+            bucket: BUCKET.into(),
+            key: key.clone(),
+            retention: Some(Retention { mode: RetentionMode::Compliance, until }),
+            legal_hold: hold,
+            ..PutRequest::default()
+        };
+        let mut writer = archive.put(&root(), request).await?;
+        writer.write(content(seed, length).into()).await?;
+        let info = writer.finish(Expected::default()).await?;
+        self.records.push(Record { key, version: info.version.to_string(), seed, length, until, hold });
+        Ok(())
+    }
+}
+
+pub fn root() -> Caller {
+    Caller::local(0)
+}
+
+pub fn content(seed: u64, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    Dice::new(seed).fill(&mut bytes);
+    bytes
+}
+
+mod tests;

@@ -1,0 +1,491 @@
+//! What the administrator does.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use stele_archive::{BucketChange, Protection, Retention, RetentionMode, Surroundings, VersionId};
+use stele_block::Protocol;
+
+use super::{BUCKET, Checked, DAY, DRIVES, World, disk, root};
+use crate::api::volume as volumes;
+use crate::api::{Actor, Call, archive as calls, export, pool};
+use crate::failure::Outcome;
+use crate::node::Opening;
+use crate::node::rebuild::Ask;
+
+/// Every kind of step; one that the pool's state does not allow is an attempt that must be refused.
+const STEPS: u64 = 24;
+
+/// What most steps of a history are about, so that short ones reach deep: names and rebuilds, older catalogs, drives away while
+/// retentions are raised, pools set back, and everything alike.
+pub const THEMES: [&[u64]; 5] = [
+    &[0, 6, 11, 13, 13, 20, 22],
+    &[0, 4, 8, 12, 16, 17, 17, 20],
+    &[0, 1, 4, 4, 4, 8, 14, 15, 20, 21, 23],
+    &[0, 4, 11, 18, 19, 19, 20],
+    &[],
+];
+
+impl World {
+    pub async fn step(&mut self) -> Checked {
+        let themed = !self.theme.is_empty() && self.dice.below(5) > 0;
+        let step = match themed {
+            true => self.theme[self.dice.below(self.theme.len() as u64) as usize],
+            false => self.dice.below(STEPS),
+        };
+        self.take(step).await?;
+        self.check().await
+    }
+
+    pub async fn take(&mut self, step: u64) -> Checked {
+        match step {
+            0..=3 => self.put_some().await,
+            4 => self.strengthen().await,
+            5 => self.release().await,
+            6 => self.command_on_a_volume().await,
+            7 => self.keys_and_levels().await,
+            8 | 9 => self.let_time_pass().await,
+            10 => self.set_the_clock().await,
+            11 => self.restart(true).await,
+            12 => self.restart(false).await,
+            13 => self.rename_volumes().await,
+            14 => self.take_drives().await,
+            15 => self.bring_drives_back().await,
+            16 => self.copy_catalog().await,
+            17 => self.put_catalog_back().await,
+            18 => self.copy_pool().await,
+            19 => self.put_pool_back().await,
+            20 | 21 => self.rebuild().await,
+            22 => self.break_a_rebuild_off().await,
+            _ => self.raise_all().await,
+        }
+    }
+
+    async fn put_some(&mut self) -> Checked {
+        let before = self.records.len();
+        for _ in 0..1 + self.dice.below(4) {
+            if self.put().await.is_err() {
+                break;
+            }
+        }
+        self.tell(format!("{} records are stored", self.records.len() - before));
+        Ok(())
+    }
+
+    /// A retention is raised, or a hold set.
+    async fn strengthen(&mut self) -> Checked {
+        if self.records.is_empty() {
+            return Ok(());
+        }
+        let at = self.dice.below(self.records.len() as u64) as usize;
+        let hold = self.dice.below(2) == 0;
+        let mut record = self.records[at].clone();
+        let version = VersionId::parse(&record.version).ok();
+        let Some(archive) = self.writable() else { return Ok(()) };
+        if hold {
+            if archive.set_legal_hold(&root(), BUCKET, &record.key, version, true).await.is_ok() {
+                record.hold = true;
+            }
+        } else {
+            let until = record.until.plus_days(400);
+            let retention = Some(Retention { mode: RetentionMode::Compliance, until });
+            if archive.set_retention(&root(), BUCKET, &record.key, version, retention, true).await.is_ok() {
+                record.until = until;
+            }
+        }
+        self.tell(format!("`{}` is kept until {}, hold {}", record.key, record.until, record.hold));
+        self.records[at] = record;
+        Ok(())
+    }
+
+    /// Every retention is raised, in notes far behind the first ones.
+    async fn raise_all(&mut self) -> Checked {
+        let until = self.clock.now().wall.plus_days(500);
+        let Some(archive) = self.writable().cloned() else { return Ok(()) };
+        for record in &mut self.records {
+            let version = VersionId::parse(&record.version).ok();
+            let retention = Some(Retention { mode: RetentionMode::Compliance, until });
+            if archive.set_retention(&root(), BUCKET, &record.key, version, retention, false).await.is_ok() {
+                record.until = until;
+            }
+        }
+        self.tell("every retention is raised");
+        Ok(())
+    }
+
+    /// A rebuild is killed on its way. The archive is as it was, or the next rebuild makes it so.
+    async fn break_a_rebuild_off(&mut self) -> Checked {
+        if self.disturbed.forbids_writing() || !self.disturbed.away.is_empty() || self.disturbed.in_doubt {
+            return Ok(());
+        }
+        self.close().await;
+        let stage = 1 + self.dice.below(5);
+        self.tell(format!("a rebuild is broken off at stage {stage}"));
+        let ask = Ask { force: true, accept_losses: false };
+        let Ok(mut node) = self.pool(Opening::for_server()).await else { return Ok(()) };
+        node.breaks_off = Some(stage);
+        if node.rebuild_here(&self.site, ask).await.is_ok() {
+            return Err(self.violated("it was not broken off"));
+        }
+        if stage >= 4 {
+            (self.old_catalog, self.old_pool) = (None, None);
+            self.names.0 = self.config().map_or_else(|_| String::new(), |config| config.archive.catalog_volume);
+        }
+        if stage == 4 {
+            let repeated = self.rebuild_now(ask).await;
+            repeated.map_err(|failure| self.violated(format!("a repeat fails: {failure}")))?;
+        } else {
+            let _ = self.open().await;
+        }
+        self.must_open()
+    }
+
+    /// A hold is lifted, a retention tried to be shortened.
+    async fn release(&mut self) -> Checked {
+        if self.records.is_empty() {
+            return Ok(());
+        }
+        let at = self.dice.below(self.records.len() as u64) as usize;
+        let mut record = self.records[at].clone();
+        let version = VersionId::parse(&record.version).ok();
+        let Some(archive) = self.writable() else { return Ok(()) };
+        if archive.set_legal_hold(&root(), BUCKET, &record.key, version, false).await.is_ok() {
+            record.hold = false;
+        }
+        let _ = archive.set_retention(&root(), BUCKET, &record.key, version, None, true).await;
+        let _ = archive.delete_bucket(&root(), BUCKET).await;
+        self.tell(format!("`{}` is released from its hold", record.key));
+        self.records[at] = record;
+        Ok(())
+    }
+
+    /// Everything `stele volume`, `stele export` and `stele pool remove` can be asked for, with any name there is; through the
+    /// server, or on the drives.
+    async fn command_on_a_volume(&mut self) -> Checked {
+        let names = ["catalog", "data", "catalog-2", "spare", "copy", "snap", self.names.0.as_str()];
+        let pick = |dice: &mut stele_ground::Dice| names[dice.below(names.len() as u64) as usize].to_owned();
+        let (volume, other) = (pick(&mut self.dice), pick(&mut self.dice));
+        let what = self.dice.below(8);
+        let told = format!("command {what} on volume {volume} and {other}");
+        let offline = self.dice.below(4) == 0;
+        if offline {
+            self.close().await;
+            let Ok(node) = self.pool(Opening::for_command()).await else { return Ok(()) };
+            self.node = Some(node);
+        }
+        self.tell(if offline { format!("{told}, without a server") } else { told });
+        if let Some(node) = &self.node {
+            let _ = command(node, what, volume, other).await;
+        }
+        if offline {
+            self.restart(true).await?;
+        }
+        Ok(())
+    }
+
+    async fn keys_and_levels(&mut self) -> Checked {
+        let what = self.dice.below(3);
+        self.tell(format!("keys and levels {what}"));
+        let Some(node) = &self.node else { return Ok(()) };
+        let Ok(archive) = node.archive() else { return Ok(()) };
+        let create = calls::KeyCreate {
+            name: "someone".into(),
+            role: "retention-officer".into(),
+            every_role: false,
+            ..calls::KeyCreate::default()
+        };
+        match what {
+            0 => {
+                let _ = create.perform(node, &Actor { uid: 0 }).await;
+            }
+            1 => {
+                if let Ok(key) = create.perform(node, &Actor { uid: 0 }).await {
+                    let _ = calls::KeyRevoke { id: key.access_key }.perform(node, &Actor { uid: 0 }).await;
+                }
+            }
+            _ => {
+                for level in [Protection::Compliance, Protection::Basic] {
+                    let _ = archive.change_bucket(&root(), BUCKET, BucketChange::Protection(level)).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn let_time_pass(&mut self) -> Checked {
+        for _ in 0..20 {
+            self.pass(40_000);
+            if let Some(archive) = self.writable() {
+                let _ = archive.step().await;
+            }
+        }
+        self.send_head().await;
+        self.tell("a quarter of an hour passes");
+        Ok(())
+    }
+
+    async fn set_the_clock(&mut self) -> Checked {
+        let days = self.dice.below(4000);
+        self.clock.ahead.store(days * DAY, Relaxed);
+        self.tell(format!("the clock is set {days} days ahead, and accepted"));
+        if let Some(archive) = self.writable() {
+            let _ = archive.step().await;
+            let _ = archive.accept_clock(&root()).await;
+            let _ = archive.step().await;
+        }
+        Ok(())
+    }
+
+    async fn restart(&mut self, in_order: bool) -> Checked {
+        self.tell(if in_order { "the server is restarted" } else { "the server is killed and started" });
+        match in_order {
+            true => self.close().await,
+            false => {
+                // Its drives are left as they are; the next opening replays the log.
+                if let Some(node) = self.node.take() {
+                    node.kill().await;
+                }
+            }
+        }
+        self.pass(10_000);
+        let _ = self.open().await;
+        self.must_open()
+    }
+
+    /// Where nothing is missing, the server starts.
+    fn must_open(&self) -> Checked {
+        match self.node.is_some() || !self.disturbed.away.is_empty() {
+            true => Ok(()),
+            false => Err(self.violated("no drive is missing, and the server does not start")),
+        }
+    }
+
+    async fn rename_volumes(&mut self) -> Checked {
+        self.close().await;
+        let names = ["catalog", "data", "nope", "spare", "copy", self.names.0.as_str()];
+        let mut pick = || names[self.dice.below(names.len() as u64) as usize].to_owned();
+        let chosen = match pick() {
+            catalog if catalog == self.names.1 => (catalog, self.names.1.clone()),
+            catalog => (catalog, pick()),
+        };
+        self.disturbed.names = chosen != self.names;
+        self.tell(format!("stele.toml names {chosen:?}"));
+        self.write_names(&chosen);
+        let _ = self.open().await;
+        self.must_open()
+    }
+
+    pub fn restore_names(&mut self) {
+        let names = self.names.clone();
+        self.write_names(&names);
+    }
+
+    fn write_names(&self, names: &(String, String)) {
+        let mut config = self.config().expect("the configuration");
+        (config.archive.catalog_volume, config.archive.data_volume) = names.clone();
+        config.write(&self.site.config_path).expect("the configuration");
+    }
+
+    async fn take_drives(&mut self) -> Checked {
+        if !self.disturbed.away.is_empty() || self.disturbed.set_back {
+            return Ok(());
+        }
+        self.close().await;
+        let mut away: Vec<u32> = (0..1 + self.dice.below(2)).map(|_| self.dice.below(DRIVES.into()) as u32).collect();
+        away.sort_unstable();
+        away.dedup();
+        for drive in &away {
+            let from = self.dir.join(format!("drives/{drive}.img"));
+            std::fs::rename(from, self.dir.join(format!("{drive}.away"))).expect("a drive");
+        }
+        self.tell(format!("drives {away:?} are taken away"));
+        self.disturbed.away = away;
+        let _ = self.open().await;
+        Ok(())
+    }
+
+    pub fn return_drives(&mut self) {
+        for drive in std::mem::take(&mut self.disturbed.away) {
+            let to = self.dir.join(format!("drives/{drive}.img"));
+            std::fs::rename(self.dir.join(format!("{drive}.away")), to).expect("a drive");
+        }
+    }
+
+    async fn bring_drives_back(&mut self) -> Checked {
+        if self.disturbed.away.is_empty() {
+            return Ok(());
+        }
+        self.close().await;
+        self.return_drives();
+        self.tell("the drives come back");
+        let _ = self.open().await;
+        self.must_open()
+    }
+
+    /// A copy of the catalog as it is, in the middle of a session or between two.
+    async fn copy_catalog(&mut self) -> Checked {
+        if self.disturbed.forbids_writing() || !self.disturbed.away.is_empty() {
+            return Ok(());
+        }
+        let Some(node) = &self.node else { return Ok(()) };
+        let Ok(handle) = node.pool.volume(&self.names.0) else { return Ok(()) };
+        if let Some(content) = disk::read(&handle).await {
+            self.old_catalog = Some((self.openings, content));
+            self.tell("the catalog is copied");
+            // What follows is known to the data volume before the copy can be put back.
+            let _ = self.put().await;
+            self.let_time_pass().await?;
+        }
+        Ok(())
+    }
+
+    /// The copy is written over the catalog volume, with no server running.
+    async fn put_catalog_back(&mut self) -> Checked {
+        let usable = !self.disturbed.forbids_writing() && self.disturbed.away.is_empty();
+        let Some((_, content)) = self.old_catalog.take().filter(|_| usable) else { return Ok(()) };
+        self.close().await;
+        let Ok(node) = self.pool(Opening::for_server()).await else { return Ok(()) };
+        let Ok(handle) = node.pool.volume(&self.names.0) else { return Ok(()) };
+        let written = disk::write(&handle, &content).await;
+        let _ = node.close().await;
+        if written.is_none() {
+            return Err(self.violated("the copy of the catalog could not be put back"));
+        }
+        self.disturbed.old_catalog = true;
+        self.tell("the older catalog is put back");
+        let _ = self.open().await;
+        Ok(())
+    }
+
+    async fn copy_pool(&mut self) -> Checked {
+        if self.disturbed.forbids_writing() || !self.disturbed.away.is_empty() || self.disturbed.in_doubt {
+            return Ok(());
+        }
+        self.close().await;
+        let copy = self.dir.join("old");
+        disk::copy_folder(&self.dir.join("drives"), &copy).expect("room for a copy of the drives");
+        self.old_pool = Some((self.openings, copy));
+        self.tell("all drives are copied");
+        let _ = self.open().await;
+        let _ = self.put().await;
+        self.let_time_pass().await
+    }
+
+    async fn put_pool_back(&mut self) -> Checked {
+        let usable = !self.disturbed.forbids_writing() && self.disturbed.away.is_empty() && !self.disturbed.in_doubt;
+        let Some((at, copy)) = self.old_pool.take().filter(|(at, _)| usable && *at < self.openings) else {
+            return Ok(());
+        };
+        if self.config().is_ok_and(|config| config.archive.catalog_volume != self.names_at(at)) {
+            return Ok(());
+        }
+        self.close().await;
+        let newest = self.dir.join("newest");
+        std::fs::rename(self.dir.join("drives"), &newest).expect("the drives");
+        std::fs::rename(&copy, self.dir.join("drives")).expect("the drives");
+        self.newest = Some(newest);
+        self.old_catalog = None;
+        self.disturbed.set_back = true;
+        self.tell("all drives are put back to the copy");
+        let _ = self.open().await;
+        self.must_open()
+    }
+
+    /// The catalog's name does not change but by a rebuild, which forgets older copies of the pool.
+    fn names_at(&self, _: u64) -> String {
+        self.names.0.clone()
+    }
+
+    pub fn put_newest_back(&mut self) {
+        if let Some(newest) = self.newest.take() {
+            let _ = std::fs::remove_dir_all(self.dir.join("drives"));
+            std::fs::rename(newest, self.dir.join("drives")).expect("the drives");
+            self.disturbed.set_back = false;
+        }
+    }
+
+    async fn rebuild(&mut self) -> Checked {
+        // Where the pool was set back, what a rebuild makes of it goes away with it.
+        if self.disturbed.set_back {
+            return Ok(());
+        }
+        let ask = Ask { force: self.dice.below(2) == 0, accept_losses: self.dice.below(2) == 0 };
+        self.close().await;
+        self.tell(format!("`stele catalog rebuild`, {ask:?}"));
+        let before = (self.disturbed.away.len(), self.disturbed.names);
+        match self.rebuild_now(ask).await {
+            Ok(()) => {
+                if before.1 {
+                    return Err(self.violated("a rebuild went through on volumes that are not the archive's"));
+                }
+                if before.0 > 0 && !ask.accept_losses {
+                    return Err(self.violated("a rebuild went through although drives are missing"));
+                }
+            }
+            Err(failure) if failure.error.contains("none is missed") => return Err(self.violated(failure.error)),
+            Err(failure) => self.tell(format!("refused: {failure}")),
+        }
+        if self.node.is_none() {
+            let _ = self.open().await;
+        }
+        self.must_open()
+    }
+
+    /// Leaves the server running where it succeeds.
+    pub async fn rebuild_now(&mut self, ask: Ask) -> Outcome<()> {
+        let node = self.pool(Opening::for_server()).await?;
+        let (node, rebuilt) = node.rebuild_here(&self.site, ask).await?;
+        self.names.0.clone_from(&rebuilt.volume);
+        self.node = Some(node);
+        self.openings += 1;
+        (self.old_catalog, self.old_pool) = (None, None);
+        self.disturbed.in_doubt = !rebuilt.report.losses.is_empty();
+        self.disturbed.old_catalog = false;
+        self.tell(format!("rebuilt on {}, {} losses", rebuilt.volume, rebuilt.report.losses.len()));
+        if rebuilt.report.audit_records < self.sent
+            && let Some(archive) = self.archive()
+            && archive.audit_verify(&root(), None).await?.findings.is_empty()
+        {
+            let cut =
+                format!("of {} audit records {} are left, and none is missed", self.sent, rebuilt.report.audit_records);
+            return Err(crate::failure::Failure::failed(cut));
+        }
+        self.send_head().await;
+        Ok(())
+    }
+}
+
+async fn command(node: &crate::node::Node, what: u64, volume: String, other: String) -> Outcome<()> {
+    let actor = Actor { uid: 0 };
+    match what {
+        0 => volumes::Delete { name: volume }.perform(node, &actor).await.map(drop),
+        1 => volumes::Resize { name: volume, size: 8 << 20 }.perform(node, &actor).await.map(drop),
+        2 => volumes::Snapshot { volume, name: "snap".into() }.perform(node, &actor).await.map(drop),
+        3 => volumes::CloneSnapshot { snapshot: volume, name: "copy".into() }.perform(node, &actor).await.map(drop),
+        4 => volumes::Rollback { volume, snapshot: other }.perform(node, &actor).await.map(drop),
+        5 => {
+            let add = export::Add {
+                volume,
+                name: None,
+                protocol: Protocol::Nbd,
+                read_only: false,
+                access: Default::default(),
+                iscsi: Default::default(),
+            };
+            add.perform(node, &actor).await.map(drop)
+        }
+        6 => pool::Remove { drive: 0 }.perform(node, &actor).await.map(drop),
+        _ => {
+            let create = volumes::Create {
+                name: volume,
+                code: "mirror-2".into(),
+                size: 8 << 20,
+                strip: 64 << 10,
+                block: 4096,
+                digest_strip: false,
+                write_through: false,
+                allocate: false,
+            };
+            create.perform(node, &actor).await.map(drop)
+        }
+    }
+}
