@@ -123,7 +123,7 @@ impl Engine {
             }
             Home::Unmapped | Home::Zero => (false, false),
         };
-        let moves = mostly || weak && !self.io.lacks(Mutation::StrongDigest);
+        let moves = !volume.stays_in_place() && (mostly || weak && !self.io.lacks(Mutation::StrongDigest));
         match home {
             Home::Unmapped if volume.base.get().is_some() => {
                 self.destage_over_base(volume, stripe, &dirty, covers).await

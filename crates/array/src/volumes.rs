@@ -123,6 +123,12 @@ impl Volume {
         self.spec.borrow().owner.is_some()
     }
 
+    /// What is written over must be gone from the drives: a stripe that owns its slot alone never moves to another one, which
+    /// would leave the old cells as they are. The archive's data volume holds the keys that disposal destroys.
+    pub fn stays_in_place(&self) -> bool {
+        self.spec.borrow().owner.as_deref() == Some("archive")
+    }
+
     /// Refuses what would give it another stripe or block while it goes.
     pub fn check_stays(&self) -> Result<(), ArrayError> {
         if self.is_gone() {

@@ -134,13 +134,18 @@ impl Engine {
         // Where the volume ends within its last stripe, that end counts as the stripe's.
         let whole = stripe_bytes.min(volume.size() - stripe * stripe_bytes) as usize;
         let aligned = inside.is_multiple_of(BLOCK) && length.is_multiple_of(BLOCK);
-        if aligned && (length == whole || (length * 2 >= whole && length >= 32 * BLOCK)) {
+        let mostly = length == whole || (length * 2 >= whole && length >= 32 * BLOCK);
+        if aligned && mostly && !(volume.stays_in_place() && self.is_mapped(volume, stripe).await?) {
             // The data is durable in its slot, and the mapping in the log, when this answers true.
             if self.write_stripe(volume, stripe, inside, &data, length).await? {
                 return Ok(None);
             }
         }
         self.write_small(volume, at, data, length, haste).await.map(Some)
+    }
+
+    async fn is_mapped(&self, volume: &Volume, stripe: u64) -> Result<bool, ArrayError> {
+        Ok(matches!(self.home(StripeKey { volume: volume.id, stripe }).await?, Home::Slot(_)))
     }
 
     /// Through the log: copies the data once, appends it, and leaves it dirty. Answers the newest LSN.
