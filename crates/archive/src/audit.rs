@@ -173,6 +173,9 @@ pub struct AuditVerdict {
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     actor: Actor,
+    /// What a key may do as often as it likes, as no administrator or officer: it uses half of the catalog's reserve at most, so
+    /// that the key can still be revoked.
+    of_user: bool,
     origin: Option<Arc<str>>,
     action: Action,
     bucket: Option<String>,
@@ -184,8 +187,10 @@ pub(crate) struct Event {
 
 impl Event {
     pub fn new(caller: &Caller, action: Action) -> Event {
+        let privileged = caller.has(Role::StorageAdministrator) || caller.has(Role::RetentionOfficer);
         Event {
             actor: caller.actor.clone(),
+            of_user: !privileged && matches!(caller.actor, Actor::Key(_) | Actor::Anonymous),
             origin: caller.origin.clone(),
             action,
             bucket: None,
@@ -244,6 +249,7 @@ impl Store {
             Actor::Key(id) if event.refused.is_none() => transaction.absent(REVOKED, id.clone()),
             _ => transaction,
         };
+        let transaction = if event.of_user { transaction.within_half_reserve() } else { transaction };
         let row = encode(&event.row(self.wall()));
         transaction.append((SETTINGS, AUDIT_HEAD), AUDIT, Template::new().number(), Template::new().bytes(row))
     }

@@ -22,6 +22,6 @@ pub use memory::MemoryCatalog;
 pub use pending::Pending;
 pub use range::{Direction, KeyRange};
 pub use transaction::{
-    Head, KEY_MAX, Link, Mutation, Outcome, Piece, Precondition, Receipt, TRANSACTION_MAX, Table, Template,
+    Head, KEY_MAX, Link, Mutation, Outcome, Piece, Precondition, Receipt, Reserve, TRANSACTION_MAX, Table, Template,
     Transaction, VALUE_MAX, link,
 };

@@ -7,7 +7,7 @@ use stele_ground::Dice;
 use crate::catalog::Record;
 use crate::{
     Catalog, CatalogError, Direction, Failure, Head, KEY_MAX, KeyRange, Link, MemoryCatalog, Mutation, Outcome,
-    Receipt, Snapshot, TRANSACTION_MAX, Table, Template, Transaction, VALUE_MAX, link,
+    Receipt, Reserve, Snapshot, TRANSACTION_MAX, Table, Template, Transaction, VALUE_MAX, link,
 };
 
 const A: Table = Table(1);
@@ -267,7 +267,7 @@ pub fn draw(dice: &mut Dice) -> Transaction {
         }
     }
     let mut transaction = Transaction::new();
-    transaction.reserve = dice.one_in(3);
+    transaction.reserve = [Reserve::None, Reserve::Half, Reserve::All][dice.below(3) as usize];
     for _ in 0..dice.below(3) {
         let (table, key, range) = (Table(dice.below(3) as u16), key(dice), range(dice));
         transaction = match dice.below(8) {

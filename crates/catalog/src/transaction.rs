@@ -102,8 +102,18 @@ pub struct Head {
 pub struct Transaction {
     pub preconditions: Vec<Precondition>,
     pub mutations: Vec<Mutation>,
-    /// May use the space kept for deleting and for audit records when the volume is full.
-    pub reserve: bool,
+    /// What it may use of the space kept for deleting and for audit records when the volume is full.
+    pub reserve: Reserve,
+}
+
+/// What a transaction may use of the space that ordinary ones leave alone.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Reserve {
+    #[default]
+    None,
+    /// Half of it: what many may do as often as they like leaves the other half to those who must be able to stop them.
+    Half,
+    All,
 }
 
 /// A transaction that is durable.
@@ -231,7 +241,13 @@ impl Transaction {
 
     /// Lets the transaction use the reserve: for deletes and for what must be recorded even when full.
     pub fn with_reserve(mut self) -> Transaction {
-        self.reserve = true;
+        self.reserve = Reserve::All;
+        self
+    }
+
+    /// Lets it use half of the reserve at most, where it might use all of it.
+    pub fn within_half_reserve(mut self) -> Transaction {
+        self.reserve = self.reserve.min(Reserve::Half);
         self
     }
 

@@ -5,6 +5,7 @@ mod support;
 use std::path::Path;
 
 use serde_json::Value;
+use support::pool::wreck_volume;
 use support::server::good;
 use support::{Place, Server, content};
 
@@ -165,7 +166,7 @@ fn a_pool_set_back_behind_its_heads_is_not_written() {
     server.stop();
     let (drives, older, newer) = (place.0.join("drives"), place.0.join("older"), place.0.join("newer"));
     copy(&drives, &older);
-    // Its start sends a head.
+    // It sends a head when it stops, at the latest.
     let server = place.up().with_keys(keys.clone());
     server.put("/records/later", b"later");
     server.stop();
@@ -182,4 +183,40 @@ fn a_pool_set_back_behind_its_heads_is_not_written() {
     let server = place.up().with_keys(keys);
     assert!(!alarms(&place).contains(&"rolled-back".to_owned()));
     assert_eq!(good(server.get("/records/later")).body, b"later");
+}
+
+/// What the audit log says of acts on drives and volumes.
+fn acts(place: &Place) -> Vec<String> {
+    let output = place.stele(&["audit", "show", "--limit", "100", "--json"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let records = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    records
+        .filter(|record| record["action"] == "Administer")
+        .map(|record| record["detail"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn what_is_done_without_a_server_or_a_catalog_is_recorded() {
+    let place = Place::new("owners-unrecorded");
+    place.up().stop();
+    place.json(&["volume", "create", "vm", "--code", "mirror-2", "--size", "8MiB"]);
+    assert_eq!(acts(&place), ["about to do: volume/create vm", "volume/create vm"]);
+    // Without a catalog there is no log: what drives need is done, and recorded once there is one.
+    wreck_volume(&place, "catalog");
+    let kept = place.0.join("unrecorded-acts");
+    place.json(&["pool", "add", "--size", "256MiB", "--drive", &format!("{}@10", place.path("more.img"))]);
+    assert_eq!(std::fs::read_to_string(&kept).unwrap().lines().count(), 2, "before and after the act");
+    place.json(&["catalog", "rebuild", "--yes"]);
+    place.serve().stop();
+    assert!(!kept.exists(), "they are in the log");
+    let acts = acts(&place);
+    for act in ["about to do: pool/add", "pool/add"] {
+        let told = |kept: &&String| {
+            kept.strip_prefix("while no log was open, at ")
+                .and_then(|rest| rest.split_once(": "))
+                .is_some_and(|(_, rest)| rest.starts_with(act))
+        };
+        assert!(acts.iter().any(|kept| told(&kept)), "{act}: {acts:?}");
+    }
 }

@@ -97,8 +97,12 @@ fn what_takes_two_people_is_not_done_by_one() {
     place.refused(2, &["--yes"], &["approve", &asked, "--officer", &ben]);
     place.json(&["approve", &asked, "--refuse", "--officer", &ben]);
     assert_eq!(place.json(&["approve"]).as_array().map(Vec::len), Some(0));
-    // The store was never closed, so nothing is there to be credited; that it was asked for is recorded.
-    place.refused(3, &["no time spent closed"], &["clock", "credit", "--officer", &anna]);
+    // The moments in which the store was closed can be asked for, and take another person.
+    server.stop();
+    let server = place.serve();
+    let credit = place.json(&["clock", "credit", "--officer", &anna])["id"].as_str().unwrap().to_owned();
+    place.refused(3, &["another person approves"], &["approve", &credit, "--officer", &ben, "--yes"]);
+    place.json(&["approve", &credit, "--refuse", "--officer", &ben]);
     place.refused(3, &["secret"], &["clock", "credit", "--officer", &place.path("forged.json")]);
     let last = place.json(&["audit", "show", "--limit", "1"]);
     assert!(last["refused"].as_str().unwrap().contains("the secret is another"), "{last}");

@@ -1,5 +1,9 @@
 //! What refusals may take of the audit log, and what a revoked key may still do.
 
+use std::sync::{Arc, Mutex};
+
+use stele_catalog::{Catalog, CatalogError, Pending, Receipt, Reserve, Snapshot, Transaction};
+
 use super::*;
 use crate::testing::put_as;
 
@@ -108,4 +112,46 @@ async fn nothing_of_a_revoked_key_is_done_after_its_revocation() {
     assert!(matches!(deleted, Err(ArchiveError::Denied(_))), "{deleted:?}");
     assert_eq!(get(&archive, "mine", "before").await.unwrap(), b"before");
     assert_eq!(refused(&records(&archive).await, &user), 2, "both are recorded");
+}
+
+/// A catalog that tells how much of its reserve a transaction might have used.
+struct Watched(Arc<dyn Catalog>, Mutex<Reserve>);
+
+impl Catalog for Watched {
+    fn commit(&self, transaction: Transaction) -> Pending<Receipt> {
+        *self.1.lock().unwrap() = transaction.reserve;
+        self.0.commit(transaction)
+    }
+    fn order(&self) -> Option<stele_media::Order> {
+        self.0.order()
+    }
+    fn snapshot(&self) -> std::result::Result<Box<dyn Snapshot>, CatalogError> {
+        self.0.snapshot()
+    }
+}
+
+#[tokio::test]
+async fn users_leave_half_of_the_reserve_to_those_who_stop_them() {
+    let world = World::new(4);
+    let catalog = Arc::new(Watched(Arc::clone(&world.catalog) as Arc<dyn Catalog>, Mutex::new(Reserve::None)));
+    let foundation = crate::Foundation { catalog: Arc::clone(&catalog) as Arc<dyn Catalog>, ..world.foundation() };
+    let archive = Archive::create(foundation, world.options.clone()).await.unwrap();
+    let used = || std::mem::take(&mut *catalog.1.lock().unwrap());
+    let new = NewBucket { object_lock: true, versioning: true, ..NewBucket::default() };
+    archive.create_bucket(&admin(), "mine", new).await.unwrap();
+    let access = [Access::Read, Access::Write, Access::Delete, Access::Retain].into();
+    let grants = vec![Grant { bucket: None, prefix: String::new(), access }];
+    let user = known(&archive, "user", Rights { roles: [Role::User].into(), grants, ..Rights::default() }).await;
+    let request = PutRequest { bucket: "mine".into(), key: "k".into(), ..PutRequest::default() };
+    let info = put_as(&archive, &user, request, b"record").await.unwrap();
+    // As often as it likes, also where the catalog is full.
+    archive.set_legal_hold(&user, "mine", "k", Some(info.version), true).await.unwrap();
+    assert_eq!(used(), Reserve::Half);
+    archive.set_legal_hold(&admin(), "mine", "k", Some(info.version), false).await.unwrap();
+    assert_eq!(used(), Reserve::All);
+    let key = user.actor.to_string();
+    let id = archive.list_access_keys(&admin()).await.unwrap().remove(0).id;
+    assert!(key.contains(&id), "{key} {id}");
+    archive.revoke_access_key(&admin(), &id).await.unwrap();
+    assert_eq!(used(), Reserve::All);
 }

@@ -5,7 +5,7 @@
 //!
 //! Space. What the B-tree surely has free is known as of the last checkpoint; what waits in the overlays
 //! is counted at its worst. An ordinary transaction is taken while both and the reserve fit; one that may
-//! use the reserve, while a last margin is left, which the checkpoint itself needs. Before anybody is told that the
+//! use half of the reserve or all of it, while the rest of it and a last margin is left, which the checkpoint itself needs. Before anybody is told that the
 //! catalog is full, a checkpoint finds out how much really is free.
 
 use std::collections::VecDeque;
@@ -24,7 +24,7 @@ use super::journal::{self, Journal};
 use super::layout::{BLOCK, Layout};
 use super::memtable::{Changes, Memtable};
 use super::view::View;
-use crate::{CatalogError, Mutation, Receipt, Transaction};
+use crate::{CatalogError, Mutation, Receipt, Reserve, Transaction};
 
 /// How much memory the catalog may use.
 #[derive(Clone, Copy, Debug)]
@@ -353,7 +353,12 @@ impl Writer {
         let mut batch = Batch::new(&view);
         let answers = transactions.iter().map(|transaction| {
             let pages = cost(transaction);
-            let kept = self.shared.margin() + if transaction.reserve { 0 } else { self.shared.reserve() };
+            let reserved = match transaction.reserve {
+                Reserve::None => self.shared.reserve(),
+                Reserve::Half => self.shared.reserve() / 2,
+                Reserve::All => 0,
+            };
+            let kept = self.shared.margin() + reserved;
             if grows(transaction) && waiting + pages + kept > free {
                 full = true;
                 return Err(CatalogError::Full(format!(

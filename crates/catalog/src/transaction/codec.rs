@@ -11,7 +11,7 @@ use bytes::Bytes;
 use minicbor::decode::{Decoder, Error};
 use minicbor::encode::Encoder;
 
-use super::{Mutation, Piece, Precondition, STEPS_MAX, Table, Template, Transaction};
+use super::{Mutation, Piece, Precondition, Reserve, STEPS_MAX, Table, Template, Transaction};
 use crate::{CatalogError, KeyRange};
 
 type Encoded = Result<(), minicbor::encode::Error<Infallible>>;
@@ -38,7 +38,7 @@ impl Transaction {
 }
 
 fn transaction(out: &mut Out<'_>, transaction: &Transaction) -> Encoded {
-    out.array(3)?.bool(transaction.reserve)?;
+    out.array(3)?.u8(transaction.reserve as u8)?;
     out.array(transaction.preconditions.len() as u64)?;
     transaction.preconditions.iter().try_for_each(|each| precondition(out, each))?;
     out.array(transaction.mutations.len() as u64)?;
@@ -100,7 +100,12 @@ fn template(out: &mut Out<'_>, template: &Template) -> Encoded {
 
 fn read_transaction(from: &mut Decoder<'_>) -> Result<Transaction, Error> {
     exactly(from, 3)?;
-    let reserve = from.bool()?;
+    let reserve = match from.u8()? {
+        0 => Reserve::None,
+        1 => Reserve::Half,
+        2 => Reserve::All,
+        other => return Err(Error::message(format!("{other} is no share of the reserve"))),
+    };
     let mut transaction = Transaction { reserve, ..Transaction::default() };
     for _ in 0..count(from)? {
         transaction.preconditions.push(read_precondition(from)?);

@@ -15,6 +15,7 @@ mod model;
 pub mod rebuild;
 pub mod standing;
 pub mod surroundings;
+mod unrecorded;
 pub mod volumes;
 
 use std::pin::Pin;
@@ -94,6 +95,7 @@ pub struct Node {
     /// After which stage of a rebuild it is broken off.
     #[cfg(test)]
     breaks_off: Option<u64>,
+    unrecorded: unrecorded::Unrecorded,
     uid: u32,
 }
 
@@ -164,6 +166,7 @@ impl Node {
             without: Mutations::default(),
             #[cfg(test)]
             breaks_off: None,
+            unrecorded: unrecorded::Unrecorded::of(&site.dir),
             uid: own_uid(),
         })
     }
@@ -273,6 +276,9 @@ impl Node {
                 Archive::open(foundation, self.archive_options(true)).await?
             }
         };
+        if self.trouble.is_none() {
+            self.unrecorded.record(&archive).await?;
+        }
         self.archive = Some(archive);
         Ok(())
     }
@@ -473,12 +479,17 @@ impl Node {
         self.alarms.list()
     }
 
-    /// Puts an operator's act on drives and volumes into the audit log, where there is one that may be written.
+    /// Puts an operator's act on drives and volumes into the audit log; where it may not be written, with what the next start
+    /// puts there.
     pub async fn audit(&self, actor: &Actor, what: &str, place: &str, refused: Option<String>) -> Outcome<()> {
-        let Some(archive) = &self.archive else { return Ok(()) };
         let detail = format!("{what} {place}");
+        let archive = match (&self.archive, &self.trouble) {
+            (Some(archive), _) => archive,
+            (None, Some(_)) => return self.unrecorded.keep(actor, detail.trim_end(), refused),
+            (None, None) => return Ok(()),
+        };
         match archive.audit_administration(&actor.caller(), detail.trim_end(), refused.as_deref()).await {
-            Err(ArchiveError::ReadOnly(_)) => Ok(()),
+            Err(ArchiveError::ReadOnly(_)) => self.unrecorded.keep(actor, detail.trim_end(), refused),
             other => Ok(other?),
         }
     }

@@ -9,7 +9,9 @@
 //! One seed is one history. The drives are sparse files in a folder of their own, the wall clock is the model's.
 
 mod disk;
+mod officers;
 mod oracle;
+mod scripts;
 mod steps;
 
 use std::path::PathBuf;
@@ -18,7 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use stele_archive::mutation::Mutations;
 use stele_archive::{
-    Archive, Caller, Expected, NewBucket, PutRequest, Reading, Retention, RetentionMode, Surroundings, Timestamp,
+    Archive, Caller, Expected, NewBucket, PutRequest, Reading, Retention, RetentionMode, Rights, Surroundings,
+    Timestamp,
 };
 use stele_array::reactor::{DrivePlace, NewDrives};
 use stele_ground::{Bytes, Dice, Instant, MIB};
@@ -31,7 +34,7 @@ use crate::drives::DriveArgument;
 use crate::failure::Outcome;
 
 const DRIVES: u32 = 6;
-const DRIVE: u64 = 256 * MIB;
+pub const DRIVE: u64 = 256 * MIB;
 const DAY: u64 = 86_400_000;
 pub const BUCKET: &str = "records";
 
@@ -122,6 +125,13 @@ pub struct World {
     theme: &'static [u64],
     /// Records under the last head that was sent.
     sent: u64,
+    /// The heads that were sent are gone.
+    headless: bool,
+    /// Two officers' keys.
+    officers: Vec<String>,
+    /// Milliseconds that passed while the store was closed, and those that two officers had made up.
+    closed: u64,
+    credited: u64,
 }
 
 impl Drop for World {
@@ -136,7 +146,7 @@ impl World {
         steps::THEMES[(seed % steps::THEMES.len() as u64) as usize]
     }
 
-    pub async fn new(seed: u64, without: Mutations) -> Outcome<World> {
+    pub async fn new(seed: u64, without: Mutations, drive: u64) -> Outcome<World> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("stele-model-{}-{number}", std::process::id()));
@@ -156,7 +166,7 @@ impl World {
             log: Some(Bytes(16 * MIB)),
             spare: None,
             data: Some("2+1".parse().expect("a code")),
-            new: Some(NewDrives { size: Bytes(DRIVE), space: Space::Sparse }),
+            new: Some(NewDrives { size: Bytes(drive), space: Space::Sparse }),
         };
         make(&site, config, made).await?.close().await?;
         let names = ("catalog".to_owned(), "data".to_owned());
@@ -178,10 +188,18 @@ impl World {
             count: 0,
             theme: World::theme(seed),
             sent: 0,
+            headless: false,
+            officers: Vec::new(),
+            closed: 0,
+            credited: 0,
         };
         world.open().await?;
         let new = NewBucket { object_lock: true, versioning: true, ..NewBucket::default() };
-        world.archive().expect("a new archive").create_bucket(&root(), BUCKET, new).await?;
+        let archive = world.archive().expect("a new archive").clone();
+        archive.create_bucket(&root(), BUCKET, new).await?;
+        for name in ["anna", "ben"] {
+            world.officers.push(archive.create_access_key(&root(), name, Rights::officer()).await?.id);
+        }
         Ok(world)
     }
 
@@ -233,7 +251,7 @@ impl World {
     }
 
     async fn send_head(&mut self) {
-        let Some(archive) = self.writable().cloned() else { return };
+        let Some(archive) = self.writable().cloned().filter(|_| !self.headless) else { return };
         let Ok(config) = self.config() else { return };
         if let Ok(head) = archive.audit_head_to_send().await {
             for place in heads::places(&self.site, &config) {
@@ -252,11 +270,16 @@ impl World {
     }
 
     async fn put(&mut self) -> Outcome<()> {
-        let (seed, length) = (self.dice.below(1 << 40), 1 + self.dice.below(300_000) as usize);
-        let days = [0, 0, 1, 30, 3650][self.dice.below(5) as usize];
         // Some for minutes only: nothing but what is raised later keeps them.
-        let until = Timestamp(self.clock.now().wall.0 + 300_000).plus_days(days);
+        let days = [0, 0, 1, 30, 3650][self.dice.below(5) as usize];
         let hold = self.dice.below(4) == 0;
+        let length = 1 + self.dice.below(300_000) as usize;
+        self.put_for(days, hold, length).await
+    }
+
+    async fn put_for(&mut self, days: u64, hold: bool, length: usize) -> Outcome<()> {
+        let seed = self.dice.below(1 << 40);
+        let until = Timestamp(self.clock.now().wall.0 + 300_000).plus_days(days);
         self.count += 1;
         let key = format!("record {}", self.count);
         let Some(archive) = self.writable() else { return Ok(()) };

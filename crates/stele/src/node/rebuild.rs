@@ -262,7 +262,7 @@ async fn fill(
     }
 }
 
-/// A volume like the old one under another name.
+/// A volume like the old one under another name, as large as a new pool's of that size at least.
 async fn beside(node: &Node, old: Option<&VolumeStatus>, data: &VolumeStatus) -> Outcome<VolumeStatus> {
     let name = match old {
         Some(old) => old.spec.name.as_str(),
@@ -275,9 +275,10 @@ async fn beside(node: &Node, old: Option<&VolumeStatus>, data: &VolumeStatus) ->
     let taken: Vec<String> = node.volumes().await?.into_iter().map(|volume| volume.spec.name).collect();
     let mut names = (number.saturating_add(1)..u32::MAX).map(|number| format!("{base}-{number}"));
     let name = names.find(|name| !taken.contains(name)).unwrap_or_default();
+    let now = create::catalog_spec(node, data.spec.code, name).await?;
     let spec = match old {
-        Some(old) => stele_array::VolumeSpec { name, ..old.spec.clone() },
-        None => create::catalog_spec(node, data.spec.code, name).await?,
+        Some(old) => stele_array::VolumeSpec { name: now.name, size: old.spec.size.max(now.size), ..old.spec.clone() },
+        None => now,
     };
     match node.pool.command(Command::CreateVolume(spec)).await {
         Ok(Reply::Volume(status)) => Ok(status),

@@ -97,20 +97,31 @@ async fn scrub(archive: Archive, node: Arc<Node>) {
     }
 }
 
+/// Sends the head that the server stops with: what was done since the last one was sent is covered too.
+pub async fn send_heads(site: &Site, node: &Node) {
+    let Ok(archive) = node.archive() else { return };
+    let places = heads::places(site, &node.config);
+    send(archive, &places, &mut vec![None; places.len()]).await;
+}
+
 async fn export_heads(archive: Archive, places: Vec<PathBuf>, every: Duration) {
     let mut last = vec![None; places.len()];
     loop {
-        match archive.audit_head_to_send().await {
-            Ok(head) => {
-                for (place, last) in places.iter().zip(&mut last).filter(|(_, last)| **last != Some(head.records)) {
-                    match heads::write(place, &head) {
-                        Ok(()) => *last = Some(head.records),
-                        Err(failure) => tracing::warn!("the audit head was not exported: {failure}"),
-                    }
-                }
-            }
-            Err(error) => tracing::warn!("the audit head was not exported: {error}"),
-        }
+        send(&archive, &places, &mut last).await;
         tokio::time::sleep(every).await;
+    }
+}
+
+/// To each place that does not have it; `last` is how many records each has.
+async fn send(archive: &Archive, places: &[PathBuf], last: &mut [Option<u64>]) {
+    let head = match archive.audit_head_to_send().await {
+        Ok(head) => head,
+        Err(error) => return tracing::warn!("the audit head was not exported: {error}"),
+    };
+    for (place, last) in places.iter().zip(last).filter(|(_, last)| **last != Some(head.records)) {
+        match heads::write(place, &head) {
+            Ok(()) => *last = Some(head.records),
+            Err(failure) => tracing::warn!("the audit head was not exported: {failure}"),
+        }
     }
 }

@@ -126,3 +126,21 @@ fn a_full_store_with_an_old_snapshot_refuses_and_recovers() {
         .count();
     assert!(accepted > 300, "{accepted} of 500 after the snapshot is gone");
 }
+
+#[test]
+fn what_may_use_half_of_the_reserve_leaves_the_other_half() {
+    let volume = fresh(64 * MIB);
+    let catalog = InlineCatalog::open(&volume, small()).unwrap();
+    fill(&catalog, 0, |_| 500);
+    let many = |number: u64| logged(Transaction::new().put(RECORDS, format!("many {number}"), vec![1; 500]));
+    let taken =
+        (0..).take_while(|number| catalog.commit(many(*number).with_reserve().within_half_reserve()).wait().is_ok());
+    let taken = taken.count();
+    assert!(taken > 100, "{taken} of those that may use half of it");
+    assert!(catalog.commit(many(0)).wait().is_err(), "ordinary ones may use nothing of it");
+    // Whoever has to stop them has as much room again.
+    for number in 0..taken as u64 / 2 {
+        let record = logged(Transaction::new().put(RECORDS, format!("few {number}"), vec![2; 500]));
+        catalog.commit(record.with_reserve()).wait().unwrap_or_else(|error| panic!("{number} of {taken}: {error}"));
+    }
+}

@@ -17,7 +17,7 @@ impl World {
     pub fn is_promised(&self, record: &Record) -> bool {
         use std::sync::atomic::Ordering::Relaxed;
         let elapsed = self.clock.elapsed.load(Relaxed);
-        let fastest = self.clock.begun + elapsed + elapsed / 40 + 1000;
+        let fastest = self.clock.begun + elapsed + elapsed / 40 + 1000 + self.credited;
         record.hold || record.until.0 > fastest
     }
 

@@ -13,15 +13,16 @@ use crate::node::Opening;
 use crate::node::rebuild::Ask;
 
 /// Every kind of step; one that the pool's state does not allow is an attempt that must be refused.
-const STEPS: u64 = 24;
+const STEPS: u64 = 27;
 
 /// What most steps of a history are about, so that short ones reach deep: names and rebuilds, older catalogs, drives away while
-/// retentions are raised, pools set back, and everything alike.
-pub const THEMES: [&[u64]; 5] = [
+/// retentions are raised, pools set back, clocks and officers, and everything alike.
+pub const THEMES: [&[u64]; 6] = [
     &[0, 6, 11, 13, 13, 20, 22],
     &[0, 4, 8, 12, 16, 17, 17, 20],
     &[0, 1, 4, 4, 4, 8, 14, 15, 20, 21, 23],
     &[0, 4, 11, 18, 19, 19, 20],
+    &[0, 7, 8, 10, 11, 24, 25, 25],
     &[],
 ];
 
@@ -56,11 +57,14 @@ impl World {
             19 => self.put_pool_back().await,
             20 | 21 => self.rebuild().await,
             22 => self.break_a_rebuild_off().await,
-            _ => self.raise_all().await,
+            23 => self.raise_all().await,
+            24 => self.stay_closed().await,
+            25 => self.credit().await,
+            _ => self.remove_heads().await,
         }
     }
 
-    async fn put_some(&mut self) -> Checked {
+    pub async fn put_some(&mut self) -> Checked {
         let before = self.records.len();
         for _ in 0..1 + self.dice.below(4) {
             if self.put().await.is_err() {
@@ -98,7 +102,7 @@ impl World {
     }
 
     /// Every retention is raised, in notes far behind the first ones.
-    async fn raise_all(&mut self) -> Checked {
+    pub async fn raise_all(&mut self) -> Checked {
         let until = self.clock.now().wall.plus_days(500);
         let Some(archive) = self.writable().cloned() else { return Ok(()) };
         for record in &mut self.records {
@@ -117,8 +121,12 @@ impl World {
         if self.disturbed.forbids_writing() || !self.disturbed.away.is_empty() || self.disturbed.in_doubt {
             return Ok(());
         }
-        self.close().await;
         let stage = 1 + self.dice.below(5);
+        self.break_off_at(stage).await
+    }
+
+    pub async fn break_off_at(&mut self, stage: u64) -> Checked {
+        self.close().await;
         self.tell(format!("a rebuild is broken off at stage {stage}"));
         let ask = Ask { force: true, accept_losses: false };
         let Ok(mut node) = self.pool(Opening::for_server()).await else { return Ok(()) };
@@ -195,7 +203,9 @@ impl World {
         };
         match what {
             0 => {
-                let _ = create.perform(node, &Actor { uid: 0 }).await;
+                if let Ok(key) = create.perform(node, &Actor { uid: 0 }).await {
+                    self.is_no_officer(&key.access_key).await?;
+                }
             }
             1 => {
                 if let Ok(key) = create.perform(node, &Actor { uid: 0 }).await {
@@ -211,7 +221,7 @@ impl World {
         Ok(())
     }
 
-    async fn let_time_pass(&mut self) -> Checked {
+    pub async fn let_time_pass(&mut self) -> Checked {
         for _ in 0..20 {
             self.pass(40_000);
             if let Some(archive) = self.writable() {
@@ -260,13 +270,17 @@ impl World {
     }
 
     async fn rename_volumes(&mut self) -> Checked {
-        self.close().await;
         let names = ["catalog", "data", "nope", "spare", "copy", self.names.0.as_str()];
         let mut pick = || names[self.dice.below(names.len() as u64) as usize].to_owned();
         let chosen = match pick() {
             catalog if catalog == self.names.1 => (catalog, self.names.1.clone()),
             catalog => (catalog, pick()),
         };
+        self.name_volumes(chosen).await
+    }
+
+    pub async fn name_volumes(&mut self, chosen: (String, String)) -> Checked {
+        self.close().await;
         self.disturbed.names = chosen != self.names;
         self.tell(format!("stele.toml names {chosen:?}"));
         self.write_names(&chosen);
@@ -289,10 +303,14 @@ impl World {
         if !self.disturbed.away.is_empty() || self.disturbed.set_back {
             return Ok(());
         }
-        self.close().await;
         let mut away: Vec<u32> = (0..1 + self.dice.below(2)).map(|_| self.dice.below(DRIVES.into()) as u32).collect();
         away.sort_unstable();
         away.dedup();
+        self.take_these(away).await
+    }
+
+    pub async fn take_these(&mut self, away: Vec<u32>) -> Checked {
+        self.close().await;
         for drive in &away {
             let from = self.dir.join(format!("drives/{drive}.img"));
             std::fs::rename(from, self.dir.join(format!("{drive}.away"))).expect("a drive");
@@ -310,7 +328,7 @@ impl World {
         }
     }
 
-    async fn bring_drives_back(&mut self) -> Checked {
+    pub async fn bring_drives_back(&mut self) -> Checked {
         if self.disturbed.away.is_empty() {
             return Ok(());
         }
@@ -322,7 +340,7 @@ impl World {
     }
 
     /// A copy of the catalog as it is, in the middle of a session or between two.
-    async fn copy_catalog(&mut self) -> Checked {
+    pub async fn copy_catalog(&mut self) -> Checked {
         if self.disturbed.forbids_writing() || !self.disturbed.away.is_empty() {
             return Ok(());
         }
@@ -339,7 +357,7 @@ impl World {
     }
 
     /// The copy is written over the catalog volume, with no server running.
-    async fn put_catalog_back(&mut self) -> Checked {
+    pub async fn put_catalog_back(&mut self) -> Checked {
         let usable = !self.disturbed.forbids_writing() && self.disturbed.away.is_empty();
         let Some((_, content)) = self.old_catalog.take().filter(|_| usable) else { return Ok(()) };
         self.close().await;
@@ -356,7 +374,7 @@ impl World {
         Ok(())
     }
 
-    async fn copy_pool(&mut self) -> Checked {
+    pub async fn copy_pool(&mut self) -> Checked {
         if self.disturbed.forbids_writing() || !self.disturbed.away.is_empty() || self.disturbed.in_doubt {
             return Ok(());
         }
@@ -370,8 +388,10 @@ impl World {
         self.let_time_pass().await
     }
 
-    async fn put_pool_back(&mut self) -> Checked {
+    pub async fn put_pool_back(&mut self) -> Checked {
+        // Without the heads nothing tells that a whole pool was set back: SEMANTICS/retention.md says so.
         let usable = !self.disturbed.forbids_writing() && self.disturbed.away.is_empty() && !self.disturbed.in_doubt;
+        let usable = usable && !self.headless;
         let Some((at, copy)) = self.old_pool.take().filter(|(at, _)| usable && *at < self.openings) else {
             return Ok(());
         };
@@ -409,7 +429,16 @@ impl World {
             return Ok(());
         }
         let ask = Ask { force: self.dice.below(2) == 0, accept_losses: self.dice.below(2) == 0 };
-        self.close().await;
+        let killed = self.dice.below(3) == 0;
+        self.rebuild_asking(ask, killed).await
+    }
+
+    /// After an orderly stop, or a kill: then the data volume does not have the end of the log.
+    pub async fn rebuild_asking(&mut self, ask: Ask, killed: bool) -> Checked {
+        match self.node.take_if(|_| killed) {
+            Some(node) => node.kill().await,
+            None => self.close().await,
+        }
         self.tell(format!("`stele catalog rebuild`, {ask:?}"));
         let before = (self.disturbed.away.len(), self.disturbed.names);
         match self.rebuild_now(ask).await {

@@ -1,0 +1,79 @@
+//! Officers, the clock, and heads: what two people may do, and one may not.
+
+use stele_archive::{ArchiveError, Caller};
+
+use super::{Checked, DAY, World, heads};
+
+impl World {
+    /// The server is stopped for some days.
+    pub async fn stay_closed(&mut self) -> Checked {
+        let days = 1 + self.dice.below(100);
+        self.tell(format!("the store is closed for {days} days"));
+        self.close().await;
+        self.pass(days * DAY);
+        self.closed += days * DAY;
+        let _ = self.open().await;
+        Ok(())
+    }
+
+    /// One person with both keys has the time spent closed credited, then two people who look at the amount.
+    pub async fn credit(&mut self) -> Checked {
+        use std::sync::atomic::Ordering::Relaxed;
+        let Some(archive) = self.writable().cloned() else { return Ok(()) };
+        let [anna, ben] = self.officers.as_slice() else { return Ok(()) };
+        let officer = async |id: &str, uid| -> Result<Caller, ArchiveError> {
+            Ok(archive.officer_credentials(id).await?.caller.at(uid))
+        };
+        let (Ok(anna), Ok(ben)) = (officer(anna, 1).await, officer(ben, 2).await) else { return Ok(()) };
+        let Ok(asked) = archive.request_credit(&anna).await else { return Ok(()) };
+        self.tell(format!("an officer asks: {}", asked.says));
+        for alone in [super::root(), anna.clone(), anna.clone().at(2), ben.clone().at(1)] {
+            if archive.approve(&alone, &asked.id).await.is_ok() {
+                return Err(self.violated(format!("one person had the clock credited: {}", asked.says)));
+            }
+        }
+        // An honest officer does not believe a clock that was set.
+        if self.clock.ahead.load(Relaxed) > 0 {
+            let _ = archive.refuse_request(&ben, &asked.id).await;
+            return Ok(());
+        }
+        if let Ok(done) = archive.approve(&ben, &asked.id).await {
+            // `... goes from A to B, by N s`
+            let seconds = done.rsplit_once("by ").and_then(|(_, by)| by.split(' ').next()?.parse::<u64>().ok());
+            self.credited += 1000 * (seconds.expect("how far the clock went") + 1);
+            self.tell(format!("another one approves: {} ms in all", self.credited));
+            // Seconds pass at each restart too.
+            if self.credited > self.closed + 1000 * 10_000 {
+                return Err(self.violated(format!("it was closed for {} ms", self.closed)));
+            }
+        }
+        Ok(())
+    }
+
+    /// A key that root makes is no officer's by itself.
+    pub async fn is_no_officer(&self, key: &str) -> Checked {
+        match self.archive() {
+            Some(archive) if archive.credentials(key).await.is_ok() => {
+                Err(self.violated("an administrator made an officer without another officer's approval"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What was sent elsewhere is removed, as far as root reaches.
+    pub async fn remove_heads(&mut self) -> Checked {
+        if self.disturbed.set_back {
+            return Ok(());
+        }
+        self.close().await;
+        let config = self.config().expect("the configuration");
+        for place in heads::places(&self.site, &config) {
+            let _ = std::fs::remove_dir_all(place);
+        }
+        self.headless = true;
+        self.old_pool = None;
+        self.tell("the heads are removed");
+        let _ = self.open().await;
+        Ok(())
+    }
+}
