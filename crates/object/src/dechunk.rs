@@ -4,6 +4,8 @@
 //! A chunk's signature is checked when its end arrives, after its data has gone on: nothing is
 //! acknowledged before the whole body has ended well, so data of a forged chunk is dropped with it.
 //!
+//! A signed trailer may have an empty line before `x-amz-trailer-signature`, as minio-go writes it.
+//!
 //! Limits: a size line of 1 KiB, trailers of 16 KiB. A chunk may be of any size, since none is kept.
 
 use crate::sigv4::ChunkSigner;
@@ -42,6 +44,8 @@ pub struct Dechunker {
     signature: Option<[u8; 64]>,
     trailers: Vec<(String, String)>,
     trailer_signature: Option<String>,
+    // An empty line was met where the signature of the trailers is still to come.
+    parted: bool,
     ended: bool,
 }
 
@@ -56,6 +60,7 @@ impl Dechunker {
             signature: None,
             trailers: Vec::new(),
             trailer_signature: None,
+            parted: false,
             ended: false,
         }
     }
@@ -193,7 +198,13 @@ impl Dechunker {
 
     fn take_trailer(&mut self, line: &[u8]) -> Result<(), ChunkError> {
         if line.is_empty() {
-            self.ended = true;
+            // minio-go ends the signed lines as they are signed, with LF, and has an empty line before their signature.
+            let awaits_signature = self.trailer_signed && self.trailer_signature.is_none() && !self.trailers.is_empty();
+            if awaits_signature && !self.parted {
+                self.parted = true;
+            } else {
+                self.ended = true;
+            }
             return Ok(());
         }
         if self.ended {
@@ -208,6 +219,8 @@ impl Dechunker {
         }
         if name == "x-amz-trailer-signature" {
             self.trailer_signature = Some(value);
+        } else if self.parted {
+            return Err(ChunkError::Trailer("a trailer behind the empty line that ends them"));
         } else {
             self.trailers.push((name, value));
         }

@@ -106,6 +106,14 @@ fn a_signed_body_passes_whole_and_fails_at_any_flipped_byte() {
             "byte {index} flipped passed: {outcome:?}"
         );
     }
+    // As minio-go writes it, in pieces of every length.
+    let minio = body.replace(&format!("{trailer}\r\n"), &format!("{trailer}\n\r\n"));
+    for length in 1..7 {
+        let taken = take(minio.as_bytes(), &mut || length, Dechunker::new(Some(signer()), true));
+        assert_eq!(taken, Ok((b"hello".to_vec(), trailers.clone())), "{length}");
+    }
+    let behind = minio.replace("x-amz-trailer-signature", "a:b\r\nx-amz-trailer-signature");
+    assert!(run(behind.as_bytes()).is_err());
     let cut = body.find("x-amz-trailer-signature").unwrap();
     assert_eq!(run(&body.as_bytes()[..cut]), Err(ChunkError::Trailer("no x-amz-trailer-signature")));
 }

@@ -114,7 +114,8 @@ impl Face {
         if streams || unread {
             streamed = Some(payload);
         } else {
-            match self.document(&parts.headers, &mut payload).await {
+            let completes = parts.method == Method::POST && target.object && target.query.has("uploadId");
+            match self.document(&parts.headers, &mut payload, completes).await {
                 Ok((document, permit)) => {
                     let length = HeaderValue::from(document.len());
                     parts.headers.insert(CONTENT_LENGTH, length);
@@ -286,6 +287,7 @@ impl Face {
         &self,
         headers: &HeaderMap,
         payload: &mut Payload,
+        completes: bool,
     ) -> S3Result<(bytes::Bytes, Option<SemaphorePermit<'_>>)> {
         let limit = self.settings.document_bytes_max;
         let units = payload.length().min(limit).div_ceil(DOCUMENT_UNIT);
@@ -314,7 +316,7 @@ impl Face {
         };
         let document = document?;
         if !document.is_empty() {
-            verify_document(headers, payload.trailers(), &document)?;
+            verify_document(headers, payload.trailers(), &document, completes)?;
         }
         Ok((document::plain(document)?, permit))
     }

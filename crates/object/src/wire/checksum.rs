@@ -32,14 +32,7 @@ pub struct Digests {
 
 /// Reads `Content-MD5`, `x-amz-checksum-*`, `x-amz-trailer` and `x-amz-sdk-checksum-algorithm`.
 pub fn header_digests(headers: &HeaderMap) -> S3Result<Digests> {
-    let mut digests = Digests::default();
-    if let Some(md5) = headers.get("content-md5") {
-        let decoded = base64_simd::STANDARD.decode_to_vec(md5.as_bytes()).ok();
-        let value = decoded.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
-        digests.expected.md5 = Some(
-            value.ok_or_else(|| refuse(S3ErrorCode::InvalidDigest, "The Content-MD5 you specified was invalid."))?,
-        );
-    }
+    let mut digests = Digests { expected: expected_md5(headers)?, ..Digests::default() };
     for (algorithm, name) in HEADERS {
         let Some(value) = headers.get(name) else {
             continue;
@@ -51,14 +44,8 @@ pub fn header_digests(headers: &HeaderMap) -> S3Result<Digests> {
         digests.expected.checksums.push(checksum);
         digests.algorithms.push(algorithm);
     }
-    let trailer = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok());
-    for name in trailer.unwrap_or("").split(',').map(str::trim).filter(|name| !name.is_empty()) {
-        let algorithm = algorithm_of(name).ok_or_else(|| {
-            refuse(S3ErrorCode::InvalidRequest, "The value specified in the x-amz-trailer header is not supported")
-        })?;
-        digests.announced.push(algorithm);
-        digests.algorithms.push(algorithm);
-    }
+    digests.announced = announced(headers)?;
+    digests.algorithms.extend(&digests.announced);
     if digests.algorithms.len() > 1 {
         return Err(refuse(
             S3ErrorCode::InvalidRequest,
@@ -67,6 +54,34 @@ pub fn header_digests(headers: &HeaderMap) -> S3Result<Digests> {
     }
     check_announcement(headers, &digests)?;
     Ok(digests)
+}
+
+fn expected_md5(headers: &HeaderMap) -> S3Result<Expected> {
+    let Some(md5) = headers.get("content-md5") else {
+        return Ok(Expected::default());
+    };
+    let decoded = base64_simd::STANDARD.decode_to_vec(md5.as_bytes()).ok();
+    let value = decoded.and_then(|bytes| <[u8; 16]>::try_from(bytes).ok());
+    let value =
+        value.ok_or_else(|| refuse(S3ErrorCode::InvalidDigest, "The Content-MD5 you specified was invalid."))?;
+    Ok(Expected { md5: Some(value), ..Expected::default() })
+}
+
+fn announced(headers: &HeaderMap) -> S3Result<Vec<Algorithm>> {
+    let trailer = headers.get("x-amz-trailer").and_then(|value| value.to_str().ok());
+    let names = trailer.unwrap_or("").split(',').map(str::trim).filter(|name| !name.is_empty());
+    names
+        .map(|name| {
+            algorithm_of(name).ok_or_else(|| {
+                refuse(S3ErrorCode::InvalidRequest, "The value specified in the x-amz-trailer header is not supported")
+            })
+        })
+        .collect()
+}
+
+// The headers of a completion name the checksum of the object that it makes, not of its document.
+fn completion_digests(headers: &HeaderMap) -> S3Result<Digests> {
+    Ok(Digests { expected: expected_md5(headers)?, announced: announced(headers)?, algorithms: Vec::new() })
 }
 
 // An SDK that says which algorithm it uses must also send the value, or the client's belief in it is misplaced.
@@ -116,9 +131,14 @@ pub fn trailer_digests(announced: &[Algorithm], trailers: &[(String, String)]) -
     Ok(expected)
 }
 
-/// Verifies a body that is held whole (XML) against what its headers say.
-pub fn verify_document(headers: &HeaderMap, trailers: &[(String, String)], body: &[u8]) -> S3Result<()> {
-    let digests = header_digests(headers)?;
+/// Verifies a body that is held whole (XML) against what its headers say. `completes`: it is the list of parts of an upload.
+pub fn verify_document(
+    headers: &HeaderMap,
+    trailers: &[(String, String)],
+    body: &[u8],
+    completes: bool,
+) -> S3Result<()> {
+    let digests = if completes { completion_digests(headers)? } else { header_digests(headers)? };
     let late = trailer_digests(&digests.announced, trailers)?;
     let bad = |what: &str| {
         refuse(S3ErrorCode::BadDigest, format!("The {what} you specified did not match the calculated checksum."))

@@ -6,4 +6,5 @@ mod http;
 mod patience;
 mod server;
 mod silence;
+mod stock;
 mod wire;

@@ -7,15 +7,15 @@ use super::server::Server;
 use stele_ground::Bytes;
 use stele_object::Settings;
 
-const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+pub const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
-async fn server() -> Server {
+pub async fn server() -> Server {
     let server = Server::start(Settings::default(), Bytes(256 << 20)).await;
     check(&server, "a bucket", Ask::new(&server, "PUT", "/bucket"), 200, "").await;
     server
 }
 
-fn expect(name: &str, answer: &Answer, status: u16, code: &str) {
+pub fn expect(name: &str, answer: &Answer, status: u16, code: &str) {
     assert_eq!((answer.status, answer.code().as_str()), (status, code), "{name}: {}\n{}", answer.head, answer.text());
     let id = answer.header("x-amz-request-id");
     assert!(id.is_some(), "{name}: no request id");
@@ -26,7 +26,7 @@ fn expect(name: &str, answer: &Answer, status: u16, code: &str) {
     }
 }
 
-async fn check(server: &Server, name: &str, ask: Ask, status: u16, code: &str) {
+pub async fn check(server: &Server, name: &str, ask: Ask, status: u16, code: &str) {
     expect(name, &ask.send(server).await, status, code);
 }
 
