@@ -17,6 +17,7 @@ use crate::bucket::{
 };
 use crate::committing::{Committing, Proof};
 use crate::error::{ArchiveError, Result};
+use crate::multipart::Upload;
 use crate::principal::{Access, Caller, Role};
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
@@ -210,7 +211,8 @@ impl Archive {
         self.store.noted(Doubted::Bucket(number), answer).await
     }
 
-    /// Refused while it holds a version, delete marker or upload.
+    /// Refused while it holds a version or delete marker. Its unfinished uploads go with it: nothing in them was acknowledged
+    /// as an object, so nothing in them can be retained.
     pub async fn delete_bucket(&self, caller: &Caller, name: &str) -> Result<()> {
         let store = &self.store;
         let result = self.try_delete_bucket(caller, name).await;
@@ -219,6 +221,7 @@ impl Archive {
 
     async fn try_delete_bucket(&self, caller: &Caller, name: &str) -> Result<()> {
         let store = &self.store;
+        self.abort_uploads_of(caller, name).await?;
         let buckets_lock = store.lock(0, "").await?;
         store.writable()?;
         let bucket = store.buckets.by_name(name)?;
@@ -242,6 +245,32 @@ impl Archive {
         match self.write_bucket(bucket.number, row, transaction, event, buckets_lock).await {
             Err(ArchiveError::Conflict(_)) => Err(ArchiveError::BucketNotEmpty(name.into())),
             other => other.map(drop),
+        }
+    }
+
+    /// Aborts the unfinished uploads of a bucket that can be deleted otherwise. One begun meanwhile refuses the deletion; one
+    /// completed meanwhile is a version, and does too. A crash in between leaves the bucket with fewer uploads.
+    async fn abort_uploads_of(&self, caller: &Caller, name: &str) -> Result<()> {
+        let store = &self.store;
+        store.writable()?;
+        let bucket = store.buckets.by_name(name)?;
+        caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
+        store.undoubted(&bucket).map_err(ArchiveError::InvalidState)?;
+        let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
+        loop {
+            let snapshot = store.snapshot()?;
+            if !snapshot.range(VERSIONS, &inside, 1, Direction::Forward)?.is_empty() {
+                return Err(ArchiveError::BucketNotEmpty(name.into()));
+            }
+            let Some((record_key, _)) = snapshot.range(UPLOADS, &inside, 1, Direction::Forward)?.pop() else {
+                return Ok(());
+            };
+            drop(snapshot);
+            let (_, key, number) = keys::split(&record_key)?;
+            let lock = store.lock(bucket.number, &key).await?;
+            let Some(raw) = store.snapshot()?.get(UPLOADS, &record_key)? else { continue };
+            let upload = Upload { number, row: decode(UPLOADS, &record_key, &raw)?, raw };
+            store.remove_upload(caller, &bucket, &key, &upload, &upload.id(), lock).await?;
         }
     }
 

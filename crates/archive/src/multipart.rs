@@ -114,7 +114,7 @@ pub(crate) struct PartTarget {
 }
 
 impl Upload {
-    fn id(&self) -> String {
+    pub fn id(&self) -> String {
         VersionId::Number(self.number, self.row.salt).to_string()
     }
 

@@ -96,3 +96,30 @@ async fn a_signed_trailer_as_minio_go_writes_it() {
     let answer = upload(&more).await;
     assert_eq!(answer.status, 400, "only the signature may follow the empty line: {}", answer.text());
 }
+
+#[tokio::test]
+async fn a_bucket_goes_with_its_unfinished_uploads_and_never_with_a_version() {
+    let server = server().await;
+    let upload = begin(&server, "/bucket/half", &[]).await;
+    part(&server, "/bucket/half", &upload, &[]).await;
+    begin(&server, "/bucket/other", &[]).await;
+    check(&server, "an object", Ask::new(&server, "PUT", "/bucket/k").body("kept"), 200, "").await;
+    check(&server, "with an object", Ask::new(&server, "DELETE", "/bucket"), 409, "BucketNotEmpty").await;
+    let listed = Ask::new(&server, "GET", "/bucket?uploads").send(&server).await.text();
+    assert_eq!(listed.matches("<UploadId>").count(), 2, "a refused deletion aborts nothing: {listed}");
+    let less = server.key(stele_archive::Rights::user("bucket", "")).await;
+    check(&server, "no right", Ask::new(&server, "DELETE", "/bucket").by(&less), 403, "AccessDenied").await;
+    check(&server, "no object", Ask::new(&server, "DELETE", "/bucket/k"), 204, "").await;
+    check(&server, "with uploads", Ask::new(&server, "DELETE", "/bucket"), 204, "").await;
+    check(&server, "gone", Ask::new(&server, "GET", "/bucket?uploads"), 404, "NoSuchBucket").await;
+
+    let locked = Ask::new(&server, "PUT", "/locked").header("x-amz-bucket-object-lock-enabled", "true");
+    check(&server, "a locked bucket", locked, 200, "").await;
+    begin(&server, "/locked/half", &[]).await;
+    let held = Ask::new(&server, "PUT", "/locked/k").body("held").header("x-amz-object-lock-legal-hold", "ON");
+    check(&server, "a held version", held, 200, "").await;
+    check(&server, "a marker", Ask::new(&server, "DELETE", "/locked/k"), 204, "").await;
+    check(&server, "with a held version", Ask::new(&server, "DELETE", "/locked"), 409, "BucketNotEmpty").await;
+    let listed = Ask::new(&server, "GET", "/locked?uploads").send(&server).await.text();
+    assert_eq!(listed.matches("<UploadId>").count(), 1, "{listed}");
+}
