@@ -226,7 +226,7 @@ impl Archive {
         Ok(Some(reader))
     }
 
-    /// As `get`, without content: the information and the range that a `get` would send.
+    /// As `get`, without content: the information (with the checksums of the part, where one is asked for) and the range that a `get` would send.
     pub async fn head(&self, caller: &Caller, request: GetRequest) -> Result<(ObjectInfo, Range<u64>)> {
         let result = self.open_version(caller, &request).map(|opened| (opened.info, opened.range));
         self.store.audited(result, || Event::new(caller, Action::Read).object(&request.bucket, &request.key)).await
@@ -244,6 +244,12 @@ impl Archive {
         info.customer_key_md5 = request.customer_key.as_ref().map(CustomerKey::md5);
         request.condition.judge(&info)?;
         let range = resolve(&*snapshot, &found, request.range)?;
+        if let (ByteRange::Part { number }, Content::Parts) = (request.range, &found.row.content) {
+            let layout = layout(&*snapshot, found.row.object)?;
+            let place = layout.parts.get(number.saturating_sub(1) as usize);
+            let number = place.map_or(number, |part| part.number);
+            info.checksums = part_row(&*snapshot, found.row.object, number)?.checksums;
+        }
         Ok(Opened { bucket, found, info, range, snapshot, reading })
     }
 

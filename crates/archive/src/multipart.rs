@@ -263,6 +263,15 @@ impl Archive {
                 ));
             }
         }
+        if let (Some(begun), Some(sent)) = (upload.row.algorithm, request.algorithms.first())
+            && begun != *sent
+        {
+            return Err(ArchiveError::InvalidRequest(format!(
+                "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
+                begun.name().to_lowercase(),
+                sent.name().to_lowercase()
+            )));
+        }
         let name = || format!("upload {} of `{}/{}`", upload.id(), bucket.name(), request.key);
         let customer = request.customer_key.as_ref();
         let key = store.object_key(&bucket, upload.row.object, upload.row.slot, customer, name).await?;

@@ -4,6 +4,7 @@ use crate::metrics::Metrics;
 use crate::operation::Operation;
 use crate::payload::Payload;
 use crate::refusal::refuse;
+use bytes::Bytes;
 use s3s::{S3ErrorCode, S3Request, S3Result};
 use std::sync::{Arc, Mutex, OnceLock};
 use stele_archive::Caller;
@@ -23,6 +24,10 @@ pub struct Call {
     pub if_match: Option<String>,
     /// `If-None-Match` of a read as sent.
     pub if_none_match: Option<String>,
+    /// The request's document, if it has one: the wire crate passes over the elements it does not know.
+    pub document: Bytes,
+    /// What stands before `/KEY` in the URL of an object in the bucket asked for.
+    pub bucket_url: String,
     payload: Mutex<Option<Payload>>,
     operation: OnceLock<Operation>,
     // Held until the last byte of the answer has been handed over.
@@ -46,6 +51,8 @@ impl Call {
             metrics,
             if_match: None,
             if_none_match: None,
+            document: Bytes::new(),
+            bucket_url: String::new(),
             payload: Mutex::new(payload),
             operation: OnceLock::new(),
             turn: Mutex::new(Some(turn)),

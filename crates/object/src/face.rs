@@ -155,6 +155,7 @@ impl Face {
                 answer::refusal(refuse(S3ErrorCode::InternalError, "We encountered an internal error."))
             }
         };
+        answer::correct(call.operation(), &mut response);
         let rest = call.take_payload();
         if rest.is_some() {
             // Refused before its end: the sender may take its time, but not a turn.

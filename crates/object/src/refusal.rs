@@ -45,6 +45,24 @@ pub fn no_such_part() -> S3Error {
     custom("InvalidPartNumber", StatusCode::RANGE_NOT_SATISFIABLE, "The requested partnumber is not satisfiable")
 }
 
+/// A bucket's block on public access, which this store has not.
+pub fn no_public_access_block() -> S3Error {
+    custom(
+        "NoSuchPublicAccessBlockConfiguration",
+        StatusCode::NOT_FOUND,
+        "The public access block configuration was not found",
+    )
+}
+
+/// A redirect that leads neither to an object nor to a web address.
+pub fn invalid_redirect() -> S3Error {
+    custom(
+        "InvalidRedirectLocation",
+        StatusCode::BAD_REQUEST,
+        "The website redirect location must have a prefix of 'http://' or 'https://' or '/'.",
+    )
+}
+
 /// More tags than an object or bucket may bear.
 pub fn too_many_tags(limit: usize) -> S3Error {
     let message = format!("Object tags cannot be greater than {limit}");

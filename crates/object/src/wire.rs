@@ -9,11 +9,14 @@ mod checksum;
 mod convert;
 mod copy;
 mod deletion;
+mod elements;
 mod listing;
 mod lock;
 mod multipart;
 mod object;
 mod tagging;
+mod unset;
+mod vocabulary;
 
 use crate::call::Call;
 use crate::operation::Operation;
@@ -40,6 +43,7 @@ macro_rules! operations {
             $(
                 async fn $method(&self, mut request: S3Request<$input>) -> S3Result<S3Response<$output>> {
                     let call = Call::of(&mut request, Operation::$operation)?;
+                    vocabulary::check(Operation::$operation, &request.headers)?;
                     $way(self, call, request).await
                 }
             )*
@@ -56,6 +60,19 @@ operations! {
     get_bucket_versioning(GetBucketVersioning, GetBucketVersioningInput) -> GetBucketVersioningOutput = bucket::versioning;
     put_bucket_versioning(PutBucketVersioning, PutBucketVersioningInput) -> PutBucketVersioningOutput = bucket::set_versioning;
     get_bucket_encryption(GetBucketEncryption, GetBucketEncryptionInput) -> GetBucketEncryptionOutput = bucket::encryption;
+    put_bucket_encryption(PutBucketEncryption, PutBucketEncryptionInput) -> PutBucketEncryptionOutput = unset::set_encryption;
+    delete_bucket_encryption(DeleteBucketEncryption, DeleteBucketEncryptionInput) -> DeleteBucketEncryptionOutput = unset::remove_encryption;
+    get_bucket_policy(GetBucketPolicy, GetBucketPolicyInput) -> GetBucketPolicyOutput = unset::policy;
+    get_bucket_policy_status(GetBucketPolicyStatus, GetBucketPolicyStatusInput) -> GetBucketPolicyStatusOutput = unset::policy_status;
+    get_bucket_cors(GetBucketCors, GetBucketCorsInput) -> GetBucketCorsOutput = unset::cors;
+    get_bucket_lifecycle_configuration(GetBucketLifecycleConfiguration, GetBucketLifecycleConfigurationInput) -> GetBucketLifecycleConfigurationOutput = unset::lifecycle;
+    get_bucket_replication(GetBucketReplication, GetBucketReplicationInput) -> GetBucketReplicationOutput = unset::replication;
+    get_bucket_website(GetBucketWebsite, GetBucketWebsiteInput) -> GetBucketWebsiteOutput = unset::website;
+    get_public_access_block(GetPublicAccessBlock, GetPublicAccessBlockInput) -> GetPublicAccessBlockOutput = unset::public_access_block;
+    get_bucket_logging(GetBucketLogging, GetBucketLoggingInput) -> GetBucketLoggingOutput = unset::logging;
+    get_bucket_notification_configuration(GetBucketNotificationConfiguration, GetBucketNotificationConfigurationInput) -> GetBucketNotificationConfigurationOutput = unset::notification;
+    get_bucket_accelerate_configuration(GetBucketAccelerateConfiguration, GetBucketAccelerateConfigurationInput) -> GetBucketAccelerateConfigurationOutput = unset::accelerate;
+    get_bucket_request_payment(GetBucketRequestPayment, GetBucketRequestPaymentInput) -> GetBucketRequestPaymentOutput = unset::request_payment;
     get_bucket_acl(GetBucketAcl, GetBucketAclInput) -> GetBucketAclOutput = bucket::acl;
     get_bucket_ownership_controls(GetBucketOwnershipControls, GetBucketOwnershipControlsInput) -> GetBucketOwnershipControlsOutput = bucket::ownership;
     get_bucket_tagging(GetBucketTagging, GetBucketTaggingInput) -> GetBucketTaggingOutput = tagging::of_bucket;

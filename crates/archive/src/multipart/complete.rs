@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use stele_catalog::Transaction;
 
 use super::{PART_SIZE_MIN, part_rows};
-use crate::Archive;
 use crate::audit::{Action, Event};
 use crate::bucket::check_key;
-use crate::checksum::{Checksum, ChecksumKind, composite, composite_blake3, composite_etag, joined};
+use crate::checksum::{Algorithm, Checksum, ChecksumKind, composite, composite_blake3, composite_etag, joined};
 use crate::error::{ArchiveError, Result};
 use crate::install::{Install, Lease};
 use crate::lookup;
@@ -21,6 +20,7 @@ use crate::record::version::VersionRow;
 use crate::record::{PARTS, UPLOADS, keys};
 use crate::retention::initial_retention;
 use crate::version::{ETag, ObjectInfo, VersionId};
+use crate::{Archive, CustomerKey};
 
 /// A part as `CompleteMultipartUpload` names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +39,10 @@ pub struct CompleteRequest {
     pub condition: WriteCondition,
     /// The checksum of the whole that the client expects.
     pub checksums: Vec<Checksum>,
+    /// What that is a checksum of, if the client says so.
+    pub kind: Option<ChecksumKind>,
+    /// Sent by some clients; must be that of the upload.
+    pub customer_key: Option<CustomerKey>,
     /// The size of the whole that the client expects.
     pub size: Option<u64>,
 }
@@ -67,9 +71,15 @@ impl Archive {
                 return done.map(|found| found.info(&bucket, &request.key)).ok_or(error);
             }
         };
+        if let Some(key) = &request.customer_key
+            && !upload.row.customer.as_ref().is_some_and(|mark| mark.recognises(key))
+        {
+            return Err(ArchiveError::CustomerKey("the customer key is not the one the upload was begun with".into()));
+        }
+        check_kind(&upload.row, request)?;
         let mut rows = part_rows(&*snapshot, upload.row.object)?;
         drop(snapshot);
-        let chosen = choose(request, &mut rows)?;
+        let chosen = choose(&upload.row, request, &mut rows)?;
         let size: u64 = chosen.iter().map(|(_, row)| row.stream.size).sum();
         if let Some(wanted) = request.size
             && wanted != size
@@ -132,8 +142,35 @@ impl Archive {
     }
 }
 
+/// What the request says of the checksum is what the upload was begun with: nothing is said that nobody compares.
+fn check_kind(upload: &UploadRow, request: &CompleteRequest) -> Result<()> {
+    if let Some(kind) = request.kind
+        && upload.algorithm.is_some()
+        && upload.kind != Some(kind)
+    {
+        return Err(ArchiveError::InvalidRequest(
+            "the upload was begun with another checksum type; the completion must name the same".into(),
+        ));
+    }
+    let name = |algorithm: Option<Algorithm>| algorithm.map_or("none", Algorithm::name);
+    match request.checksums.iter().find(|wanted| Some(wanted.algorithm) != upload.algorithm) {
+        None => Ok(()),
+        Some(wanted) => Err(ArchiveError::InvalidRequest(format!(
+            "Checksum Type mismatch occurred, expected checksum Type: {}, actual checksum Type: {}",
+            name(upload.algorithm).to_lowercase(),
+            wanted.algorithm.name().to_lowercase()
+        ))),
+    }
+}
+
 /// The rows of the listed parts, in order, taken out of `rows`.
-fn choose(request: &CompleteRequest, rows: &mut BTreeMap<u32, PartRow>) -> Result<Vec<(u32, PartRow)>> {
+fn choose(
+    upload: &UploadRow,
+    request: &CompleteRequest,
+    rows: &mut BTreeMap<u32, PartRow>,
+) -> Result<Vec<(u32, PartRow)>> {
+    // As on AWS: where the object's checksum is made of the parts', the client has to know those.
+    let demanded = upload.algorithm.filter(|_| upload.kind == Some(ChecksumKind::Composite));
     if request.parts.is_empty() {
         return Err(ArchiveError::InvalidRequest("a completion lists at least one part".into()));
     }
@@ -149,9 +186,18 @@ fn choose(request: &CompleteRequest, rows: &mut BTreeMap<u32, PartRow>) -> Resul
         }
         for checksum in &part.checksums {
             let have = row.checksums.iter().find(|have| have.algorithm == checksum.algorithm);
-            if have.is_some_and(|have| have.value != checksum.value) {
+            if have.is_none_or(|have| have.value != checksum.value) {
                 return Err(invalid("its checksum is another"));
             }
+        }
+        if let Some(algorithm) = demanded
+            && !part.checksums.iter().any(|checksum| checksum.algorithm == algorithm)
+        {
+            return Err(ArchiveError::InvalidRequest(format!(
+                "The upload was created using a {} checksum. The complete request must include the checksum for each part. It was missing for part {} in the request.",
+                algorithm.name().to_lowercase(),
+                part.number
+            )));
         }
         chosen.push((part.number, row));
     }
@@ -178,7 +224,7 @@ fn whole_checksums(upload: &UploadRow, request: &CompleteRequest, parts: &[(u32,
     };
     let Some(whole) = whole else { return Ok(Vec::new()) };
     for wanted in request.checksums.iter().filter(|wanted| wanted.algorithm == algorithm) {
-        if wanted.value != whole.value {
+        if wanted.value != whole.value || wanted.parts.is_some_and(|parts| Some(parts) != whole.parts) {
             return Err(ArchiveError::BadDigest {
                 algorithm: algorithm.name(),
                 expected: wanted.to_string(),

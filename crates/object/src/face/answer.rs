@@ -1,8 +1,9 @@
 //! What every answer gets: its ids, and an error document that names them.
 
 use super::Face;
+use crate::operation::Operation;
 use crate::payload::Payload;
-use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderName, HeaderValue, SERVER};
+use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, SERVER};
 use hyper::{Response, StatusCode};
 use s3s::{Body, S3Error};
 use std::time::Duration;
@@ -57,6 +58,36 @@ impl Face {
         }
         headers.insert(SERVER, HeaderValue::from_static("Stele"));
     }
+}
+
+/// Corrects what the wire crate has no way to say.
+pub fn correct(operation: Operation, response: &mut Response<Body>) {
+    let done = response.status() == StatusCode::OK;
+    match operation {
+        Operation::GetObjectAttributes => bare_etag(response),
+        Operation::PutBucketTagging if done => *response.status_mut() = StatusCode::NO_CONTENT,
+        Operation::HeadObject if done && response.headers().contains_key(CONTENT_RANGE) => {
+            *response.status_mut() = StatusCode::PARTIAL_CONTENT;
+        }
+        _ => {}
+    }
+}
+
+/// GetObjectAttributes is the one operation whose entity tag has no quotes around it.
+fn bare_etag(response: &mut Response<Body>) {
+    let Some(document) = response.body().bytes() else {
+        return;
+    };
+    let Ok(text) = std::str::from_utf8(&document) else {
+        return;
+    };
+    let bare = ["\"", "&quot;"].iter().fold(text.to_owned(), |text, quote| {
+        text.replace(&format!("<ETag>{quote}"), "<ETag>").replace(&format!("{quote}</ETag>"), "</ETag>")
+    });
+    if response.headers().contains_key(CONTENT_LENGTH) {
+        response.headers_mut().insert(CONTENT_LENGTH, HeaderValue::from(bare.len()));
+    }
+    *response.body_mut() = Body::from(bytes::Bytes::from(bare));
 }
 
 fn name_error(response: &mut Response<Body>, id: &str, resource: &str, head: bool) {

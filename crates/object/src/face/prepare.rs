@@ -84,6 +84,7 @@ impl Face {
             Ok(payload) => payload,
             Err((error, payload)) => return Err(Unfit { error, payload: Some(payload) }),
         };
+        join_metadata(&mut parts.headers);
         let presigned = claim.as_ref().is_some_and(|claim| claim.presigned);
         if presigned {
             hoist(&mut parts.headers, &target.query);
@@ -111,6 +112,7 @@ impl Face {
         let mut held = None;
         let mut body = Body::empty();
         let mut streamed = None;
+        let mut text = bytes::Bytes::new();
         if streams || unread {
             streamed = Some(payload);
         } else {
@@ -119,6 +121,7 @@ impl Face {
                 Ok((document, permit)) => {
                     let length = HeaderValue::from(document.len());
                     parts.headers.insert(CONTENT_LENGTH, length);
+                    text = document.clone();
                     body = Body::from(document);
                     held = permit;
                 }
@@ -126,6 +129,8 @@ impl Face {
             }
         }
         let mut call = Call::new(id.to_owned(), caller, private, self.metrics.clone(), streamed, turn);
+        call.document = text;
+        call.bucket_url = bucket_url(&parts.headers, &target, peer.secure);
         if parts.method == Method::GET || parts.method == Method::HEAD {
             call.if_match = take_text(&mut parts.headers, &IF_MATCH);
             call.if_none_match = take_text(&mut parts.headers, &IF_NONE_MATCH);
@@ -403,6 +408,33 @@ fn strip_framing(headers: &mut HeaderMap) {
         }
         _ => {
             headers.remove(CONTENT_ENCODING);
+        }
+    }
+}
+
+// Metadata that is sent in several lines is one list, as in HTTP; it was signed as one.
+fn join_metadata(headers: &mut HeaderMap) {
+    let names: Vec<HeaderName> =
+        headers.keys().filter(|name| name.as_str().starts_with("x-amz-meta-")).cloned().collect();
+    for name in names {
+        let values: Vec<&[u8]> = headers.get_all(&name).iter().map(HeaderValue::as_bytes).collect();
+        if values.len() > 1
+            && let Ok(joined) = HeaderValue::from_bytes(&values.join(&b","[..]))
+        {
+            headers.insert(name, joined);
+        }
+    }
+}
+
+// Where the bucket of a request is, as its sender addressed it.
+fn bucket_url(headers: &HeaderMap, target: &Target, secure: bool) -> String {
+    let bucket = target.bucket.as_deref().unwrap_or_default();
+    match headers.get(HOST).and_then(|host| host.to_str().ok()) {
+        None => format!("/{bucket}"),
+        Some(host) => {
+            let scheme = if secure { "https" } else { "http" };
+            let path = if target.by_host { String::new() } else { format!("/{bucket}") };
+            format!("{scheme}://{host}{path}")
         }
     }
 }

@@ -74,6 +74,38 @@ const BUCKET_SETTINGS: [&str; 18] = [
     "website",
 ];
 
+/// Parameters that are no subresources. Another one without a value is a subresource of a later S3: with it a request is not
+/// the one that it would be without.
+const PARAMETERS: [&str; 22] = [
+    "allow-unordered",
+    "bucket-region",
+    "continuation-token",
+    "delimiter",
+    "encoding-type",
+    "fetch-owner",
+    "key-marker",
+    "list-type",
+    "marker",
+    "max-buckets",
+    "max-keys",
+    "max-parts",
+    "max-uploads",
+    "metadata",
+    "part-number-marker",
+    "prefix",
+    "start-after",
+    "upload-id-marker",
+    "version-id-marker",
+    "versionId",
+    "x-id",
+    "",
+];
+
+fn is_subresource_of_later(name: &str, value: &str) -> bool {
+    let known = KNOWN.contains(&name) || PARAMETERS.contains(&name);
+    value.is_empty() && !known && !name.starts_with("response-") && !name.to_ascii_lowercase().starts_with("x-amz-")
+}
+
 fn fits(method: &Method, object: bool, name: &str) -> bool {
     let setting = BUCKET_SETTINGS.contains(&name);
     match (method.as_str(), object) {
@@ -112,7 +144,13 @@ fn fits(method: &Method, object: bool, name: &str) -> bool {
 
 /// Refuses a method that does not go with the request's subresources.
 pub fn check(method: &Method, object: bool, query: &Query) -> S3Result<()> {
-    for (name, _) in query.iter() {
+    for (name, value) in query.iter() {
+        if is_subresource_of_later(name, value) {
+            return Err(refuse(
+                S3ErrorCode::NotImplemented,
+                format!("A query parameter you provided implies functionality that is not implemented: {name}"),
+            ));
+        }
         if KNOWN.contains(&name) && !fits(method, object, name) {
             return Err(not_allowed());
         }

@@ -165,7 +165,7 @@ fn malformed(why: &str) -> S3Error {
 fn version_two() -> S3Error {
     refuse(
         S3ErrorCode::InvalidRequest,
-        "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256.",
+        "The authorization mechanism you have provided is not supported. Please use AWS4-HMAC-SHA256. (aws-cli version 1 presigns with Signature Version 2 unless told otherwise: aws configure set default.s3.signature_version s3v4)",
     )
 }
 

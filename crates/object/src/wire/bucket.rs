@@ -1,14 +1,15 @@
 //! Buckets: made, listed, removed, and their settings.
 
 use super::convert::*;
+use super::elements::{elements, only};
 use super::object::full_control;
 use super::{Answer, Wire};
 use crate::call::Call;
 use crate::refusal::{refuse, translated};
 use s3s::dto::*;
-use s3s::{S3ErrorCode, S3Request, S3Response};
+use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use std::sync::Arc;
-use stele_archive::{BucketChange, NewBucket, Versioning};
+use stele_archive::{ArchiveError, BucketChange, NewBucket, Tags, Versioning};
 
 /// CreateBucket.
 pub async fn create(wire: &Wire, call: Arc<Call>, request: S3Request<CreateBucketInput>) -> Answer<CreateBucketOutput> {
@@ -21,12 +22,20 @@ pub async fn create(wire: &Wire, call: Arc<Call>, request: S3Request<CreateBucke
             "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting",
         ));
     }
-    let asked = input
-        .create_bucket_configuration
-        .and_then(|configuration| configuration.location_constraint)
-        .map(|constraint| constraint.as_str().to_owned())
-        .filter(|region| !region.is_empty());
-    let region = match asked {
+    match input.object_ownership.as_ref().map(ObjectOwnership::as_str) {
+        None | Some(ObjectOwnership::BUCKET_OWNER_ENFORCED) => {}
+        Some(ObjectOwnership::BUCKET_OWNER_PREFERRED | ObjectOwnership::OBJECT_WRITER) => {
+            return Err(refuse(
+                S3ErrorCode::NotImplemented,
+                "Object ownership other than BucketOwnerEnforced is not implemented.",
+            ));
+        }
+        Some(_) => {
+            return Err(refuse(S3ErrorCode::InvalidArgument, "Value for x-amz-object-ownership header is invalid."));
+        }
+    }
+    let configured = Configured::of(&call.document)?;
+    let region = match configured.region.clone() {
         Some(asked) if asked != wire.settings.region && wire.settings.region_strict => {
             return Err(refuse(
                 S3ErrorCode::IllegalLocationConstraintException,
@@ -35,14 +44,75 @@ pub async fn create(wire: &Wire, call: Arc<Call>, request: S3Request<CreateBucke
                 ),
             ));
         }
+        Some(asked) if asked != wire.settings.region && !names_region(&asked) => {
+            return Err(refuse(
+                S3ErrorCode::InvalidLocationConstraint,
+                "The specified location-constraint is not valid",
+            ));
+        }
         Some(asked) => asked,
         None => wire.settings.region.clone(),
     };
     let object_lock = input.object_lock_enabled_for_bucket.unwrap_or(false);
-    let new = NewBucket { object_lock, versioning: object_lock, region, ..NewBucket::default() };
+    let tags = configured.tags.clone();
+    let new = NewBucket { object_lock, versioning: object_lock, region, tags, ..NewBucket::default() };
     let location = format!("/{}", input.bucket);
-    wire.archive.create_bucket(&call.caller, &input.bucket, new).await.map_err(translated)?;
+    match wire.archive.create_bucket(&call.caller, &input.bucket, new).await {
+        Ok(_) => {}
+        // As in the first region of AWS: who has made the bucket is not told off for making it again.
+        Err(ArchiveError::BucketExists { name, own: true }) if wire.settings.region == "us-east-1" => {
+            let there = wire.archive.bucket(&call.caller, &name).await.map_err(translated)?;
+            let same = configured.region.is_none_or(|region| region == there.region)
+                && (configured.tags.is_empty() || configured.tags == there.tags)
+                && (!object_lock || there.object_lock.is_some());
+            if !same {
+                return Err(translated(ArchiveError::BucketExists { name, own: true }));
+            }
+        }
+        Err(error) => return Err(translated(error)),
+    }
     Ok(S3Response::new(CreateBucketOutput { location: Some(location) }))
+}
+
+/// A `CreateBucketConfiguration`, of which the wire crate knows only a part.
+#[derive(Default)]
+struct Configured {
+    region: Option<String>,
+    tags: Tags,
+}
+
+impl Configured {
+    fn of(document: &[u8]) -> S3Result<Configured> {
+        const REGION: &str = "CreateBucketConfiguration/LocationConstraint";
+        const TAG: &str = "CreateBucketConfiguration/Tags/Tag";
+        const KEY: &str = "CreateBucketConfiguration/Tags/Tag/Key";
+        const VALUE: &str = "CreateBucketConfiguration/Tags/Tag/Value";
+        let elements = elements(document)?;
+        only(&elements, &["CreateBucketConfiguration", REGION, "CreateBucketConfiguration/Tags", TAG, KEY, VALUE])?;
+        let mut configured = Configured::default();
+        let (mut set, mut tag) = (Vec::new(), Tag { key: None, value: None });
+        for element in elements {
+            match element.path.as_str() {
+                REGION => configured.region = Some(element.text).filter(|region| !region.is_empty()),
+                KEY => tag.key = Some(element.text),
+                VALUE => tag.value = Some(element.text),
+                TAG => set.push(std::mem::replace(&mut tag, Tag { key: None, value: None })),
+                _ => {}
+            }
+        }
+        configured.tags = tags_of_set(set, BUCKET_TAGS_MAX)?;
+        Ok(configured)
+    }
+}
+
+// Whether a name is formed as AWS forms its regions: `eu-west-1`, `us-gov-east-1`, and the old `EU`.
+fn names_region(name: &str) -> bool {
+    const AREAS: [&str; 12] = ["af", "ap", "ca", "cn", "eu", "eusc", "il", "me", "mx", "sa", "us", "us-gov"];
+    let mut parts = name.rsplitn(3, '-');
+    let (number, place, area) = (parts.next(), parts.next(), parts.next());
+    let digits = number.is_some_and(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()));
+    let word = place.is_some_and(|text| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_lowercase()));
+    name == "EU" || digits && word && area.is_some_and(|area| AREAS.contains(&area))
 }
 
 /// DeleteBucket.

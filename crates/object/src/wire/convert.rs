@@ -1,7 +1,7 @@
 //! Words of the wire in words of the archive, and back.
 
 use crate::call::Call;
-use crate::refusal::{refuse, too_many_tags, translated};
+use crate::refusal::{invalid_redirect, refuse, too_many_tags, translated};
 use hyper::HeaderMap;
 use s3s::dto::{ETag, Owner, ServerSideEncryption, Tag, Timestamp as WireTime};
 use s3s::{S3ErrorCode, S3Result};
@@ -57,6 +57,11 @@ pub fn named_version(info: &ObjectInfo) -> Option<String> {
     info.versioned.then(|| info.version.to_string())
 }
 
+/// The version an answer to a write names: none for the null version, which a suspended bucket writes.
+pub fn written_version(info: &ObjectInfo) -> Option<String> {
+    named_version(info).filter(|_| info.version != VersionId::Null)
+}
+
 /// Who owns something, for the wire.
 pub fn wire_owner(owner: &str) -> Owner {
     let id = owner.strip_prefix("key ").unwrap_or(owner).to_owned();
@@ -83,6 +88,11 @@ pub fn metadata_of(headers: &HeaderMap, user: Option<s3s::dto::Metadata>) -> S3R
             S3ErrorCode::InvalidStorageClass,
             "The storage class you specified is not valid: this store has only STANDARD.",
         ));
+    }
+    if let Some(location) = metadata.headers.get("x-amz-website-redirect-location")
+        && !["/", "http://", "https://"].iter().any(|start| location.starts_with(start))
+    {
+        return Err(invalid_redirect());
     }
     metadata.user = user.unwrap_or_default().into_iter().collect();
     let size: usize = metadata.user.iter().map(|(name, value)| name.len() + value.len()).sum();

@@ -2,10 +2,12 @@
 
 use super::checksum::{algorithm_named, said, say_checksums};
 use super::convert::*;
-use super::object::part_number;
+use super::object::{part_number, write_condition};
 use super::{Answer, Wire};
 use crate::call::Call;
 use crate::refusal::{refuse, translated};
+use hyper::HeaderMap;
+use hyper::header::{HeaderName, IF_MATCH, IF_NONE_MATCH};
 use s3s::dto::{CopySource as WireSource, *};
 use s3s::{S3ErrorCode, S3Request, S3Response, S3Result};
 use std::ops::RangeInclusive;
@@ -32,6 +34,28 @@ fn condition_text(condition: Option<&ETagCondition>) -> Option<String> {
     })
 }
 
+// The conditions on what is there already, which the wire crate does not read here.
+fn destination_condition(headers: &HeaderMap) -> S3Result<WriteCondition> {
+    let of = |name: HeaderName| {
+        let value = headers.get(&name).map(|value| ETagCondition::parse_http_header(value.as_bytes()));
+        value
+            .transpose()
+            .map_err(|_| refuse(S3ErrorCode::InvalidArgument, format!("The header {name} is no entity tag.")))
+    };
+    write_condition(of(IF_MATCH)?.as_ref(), of(IF_NONE_MATCH)?.as_ref())
+}
+
+async fn check_source_owner(wire: &Wire, call: &Call, source: &CopySource, expected: Option<&str>) -> S3Result<()> {
+    let Some(expected) = expected else {
+        return Ok(());
+    };
+    let info = wire.archive.bucket(&call.caller, &source.bucket).await.map_err(translated)?;
+    if info.owner.strip_prefix("key ").unwrap_or(&info.owner) != expected {
+        return Err(refuse(S3ErrorCode::AccessDenied, "Access Denied: the source's bucket has another owner."));
+    }
+    Ok(())
+}
+
 /// CopyObject.
 pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectInput>) -> Answer<CopyObjectOutput> {
     let mut metadata = metadata_of(&request.headers, request.input.metadata.clone())?;
@@ -39,10 +63,11 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
     if request.input.content_type.is_none() {
         metadata.headers.remove("content-type");
     }
+    let condition = destination_condition(&request.headers)?;
     let input = request.input;
     check_acl(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
     check_encryption(input.server_side_encryption.as_ref())?;
-    let condition = ReadCondition {
+    let source_condition = ReadCondition {
         if_match: condition_text(input.copy_source_if_match.as_ref()),
         if_none_match: condition_text(input.copy_source_if_none_match.as_ref()),
         if_modified_since: input.copy_source_if_modified_since.map(archive_time),
@@ -67,8 +92,16 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
         input.sse_customer_key.as_deref(),
         input.sse_customer_key_md5.as_deref(),
     )?;
+    if input.tagging.is_some() && !new_tags {
+        return Err(refuse(
+            S3ErrorCode::InvalidRequest,
+            "x-amz-tagging of a copy takes effect only with x-amz-tagging-directive: REPLACE.",
+        ));
+    }
+    let source = source_of(&input.copy_source, source_condition, source_key)?;
+    check_source_owner(wire, &call, &source, input.expected_source_bucket_owner.as_deref()).await?;
     let copy = CopyRequest {
-        source: source_of(&input.copy_source, condition, source_key)?,
+        source,
         bucket: input.bucket,
         key: input.key,
         metadata: new_metadata.then_some(metadata),
@@ -78,7 +111,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
             input.object_lock_retain_until_date,
         )?,
         legal_hold: hold_of(input.object_lock_legal_hold_status.as_ref().map(ObjectLockLegalHoldStatus::as_str))?,
-        condition: WriteCondition::default(),
+        condition,
         algorithm: algorithm_named(input.checksum_algorithm.as_ref().map(|name| name.as_str()))?,
         customer_key,
     };
@@ -96,7 +129,7 @@ pub async fn object(wire: &Wire, call: Arc<Call>, request: S3Request<CopyObjectI
     Ok(S3Response::new(CopyObjectOutput {
         copy_object_result: Some(result),
         copy_source_version_id: copied.source_versioned.then(|| copied.source.to_string()),
-        version_id: named_version(&info),
+        version_id: written_version(&info),
         server_side_encryption: encryption,
         sse_customer_algorithm: customer_algorithm,
         sse_customer_key_md5: customer_md5,
@@ -171,6 +204,7 @@ pub async fn part(
         ..PartRequest::default()
     };
     let source = source_of(&input.copy_source, condition, source_key)?;
+    check_source_owner(wire, &call, &source, input.expected_source_bucket_owner.as_deref()).await?;
     let range = range_of(input.copy_source_range.as_deref())?;
     let (made, version) = wire.archive.copy_part(&call.caller, source, range, part).await.map_err(source_refusal)?;
     let (encryption, customer_algorithm, customer_md5) = encryption_said(customer_md5.as_ref());

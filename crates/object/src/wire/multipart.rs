@@ -2,6 +2,7 @@
 
 use super::checksum::{algorithm_named, header_digests, kind_name, named, said, say_checksums};
 use super::convert::*;
+use super::elements::{elements, only};
 use super::listing::{Encoding, given};
 use super::object::{check_size, part_number, payload_of, pump, write_condition};
 use super::{Answer, Wire};
@@ -28,14 +29,7 @@ pub async fn create(
     check_acl(input.acl.as_ref().map(ObjectCannedACL::as_str))?;
     check_encryption(input.server_side_encryption.as_ref())?;
     let algorithm = algorithm_named(input.checksum_algorithm.as_ref().map(|name| name.as_str()))?;
-    let kind = match input.checksum_type.as_ref().map(ChecksumType::as_str) {
-        None => None,
-        Some(ChecksumType::FULL_OBJECT) => Some(ChecksumKind::FullObject),
-        Some(ChecksumType::COMPOSITE) => Some(ChecksumKind::Composite),
-        Some(_) => {
-            return Err(refuse(S3ErrorCode::InvalidRequest, "Value for x-amz-checksum-type header is invalid."));
-        }
-    };
+    let kind = kind_of(input.checksum_type.as_ref())?;
     check_kind(algorithm, kind)?;
     let new = NewUpload {
         bucket: input.bucket.clone(),
@@ -71,6 +65,15 @@ pub async fn create(
     }))
 }
 
+fn kind_of(named: Option<&ChecksumType>) -> S3Result<Option<ChecksumKind>> {
+    match named.map(ChecksumType::as_str) {
+        None => Ok(None),
+        Some(ChecksumType::FULL_OBJECT) => Ok(Some(ChecksumKind::FullObject)),
+        Some(ChecksumType::COMPOSITE) => Ok(Some(ChecksumKind::Composite)),
+        Some(_) => Err(refuse(S3ErrorCode::InvalidRequest, "Value for x-amz-checksum-type header is invalid.")),
+    }
+}
+
 fn check_kind(algorithm: Option<Algorithm>, kind: Option<ChecksumKind>) -> S3Result<()> {
     let (Some(algorithm), Some(kind)) = (algorithm, kind) else {
         return match (algorithm, kind) {
@@ -102,6 +105,8 @@ fn check_kind(algorithm: Option<Algorithm>, kind: Option<ChecksumKind>) -> S3Res
 /// UploadPart.
 pub async fn part(wire: &Wire, call: Arc<Call>, request: S3Request<UploadPartInput>) -> Answer<UploadPartOutput> {
     let payload = payload_of(&call)?;
+    // The archive has verified the key against it by the time this is said.
+    let customer_md5 = request.input.sse_customer_key_md5.clone();
     let begun = begin_part(wire, &call, request, &payload).await;
     let (writer, digests) = match begun {
         Ok(begun) => begun,
@@ -111,7 +116,7 @@ pub async fn part(wire: &Wire, call: Arc<Call>, request: S3Request<UploadPartInp
         }
     };
     let info = pump(&call, payload, writer, &digests).await?;
-    let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
+    let (encryption, customer_algorithm, customer_md5) = encryption_said(customer_md5.as_ref());
     let mut output = UploadPartOutput {
         e_tag: Some(wire_etag(&info.etag)),
         server_side_encryption: encryption,
@@ -151,6 +156,19 @@ async fn begin_part(
     Ok((writer, digests))
 }
 
+/// What a completion may say; a checksum of another algorithm would be passed over by the wire crate.
+const COMPLETION: [&str; 9] = [
+    "CompleteMultipartUpload",
+    "CompleteMultipartUpload/Part",
+    "CompleteMultipartUpload/Part/PartNumber",
+    "CompleteMultipartUpload/Part/ETag",
+    "CompleteMultipartUpload/Part/ChecksumCRC32",
+    "CompleteMultipartUpload/Part/ChecksumCRC32C",
+    "CompleteMultipartUpload/Part/ChecksumCRC64NVME",
+    "CompleteMultipartUpload/Part/ChecksumSHA1",
+    "CompleteMultipartUpload/Part/ChecksumSHA256",
+];
+
 /// CompleteMultipartUpload.
 pub async fn complete(
     wire: &Wire,
@@ -158,6 +176,13 @@ pub async fn complete(
     request: S3Request<CompleteMultipartUploadInput>,
 ) -> Answer<CompleteMultipartUploadOutput> {
     let input = request.input;
+    only(&elements(&call.document)?, &COMPLETION)?;
+    let customer_key = customer_key_of(
+        &call,
+        input.sse_customer_algorithm.as_deref(),
+        input.sse_customer_key.as_deref(),
+        input.sse_customer_key_md5.as_deref(),
+    )?;
     let listed = input.multipart_upload.and_then(|upload| upload.parts).unwrap_or_default();
     if listed.is_empty() {
         return Err(refuse(
@@ -197,17 +222,21 @@ pub async fn complete(
             (Algorithm::Sha1, input.checksum_sha1.as_deref()),
             (Algorithm::Sha256, input.checksum_sha256.as_deref()),
         ])?,
-        size: input.mpu_object_size.and_then(|size| u64::try_from(size).ok()),
+        kind: kind_of(input.checksum_type.as_ref())?,
+        customer_key,
+        size: input.mpu_object_size.map(u64::try_from).transpose().map_err(|_| {
+            refuse(S3ErrorCode::InvalidArgument, "Value for x-amz-mp-object-size header is less than zero.")
+        })?,
     };
     let info = wire.archive.complete_upload(&call.caller, complete).await.map_err(translated)?;
     let (encryption, _, _) = encryption_said(info.customer_key_md5.as_ref());
     let sums = said(&info.checksums);
     let mut output = CompleteMultipartUploadOutput {
-        location: Some(format!("/{}/{}", input.bucket, Encoding::always().write(&input.key))),
+        location: Some(format!("{}/{}", call.bucket_url, Encoding::always().write(&input.key))),
         bucket: Some(input.bucket),
         key: Some(input.key),
         e_tag: Some(wire_etag(&info.etag)),
-        version_id: named_version(&info),
+        version_id: written_version(&info),
         checksum_type: sums.kind.clone(),
         server_side_encryption: encryption,
         ..CompleteMultipartUploadOutput::default()
@@ -235,6 +264,12 @@ fn initiator(owner: &str) -> Initiator {
 /// ListParts.
 pub async fn parts(wire: &Wire, call: Arc<Call>, request: S3Request<ListPartsInput>) -> Answer<ListPartsOutput> {
     let input = request.input;
+    customer_key_of(
+        &call,
+        input.sse_customer_algorithm.as_deref(),
+        input.sse_customer_key.as_deref(),
+        input.sse_customer_key_md5.as_deref(),
+    )?;
     let limit = limit_of(input.max_parts, "max-parts")?;
     let after = input.part_number_marker.unwrap_or(0).max(0);
     let marker = u32::try_from(after).unwrap_or(0);

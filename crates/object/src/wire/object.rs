@@ -91,7 +91,7 @@ pub async fn put(wire: &Wire, call: Arc<Call>, request: S3Request<PutObjectInput
     let sums = said(&info.checksums);
     let mut output = PutObjectOutput {
         e_tag: Some(wire_etag(&info.etag)),
-        version_id: named_version(&info),
+        version_id: written_version(&info),
         server_side_encryption: encryption,
         sse_customer_algorithm: customer_algorithm,
         sse_customer_key_md5: customer_md5,
@@ -254,10 +254,10 @@ pub async fn get(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectInput
         version_id: named_version(info),
         ..GetObjectOutput::default()
     };
-    let whole = reader.range == (0..info.size);
+    let whole = by_part || reader.range == (0..info.size);
     if whole && checksums_wanted(input.checksum_mode.as_ref()) {
         let sums = said(&info.checksums);
-        output.checksum_type = sums.kind.clone();
+        output.checksum_type = sums.kind.clone().filter(|_| !of_a_part(by_part, info));
         say_checksums!(output, sums);
     }
     output.body = Some(body_of(call, reader, length).await?.into());
@@ -273,6 +273,11 @@ fn check_overrides(call: &Call, overrides: bool) -> S3Result<()> {
         ));
     }
     Ok(())
+}
+
+// The checksums are those of a part then, and say nothing of the kind that the object's is.
+fn of_a_part(by_part: bool, info: &ObjectInfo) -> bool {
+    by_part && info.parts.is_some()
 }
 
 fn checksums_wanted(mode: Option<&ChecksumMode>) -> bool {
@@ -325,6 +330,13 @@ async fn body_of(call: Arc<Call>, mut reader: ObjectReader, length: u64) -> S3Re
 /// HeadObject.
 pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
     let input = request.input;
+    let overrides = input.response_content_type.is_some()
+        || input.response_content_language.is_some()
+        || input.response_expires.is_some()
+        || input.response_cache_control.is_some()
+        || input.response_content_disposition.is_some()
+        || input.response_content_encoding.is_some();
+    check_overrides(&call, overrides)?;
     let customer_key = customer_key_of(
         &call,
         input.sse_customer_algorithm.as_deref(),
@@ -356,13 +368,18 @@ pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInp
         accept_ranges: Some("bytes".to_owned()),
         content_length: i64::try_from(range.end.saturating_sub(range.start)).ok(),
         content_range,
-        content_type: Some(stored(&info, "content-type").unwrap_or_else(|| "binary/octet-stream".to_owned())),
-        cache_control: stored(&info, "cache-control"),
-        content_disposition: stored(&info, "content-disposition"),
-        content_encoding: stored(&info, "content-encoding"),
-        content_language: stored(&info, "content-language"),
+        content_type: Some(
+            input
+                .response_content_type
+                .or_else(|| stored(&info, "content-type"))
+                .unwrap_or_else(|| "binary/octet-stream".to_owned()),
+        ),
+        cache_control: input.response_cache_control.or_else(|| stored(&info, "cache-control")),
+        content_disposition: input.response_content_disposition.or_else(|| stored(&info, "content-disposition")),
+        content_encoding: input.response_content_encoding.or_else(|| stored(&info, "content-encoding")),
+        content_language: input.response_content_language.or_else(|| stored(&info, "content-language")),
         website_redirect_location: stored(&info, "x-amz-website-redirect-location"),
-        expires: stored_expires(&info),
+        expires: input.response_expires.or_else(|| stored_expires(&info)),
         e_tag: Some(wire_etag(&info.etag)),
         last_modified: Some(wire_time(info.modified)),
         metadata: wire_metadata(&info),
@@ -376,9 +393,10 @@ pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInp
         version_id: named_version(&info),
         ..HeadObjectOutput::default()
     };
-    if range == (0..info.size) && checksums_wanted(input.checksum_mode.as_ref()) {
+    let whole = by_part || range == (0..info.size);
+    if whole && checksums_wanted(input.checksum_mode.as_ref()) {
         let sums = said(&info.checksums);
-        output.checksum_type = sums.kind.clone();
+        output.checksum_type = sums.kind.clone().filter(|_| !of_a_part(by_part, &info));
         say_checksums!(output, sums);
     }
     let mut response = S3Response::new(output);

@@ -102,7 +102,8 @@ def buckets():
     same("head of a bucket names its region", s3.head_bucket(Bucket=name)["BucketRegion"], "us-east-1")
     refused("head of a bucket that is not there", "404", 404, s3.head_bucket, Bucket=f"none-{RUN}")
     same("the location of the first region is null", s3.get_bucket_location(Bucket=name)["LocationConstraint"], None)
-    refused("making a bucket of one's own again", "BucketAlreadyOwnedByYou", 409, s3.create_bucket, Bucket=name)
+    same("making a bucket of one's own again", s3.create_bucket(Bucket=name)["ResponseMetadata"]["HTTPStatusCode"], 200)
+    refused("... as another one", "BucketAlreadyOwnedByYou", 409, s3.create_bucket, Bucket=name, ObjectLockEnabledForBucket=True)
     for bad in ["ab", "UPPER", "under_score", "-dash", "dash-", "two..dots", "192.168.1.1", "x" * 64]:
         refused(f"bucket name {bad[:12]}", "InvalidBucketName", 400, quiet(s3.create_bucket), Bucket=bad)
     put(name, "k")
@@ -120,14 +121,21 @@ def buckets():
     same("the bucket's list: its owner has full control", s3.get_bucket_acl(Bucket=many[0])["Grants"][0]["Permission"], "FULL_CONTROL")
     rules = s3.get_bucket_encryption(Bucket=many[0])["ServerSideEncryptionConfiguration"]["Rules"]
     same("encryption is always on", rules[0]["ApplyServerSideEncryptionByDefault"]["SSEAlgorithm"], "AES256")
-    for call, arguments in [
-        (s3.get_bucket_policy, {}),
-        (s3.get_bucket_cors, {}),
-        (s3.get_bucket_lifecycle_configuration, {}),
-        (s3.get_bucket_logging, {}),
-        (s3.put_bucket_policy, {"Policy": "{}"}),
+    for call, code in [
+        (s3.get_bucket_policy, "NoSuchBucketPolicy"),
+        (s3.get_bucket_cors, "NoSuchCORSConfiguration"),
+        (s3.get_bucket_lifecycle_configuration, "NoSuchLifecycleConfiguration"),
+        (s3.get_bucket_replication, "ReplicationConfigurationNotFoundError"),
+        (s3.get_bucket_website, "NoSuchWebsiteConfiguration"),
+        (s3.get_public_access_block, "NoSuchPublicAccessBlockConfiguration"),
     ]:
-        refused(f"{call.__name__} is not implemented", "NotImplemented", 501, call, Bucket=many[0], **arguments)
+        refused(f"{call.__name__}: there is none", code, 404, call, Bucket=many[0])
+    for call, field in [(s3.get_bucket_logging, "LoggingEnabled"), (s3.get_bucket_notification_configuration, "TopicConfigurations")]:
+        check(f"{call.__name__}: there is none", field not in call(Bucket=many[0]))
+    same("the owner pays", s3.get_bucket_request_payment(Bucket=many[0])["Payer"], "BucketOwner")
+    refused("put_bucket_policy is not implemented", "NotImplemented", 501, s3.put_bucket_policy, Bucket=many[0], Policy="{}")
+    aes = {"Rules": [{"ApplyServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]}
+    same("AES256 as it is", s3.put_bucket_encryption(Bucket=many[0], ServerSideEncryptionConfiguration=aes)["ResponseMetadata"]["HTTPStatusCode"], 200)
 
 
 def quiet(call):
@@ -540,6 +548,17 @@ def multipart():
     fetched = io.BytesIO()
     s3.download_fileobj(name, "managed", fetched, Config=TransferConfig(multipart_threshold=8 << 20, multipart_chunksize=8 << 20))
     check("the SDK's own transfer, up and down", fetched.getvalue() == large)
+    whole = base64.b64encode(zlib.crc32(large).to_bytes(4, "big")).decode()
+    config = TransferConfig(multipart_threshold=8 << 20, multipart_chunksize=8 << 20)
+    s3.upload_fileobj(io.BytesIO(large), name, "summed", ExtraArgs={"ChecksumCRC32": whole}, Config=config)
+    told = s3.head_object(Bucket=name, Key="summed", ChecksumMode="ENABLED")
+    same("the SDK's own transfer, with a checksum of the whole", (told["ChecksumCRC32"], told["ChecksumType"]), (whole, "FULL_OBJECT"))
+    other = base64.b64encode(zlib.crc32(b"other").to_bytes(4, "big")).decode()
+    try:
+        s3.upload_fileobj(io.BytesIO(large), name, "summed wrongly", ExtraArgs={"ChecksumCRC32": other}, Config=config)
+        check("a wrong checksum of the whole", False, "was taken")
+    except Exception as error:
+        check("a wrong checksum of the whole", "BadDigest" in str(error), error)
 
 
 @group

@@ -48,6 +48,11 @@ async fn boto3_finds_s3_as_aws_documents_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_header_of_the_model_is_honoured_or_refused() {
+    check("model.py", &["python3 -c import botocore"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_aws_command_line_works() {
     check("awscli.py", &["python3", "aws"]).await;
 }

@@ -300,15 +300,14 @@ async fn a_method_that_does_not_fit_never_falls_back_to_another_operation() {
     let versioned = Ask::new(&server, "PUT", "/bucket/k?versionId=null").body("other");
     check(&server, "a put of a version", versioned, 400, "InvalidArgument").await;
     for (method, target) in [
-        ("GET", "/bucket?policy"),
+        ("GET", "/bucket?abac"),
+        ("PUT", "/bucket?abac"),
+        ("PUT", "/bucket/k?abac"),
         ("PUT", "/bucket?policy"),
-        ("GET", "/bucket?lifecycle"),
         ("PUT", "/bucket?lifecycle"),
-        ("GET", "/bucket?cors"),
         ("PUT", "/bucket?cors"),
         ("PUT", "/bucket?logging"),
         ("OPTIONS", "/bucket/k"),
-        ("GET", "/bucket?replication"),
         ("GET", "/bucket/k?torrent"),
     ] {
         let ask = Ask::new(&server, method, target).body(if method == "PUT" { "<X/>" } else { "" });

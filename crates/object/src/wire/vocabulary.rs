@@ -1,0 +1,171 @@
+//! Which headers are honoured. What is not is refused: a header that is accepted and passed over is a promise not kept.
+//!
+//! Three kinds of `x-amz-` headers pass. Some are about the request itself and are checked on its way in. Some belong to an
+//! operation, which acts on them or refuses them by their value. And headers of S3 that belong to other operations pass
+//! as on AWS, unless they ask for protection: a lock or a key that is asked for at the wrong place is refused.
+//! Everything else, whatever S3 may come to mean by it, is refused.
+
+use crate::operation::Operation;
+use crate::refusal::refuse;
+use hyper::HeaderMap;
+use s3s::{S3Error, S3ErrorCode, S3Result};
+use stele_archive::Algorithm;
+
+/// About the request itself: verified where the signature, the body and the bucket's owner are.
+const OF_THE_REQUEST: [&str; 9] = [
+    "api-version",
+    "content-sha256",
+    "date",
+    "decoded-content-length",
+    "expected-bucket-owner",
+    "security-token",
+    "te",
+    "trailer",
+    "user-agent",
+];
+
+/// Checked by the operations that take them; without effect at others, as on AWS.
+const OF_OPERATIONS: [&str; 29] = [
+    "acl",
+    "bucket-object-lock-enabled",
+    "bypass-governance-retention",
+    "checksum-crc32",
+    "checksum-crc32c",
+    "checksum-crc64nvme",
+    "checksum-sha1",
+    "checksum-sha256",
+    "copy-source",
+    "copy-source-if-match",
+    "copy-source-if-modified-since",
+    "copy-source-if-none-match",
+    "copy-source-if-unmodified-since",
+    "copy-source-range",
+    "if-match-last-modified-time",
+    "if-match-size",
+    "max-parts",
+    "metadata-directive",
+    "mp-object-size",
+    "object-attributes",
+    "part-number-marker",
+    "rename-source",
+    "source-expected-bucket-owner",
+    "storage-class",
+    "tagging",
+    "tagging-directive",
+    "website-redirect-location",
+    "write-offset-bytes",
+    "object-ownership",
+];
+
+const CUSTOMER: &str = "server-side-encryption-customer-";
+const CUSTOMER_SOURCE: &str = "copy-source-server-side-encryption-customer-";
+
+/// Refuses a request with a header that nothing here honours.
+pub fn check(operation: Operation, headers: &HeaderMap) -> S3Result<()> {
+    for (name, value) in headers {
+        let Some(rest) = name.as_str().strip_prefix("x-amz-") else { continue };
+        let value = value.to_str().unwrap_or("");
+        if rest.starts_with("meta-") || OF_THE_REQUEST.contains(&rest) || OF_OPERATIONS.contains(&rest) {
+            continue;
+        }
+        check_one(operation, headers, rest, value)?;
+    }
+    Ok(())
+}
+
+fn check_one(operation: Operation, headers: &HeaderMap, rest: &str, value: &str) -> S3Result<()> {
+    use Operation as O;
+    let makes = matches!(operation, O::PutObject | O::CopyObject | O::CreateMultipartUpload);
+    match rest {
+        "checksum-algorithm" | "sdk-checksum-algorithm" => {
+            one_of(Algorithm::parse(value).is_some(), rest, S3ErrorCode::InvalidRequest)
+        }
+        "checksum-type" => one_of(["FULL_OBJECT", "COMPOSITE"].contains(&value), rest, S3ErrorCode::InvalidRequest),
+        "checksum-mode" => one_of(value == "ENABLED", rest, S3ErrorCode::InvalidArgument),
+        // Nothing is charged, so whoever asks is as good a payer as any.
+        "request-payer" => one_of(value == "requester", rest, S3ErrorCode::InvalidArgument),
+        "optional-object-attributes" => one_of(value == "RestoreStatus", rest, S3ErrorCode::InvalidArgument),
+        "bucket-namespace" if value == "global" => Ok(()),
+        "object-lock-mode" | "object-lock-retain-until-date" | "object-lock-legal-hold" if makes => Ok(()),
+        "object-lock-mode" | "object-lock-retain-until-date" | "object-lock-legal-hold" => Err(misplaced(rest)),
+        "server-side-encryption" if makes => check_customer(headers),
+        // What is so anyway may be asked for anywhere.
+        "server-side-encryption" => one_of(value == "AES256", rest, S3ErrorCode::InvalidArgument),
+        "server-side-encryption-bucket-key-enabled" if value == "false" => Ok(()),
+        "server-side-encryption-aws-kms-key-id"
+        | "server-side-encryption-context"
+        | "server-side-encryption-bucket-key-enabled" => check_kms(headers),
+        _ if is_customers(rest, CUSTOMER) && takes_customer_key(operation) => Ok(()),
+        _ if is_customers(rest, CUSTOMER_SOURCE) && matches!(operation, O::CopyObject | O::UploadPartCopy) => Ok(()),
+        _ if is_customers(rest, CUSTOMER) || is_customers(rest, CUSTOMER_SOURCE) => Err(misplaced(rest)),
+        _ if rest.starts_with("grant-") && operation == O::CreateBucket => Err(refuse(
+            S3ErrorCode::InvalidBucketAclWithObjectOwnership,
+            "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced setting",
+        )),
+        _ if rest.starts_with("grant-") => {
+            Err(refuse(S3ErrorCode::AccessControlListNotSupported, "The bucket does not allow ACLs"))
+        }
+        _ if rest.starts_with("checksum-") => Err(refuse(
+            S3ErrorCode::InvalidRequest,
+            "Checksum algorithm provided is unsupported. Please try again with any of the valid types: [CRC32, CRC32C, CRC64NVME, SHA1, SHA256]",
+        )),
+        _ => Err(refuse(
+            S3ErrorCode::NotImplemented,
+            format!("A header you provided implies functionality that is not implemented: x-amz-{rest}"),
+        )),
+    }
+}
+
+fn is_customers(rest: &str, prefix: &str) -> bool {
+    rest.strip_prefix(prefix).is_some_and(|field| ["algorithm", "key", "key-md5"].contains(&field))
+}
+
+fn takes_customer_key(operation: Operation) -> bool {
+    use Operation as O;
+    matches!(
+        operation,
+        O::CompleteMultipartUpload
+            | O::CopyObject
+            | O::CreateMultipartUpload
+            | O::GetObject
+            | O::GetObjectAttributes
+            | O::HeadObject
+            | O::ListParts
+            | O::PutObject
+            | O::UploadPart
+            | O::UploadPartCopy
+    )
+}
+
+fn check_customer(headers: &HeaderMap) -> S3Result<()> {
+    if headers.keys().any(|name| name.as_str().starts_with("x-amz-server-side-encryption-customer-")) {
+        return Err(refuse(
+            S3ErrorCode::InvalidArgument,
+            "Server Side Encryption with Customer provided key is incompatible with the encryption method specified",
+        ));
+    }
+    Ok(())
+}
+
+fn check_kms(headers: &HeaderMap) -> S3Result<()> {
+    // Asked for in full, KMS itself is what is not implemented; the operation says so.
+    let asked = headers.get("x-amz-server-side-encryption").and_then(|value| value.to_str().ok());
+    if asked.is_some_and(|asked| asked.starts_with("aws:kms")) {
+        return Ok(());
+    }
+    Err(refuse(
+        S3ErrorCode::InvalidArgument,
+        "Server Side Encryption with AWS KMS managed key requires HTTP header x-amz-server-side-encryption : aws:kms",
+    ))
+}
+
+fn one_of(holds: bool, rest: &str, code: S3ErrorCode) -> S3Result<()> {
+    match holds {
+        true => Ok(()),
+        false => Err(refuse(code, format!("Value for x-amz-{rest} header is invalid."))),
+    }
+}
+
+fn misplaced(rest: &str) -> S3Error {
+    refuse(S3ErrorCode::InvalidArgument, format!("x-amz-{rest} header is not supported for this operation."))
+}
