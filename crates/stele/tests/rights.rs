@@ -55,6 +55,22 @@ fn keys_get_no_more_than_their_office_needs() {
         assert_eq!(made["grants"].to_string(), grants.replace("\", \"", "\",\""), "{role}");
         assert_eq!(made["bypass_governance"], false);
     }
+    // Several offices in one hand, where that is what was asked for; the list shows everything they may.
+    place.json(&["key", "create", "--name", "both", "--role", "storage-administrator,auditor", "--bypass-governance"]);
+    let listed = place.json(&["key", "list"]);
+    let both = listed.as_array().unwrap().iter().find(|key| key["name"] == "both").unwrap();
+    assert_eq!(both["roles"].to_string(), "[\"storage-administrator\",\"auditor\",\"user\"]");
+    assert_eq!(both["grants"].to_string(), "[\"*/: read, list\"]");
+    let table = String::from_utf8(place.stele(&["key", "list"]).stdout).unwrap();
+    let line = table.lines().find(|line| line.contains("both")).unwrap();
+    assert!(line.contains("*/: read, list; bypass GOVERNANCE"), "{table}");
+    place.refused(
+        2,
+        &["--role retention-officer"],
+        &["key", "create", "--officers-lost", "--role", "auditor,retention-officer"],
+    );
+    // The two offices that watch each other are never in one hand.
+    place.refused(2, &["two people"], &["key", "create", "--role", "storage-administrator,retention-officer"]);
     // What a command takes, its help lists.
     let help = |arguments: &[&str]| String::from_utf8(place.stele(arguments).stdout).unwrap();
     let key = help(&["key", "create", "--help"]);
@@ -67,6 +83,20 @@ fn keys_get_no_more_than_their_office_needs() {
     assert!(["basic", "governance", "compliance", "keep", "delete", "notify"].iter().all(|word| bucket.contains(word)));
     assert!(help(&["--help"]).contains("8 drives did not answer"));
     place.refused(2, &["possible values", "auditor"], &["key", "create", "--role", "emperor"]);
+}
+
+#[test]
+fn what_clients_do_wrong_is_no_error_of_the_server() {
+    let place = Place::new("mistakes");
+    place.pool(5);
+    let server = place.serve();
+    let status = |method: &str, target: &str, body: &str| server.send(server.ask(method, target).body(body)).status;
+    assert_eq!(status("GET", "/nowhere", ""), 404);
+    assert_eq!(status("PUT", "/UPPER", ""), 400);
+    assert_eq!(status("PUT", "/made", ""), 200);
+    assert_eq!(status("PUT", "/made?versioning", "<Other>a secret of the client's</Other>"), 400);
+    let log = place.log();
+    assert!(!log.contains("ERROR") && !log.contains("secret of the client"), "{log}");
 }
 
 #[test]

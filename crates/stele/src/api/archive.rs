@@ -227,7 +227,7 @@ const ROLES: [(Role, &str); 4] = [
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KeyCreate {
     pub name: String,
-    pub role: String,
+    pub roles: Vec<String>,
     pub buckets: Vec<String>,
     pub prefix: String,
     /// `read`, `write`, `delete`, `list`, `retain`; empty: none.
@@ -256,7 +256,8 @@ impl KeyCreate {
         if self.every_role {
             return Ok(Rights::all());
         }
-        let role = named(&ROLES, "a role", &self.role)?;
+        let roles = self.roles.iter().map(|role| named(&ROLES, "a role", role));
+        let mut roles: BTreeSet<Role> = roles.collect::<Outcome<_>>()?;
         let words = self.access.iter();
         let access: BTreeSet<Access> =
             words.map(|word| named(&ACCESSES, "a kind of access", word)).collect::<Outcome<_>>()?;
@@ -271,7 +272,12 @@ impl KeyCreate {
             buckets => buckets.iter().map(|bucket| grant(Some(bucket.clone()))).collect(),
         };
         // Every role may use objects within its grants; an auditor reads.
-        Ok(Rights { roles: [role, Role::User].into(), grants, bypass_governance: self.bypass_governance })
+        if roles.contains(&Role::StorageAdministrator) && roles.contains(&Role::RetentionOfficer) {
+            return Err(Failure::usage("one key is not a storage administrator's and a retention officer's at once")
+                .next("make two keys, for two people"));
+        }
+        roles.insert(Role::User);
+        Ok(Rights { roles, grants, bypass_governance: self.bypass_governance })
     }
 }
 
@@ -281,9 +287,9 @@ impl Call for KeyCreate {
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<NewKeyView> {
         let (archive, caller) = (node.archive()?, actor.caller());
         let key = match self.officers_lost {
-            true if self.role != "retention-officer" => {
+            true if self.roles != ["retention-officer"] => {
                 return Err(Failure::usage("--officers-lost makes a retention officer")
-                    .next("add --role retention-officer, or leave it out"));
+                    .next("give --role retention-officer and no other, or leave it out"));
             }
             true => archive.create_officer_after_loss(&caller, &self.name).await?,
             false => archive.create_access_key(&caller, &self.name, self.rights()?).await?,

@@ -34,6 +34,7 @@ Examples:
   stele key create --name ingest --role user --bucket records --prefix scans/
   stele key create --name scanner --bucket records --access write,retain
   stele key create --name anna --role retention-officer --json > anna.json
+  stele key create --name bert --role storage-administrator,auditor
 
 The first two retention officers are made by this command alone. From then on the key of a new one is void until an officer
 approves it (`stele approve`).")]
@@ -41,9 +42,9 @@ pub struct Create {
     /// Whose it is, for people
     #[arg(long, default_value = "")]
     pub name: String,
-    /// What it may do to the store
-    #[arg(long, value_enum, default_value_t = Role::User)]
-    pub role: Role,
+    /// What it may do to the store; several are separated by commas, or the option is given again
+    #[arg(long, value_enum, value_name = "ROLES", value_delimiter = ',', default_values_t = [Role::User])]
+    pub role: Vec<Role>,
     /// Only this bucket; may be given more than once
     #[arg(long, value_name = "BUCKET")]
     pub bucket: Vec<String>,

@@ -90,12 +90,12 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
         Key::Create(create) => {
             let access = match create.access {
                 _ if create.read_only => vec![Access::Read, Access::List],
-                none if none.is_empty() => create.role.usual_access(),
+                none if none.is_empty() => create.role.iter().flat_map(|role| role.usual_access()).collect(),
                 said => said,
             };
             let call = calls::KeyCreate {
                 name: create.name,
-                role: word(create.role),
+                roles: create.role.into_iter().map(word).collect(),
                 buckets: create.bucket,
                 prefix: create.prefix,
                 access: access.into_iter().map(word).collect(),
@@ -132,11 +132,12 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
                 ("revoked", Align::Left),
             ]);
             for key in keys {
+                let bypass = key.bypass_governance.then(|| "bypass GOVERNANCE".to_owned());
                 table.row(vec![
                     key.id,
                     key.name,
                     key.roles.join(", "),
-                    key.grants.join("; "),
+                    key.grants.into_iter().chain(bypass).collect::<Vec<_>>().join("; "),
                     key.created,
                     match key.pending {
                         true => "waits for approval".to_owned(),

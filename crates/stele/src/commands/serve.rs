@@ -185,7 +185,7 @@ fn fitting_size(site: &Site, drives: u32) -> Outcome<Bytes> {
 async fn first_key(node: &Node) -> Outcome<NewKeyView> {
     let create = KeyCreate {
         name: "made at the first start".to_owned(),
-        role: "storage-administrator".to_owned(),
+        roles: vec!["storage-administrator".to_owned()],
         every_role: true,
         ..KeyCreate::default()
     };

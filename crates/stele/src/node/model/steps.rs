@@ -197,7 +197,7 @@ impl World {
         let Ok(archive) = node.archive() else { return Ok(()) };
         let create = calls::KeyCreate {
             name: "someone".into(),
-            role: "retention-officer".into(),
+            roles: vec!["retention-officer".into()],
             every_role: false,
             ..calls::KeyCreate::default()
         };
