@@ -181,6 +181,13 @@ pub enum Command {
         old: u32,
         new: u32,
         identity: DriveId,
+        /// Where the new drive is; none: in the enclosure of the old one.
+        enclosure: Option<u32>,
+    },
+    /// Says in which enclosure a drive is. Strips that then crowd an enclosure move in the background.
+    SetDrive {
+        drive: u32,
+        enclosure: u32,
     },
     /// Takes attached drives (indices handed to `Event::Attach`) into the pool, each with its identity. Stripes move onto
     /// them in the background.
@@ -369,6 +376,10 @@ pub struct PoolStatus {
     /// Stripes that have a slot, and of them those that may lose no further drive without loss of data.
     pub stripes: u64,
     pub critical_stripes: u64,
+    /// Stripes that the loss of one enclosure makes unreadable; and of them those that could lie better on the drives that
+    /// are here, which move.
+    pub exposed_stripes: u64,
+    pub crowded_stripes: u64,
     /// Strips rebuilt or repaired since open.
     pub rebuilt: u64,
     pub repaired: u64,

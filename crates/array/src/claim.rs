@@ -2,9 +2,10 @@
 
 use stele_ground::Duration;
 
+use crate::apply::Pages;
 use crate::engine::Engine;
-use crate::layout::RowClass;
-use crate::log::Purpose;
+use crate::layout::{Row, RowClass};
+use crate::log::{Purpose, Reservation};
 use crate::place::{DriveNumber, SlotId};
 use crate::records::Record;
 use crate::volumes::Volume;
@@ -108,12 +109,19 @@ impl Engine {
         // The choice is made again after the wait: cells may have gone meanwhile.
         let again = self.space.layout.borrow().choose_row(class, &|drive| row.uses(drive));
         let Some(row) = again.filter(|again| again.id == row.id) else { return Ok(true) };
-        self.append(&Record::RowCreate { row }, &pages, &mut funds);
-        self.space_warned.set(false);
+        self.create_row(row, &pages, &mut funds);
         Ok(true)
     }
 
-    async fn grow_degraded(&self, class: RowClass, mut funds: crate::log::Reservation) -> Result<bool, ArrayError> {
+    fn create_row(&self, row: Row, pages: &Pages, funds: &mut Reservation) {
+        if !self.space.layout.borrow().within_enclosure_rule(&row) {
+            self.crowding_changed.wake_all();
+        }
+        self.append(&Record::RowCreate { row }, pages, funds);
+        self.space_warned.set(false);
+    }
+
+    async fn grow_degraded(&self, class: RowClass, mut funds: Reservation) -> Result<bool, ArrayError> {
         let any = |drive: DriveNumber| self.drive_state(drive).votes();
         let choice = self.space.layout.borrow().choose_row(class, &any);
         let Some(row) = choice else {
@@ -127,8 +135,7 @@ impl Engine {
         let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
         let again = self.space.layout.borrow().choose_row(class, &any);
         let Some(row) = again.filter(|again| *again == row) else { return Ok(true) };
-        self.append(&Record::RowCreate { row }, &pages, &mut funds);
-        self.space_warned.set(false);
+        self.create_row(row, &pages, &mut funds);
         Ok(true)
     }
 
@@ -144,7 +151,7 @@ impl Engine {
     }
 
     /// Invariant 12: distinct drives, and no more members in an enclosure than the drives that may be chosen force.
-    fn check_row(&self, row: &crate::layout::Row, allowed: &dyn Fn(DriveNumber) -> bool) {
+    fn check_row(&self, row: &Row, allowed: &dyn Fn(DriveNumber) -> bool) {
         let mut drives: Vec<DriveNumber> = row.members.iter().map(|member| member.cell.drive).collect();
         drives.sort_unstable();
         drives.dedup();

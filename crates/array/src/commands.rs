@@ -46,8 +46,11 @@ impl Serving {
                 engine.set_volume(&name, read_ahead, mode).await.map(Reply::Volume)
             }
             Command::Status => Ok(Reply::Status(Box::new(self.status()))),
-            Command::ReplaceDrive { old, new, identity } => {
-                self.replace(old, new, identity).await.map(|()| Reply::Done)
+            Command::ReplaceDrive { old, new, identity, enclosure } => {
+                self.replace(old, new, identity, enclosure).await.map(|()| Reply::Done)
+            }
+            Command::SetDrive { drive, enclosure } => {
+                engine.set_enclosure(drive, enclosure).await.map(|()| Reply::Done)
             }
             Command::AddDrives { drives } => self.add_drives(&drives).await.map(|()| Reply::Done),
             Command::RemoveDrive { drive } => engine.remove_drive(drive).await.map(|()| Reply::Done),

@@ -113,6 +113,8 @@ pub struct Engine {
     pub destage_wanted: Notify,
     /// A drive came, went or changed its standing.
     pub drives_changed: Notify,
+    /// A row was made beyond the enclosure rule.
+    pub crowding_changed: Notify,
     pub destaging: Semaphore,
     /// Stripes whose last destage failed. They are taken out when they are destaged or
     /// written otherwise, or when a drive comes.
@@ -239,6 +241,7 @@ impl Engine {
             funds_line: Mutex::default(),
             destage_wanted: Notify::default(),
             drives_changed: Notify::default(),
+            crowding_changed: Notify::default(),
             destaging: Semaphore::new(destages),
             stuck: RefCell::default(),
             age_marks: RefCell::default(),

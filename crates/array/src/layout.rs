@@ -21,6 +21,7 @@ use crate::label::Configuration;
 use crate::place::{Cell, DriveNumber, RowId};
 
 pub mod balance;
+pub mod crowding;
 mod moves;
 pub mod row;
 pub mod units;
@@ -336,17 +337,6 @@ impl Layout {
     /// Slots a row of this class has.
     pub fn slots_per_row(&self, class: RowClass) -> u32 {
         (self.unit_size / class.strip.0) as u32
-    }
-
-    /// True when no enclosure holds more members of the row than its code can lose.
-    pub fn within_enclosure_rule(&self, row: &Row) -> bool {
-        let mut crowd: BTreeMap<u32, usize> = BTreeMap::new();
-        for member in &row.members {
-            let cell = member.replacement.unwrap_or(member.cell);
-            let enclosure = self.drives.get(usize::from(cell.drive.0)).map_or(u32::MAX, |drive| drive.enclosure);
-            *crowd.entry(enclosure).or_default() += 1;
-        }
-        crowd.values().all(|members| *members <= row.class.code.tolerates())
     }
 
     /// True when the drives that may be chosen for a row of this class keep the enclosure rule.

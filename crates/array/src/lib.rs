@@ -18,6 +18,7 @@ mod codec;
 mod commands;
 mod destage;
 mod drives;
+mod enclosures;
 mod engine;
 pub mod error;
 mod flush;

@@ -15,6 +15,7 @@ use crate::label::codec::Label;
 use crate::label::discover::{Reading, read_label};
 use crate::label::{Configuration, DriveEntry, DriveState};
 use crate::layout::{Member, RowKind};
+use crate::mutation::Mutation;
 use crate::place::{DriveNumber, Lsn};
 use crate::recovery::Rejected;
 use crate::{AlarmKind, ArrayError, Attached, DriveHealth, Severity};
@@ -262,7 +263,13 @@ impl Serving {
     }
 
     /// Puts an attached drive in the place of another one, which may be gone; everything is written to it again.
-    pub async fn replace(self: &Rc<Self>, old: u32, new: u32, identity: DriveId) -> Result<(), ArrayError> {
+    pub async fn replace(
+        self: &Rc<Self>,
+        old: u32,
+        new: u32,
+        identity: DriveId,
+        enclosure: Option<u32>,
+    ) -> Result<(), ArrayError> {
         let engine = &self.engine;
         engine.check_writable()?;
         let old =
@@ -275,7 +282,7 @@ impl Serving {
         if engine.drives.labels.number(index).is_some() {
             return Err(ArrayError::Invalid(format!("{} is in use by the pool already", attached.name)));
         }
-        let (needed, state) = {
+        let (needed, state, own) = {
             let configuration = engine.drives.labels.configuration();
             let entry = configuration
                 .drives
@@ -284,7 +291,7 @@ impl Serving {
             if configuration.drives.iter().any(|entry| entry.identity == identity) {
                 return Err(ArrayError::Invalid(format!("identity {identity} is taken by a drive of the pool")));
             }
-            (entry.size, entry.state)
+            (entry.size, entry.state, entry.enclosure)
         };
         if attached.geometry.size < needed {
             return Err(ArrayError::Invalid(format!(
@@ -303,6 +310,9 @@ impl Serving {
         if state.votes() {
             engine.check_can_lose(old)?;
         }
+        // A driver that opens a drive for this does not know where it is.
+        let own = if engine.io.lacks(Mutation::Enclosures) { attached.enclosure } else { own };
+        let attached = Attached { enclosure: enclosure.unwrap_or(own), ..attached };
         self.put_in(old, index, identity, attached, needed).await
     }
 

@@ -1,4 +1,5 @@
-//! Stripes move to other rows: off drives that are to leave, and onto drives that were added.
+//! Stripes move to other rows: off drives that are to leave, out of rows that crowd an enclosure, and onto drives that were
+//! added.
 //!
 //! A row is emptied stripe by stripe and then given up. While it is, it takes no new stripe, and what is free in it counts
 //! as taken, so that no promise rests on it. A stripe moves like a host's full write does: its content is read and
@@ -16,9 +17,11 @@ use stele_ground::{Duration, VolumeId};
 use stele_media::{Buffer, Priority};
 
 use crate::cache::StripeKey;
+use crate::enclosures::cannot_spread;
 use crate::engine::{Engine, Work};
 use crate::layout::{RowClass, RowKind};
 use crate::log::Purpose;
+use crate::mutation::Mutation;
 use crate::place::{DriveNumber, Lsn, RowId, SlotId};
 use crate::records::Record;
 use crate::stripe::{Columns, StripWrite, Stripe};
@@ -35,7 +38,7 @@ const WRITERS_MAX: Duration = Duration::from_secs(60);
 const PUT_OFF: Duration = Duration::from_secs(5);
 
 /// What became of the next piece of moving.
-enum Step {
+pub enum Step {
     /// Nothing is to be moved.
     Nothing,
     Moved,
@@ -47,7 +50,7 @@ impl Engine {
     /// Runs for the pool's life.
     pub async fn moving_flow(self: Rc<Self>) {
         loop {
-            let changed = self.drives_changed.changed();
+            let (changed, crowded) = (self.drives_changed.changed(), self.crowding_changed.changed());
             if self.check_writable().is_err() || self.closing.get() {
                 return;
             }
@@ -60,7 +63,8 @@ impl Engine {
                 }
                 Ok(Step::Nothing) => {
                     self.moving.set(None);
-                    changed.await;
+                    futures_util::pin_mut!(changed, crowded);
+                    futures_util::future::select(changed, crowded).await;
                     continue;
                 }
                 _ if self.closing.get() => return,
@@ -87,8 +91,20 @@ impl Engine {
             self.retire(*drive).await?;
             return Ok(Step::Moved);
         }
+        let mut crowded = self.crowding().crowded;
+        if self.io.lacks(Mutation::Enclosures) {
+            crowded.clear();
+        }
+        if let Some(row) = self.row_to_spread(&crowded) {
+            self.note_moving(self.space.bytes_in(crowded.iter().copied()));
+            return self.spread_row(row, &crowded).await;
+        }
         if !self.drives.labels.configuration().growing {
-            return Ok(Step::Nothing);
+            self.moving.set(None);
+            return Ok(match crowded.len() {
+                0 => Step::Nothing,
+                rows => Step::PutOff(cannot_spread(rows)),
+            });
         }
         let sound = self.sound_drives();
         let next = self.space.layout.borrow().heaviest_row(&|drive| sound.contains(&drive));
@@ -136,7 +152,7 @@ impl Engine {
     }
 
     /// Moves every stripe of a row elsewhere and gives the row up.
-    async fn empty_row(self: &Rc<Self>, row: RowId) -> Result<Step, ArrayError> {
+    pub async fn empty_row(self: &Rc<Self>, row: RowId) -> Result<Step, ArrayError> {
         let Some(class) = self.space.row_class(row) else { return Ok(Step::Moved) };
         while !self.space.close(row, true) {
             if self.space.row_class(row).is_none() {
@@ -161,7 +177,7 @@ impl Engine {
 
     /// Adds a row on cells of the reserve: those of the row that is emptied come free in their stead. False where even that
     /// is not to be had.
-    async fn grow_to_move(&self, class: RowClass) -> Result<bool, ArrayError> {
+    pub async fn grow_to_move(&self, class: RowClass) -> Result<bool, ArrayError> {
         let mut funds = self.log.reserve(self.log.cost_of(1024), Purpose::Inside).await?;
         let sound = self.sound_drives();
         let choose = || self.space.layout.borrow().choose_row_to_move(class, &|drive| sound.contains(&drive));

@@ -85,11 +85,13 @@ pub enum Mutation {
     Promotion,
     /// Background work takes what it can while hosts are active.
     Throttle,
+    /// A drive that is put in is in the enclosure that its driver says, and strips that crowd an enclosure stay.
+    Enclosures,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 40] = [
+    pub const ALL: [Mutation; 41] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -130,6 +132,7 @@ impl Mutation {
         Mutation::UrgentFirst,
         Mutation::Promotion,
         Mutation::Throttle,
+        Mutation::Enclosures,
     ];
 
     /// The one of that name.
@@ -180,6 +183,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::Throttle as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::Enclosures as usize + 1);
     }
 }

@@ -22,7 +22,7 @@ pub struct Attached {
     pub geometry: Geometry,
     /// What an operator calls it: its path.
     pub name: String,
-    /// Failure domain; used at creation and when the drive joins, afterwards the label's word counts.
+    /// Failure domain; used at creation and when the drive is added, afterwards the label's word counts.
     pub enclosure: u32,
 }
 

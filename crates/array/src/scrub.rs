@@ -101,12 +101,15 @@ impl Engine {
         self.count.scrub_found.set(found.bad + found.lost);
         self.count.scrub_repaired.set(found.repaired);
         let severity = if found.bad + found.lost > 0 { Severity::Warning } else { Severity::Notice };
-        self.alarm(
-            AlarmKind::ScrubFinished,
-            severity,
-            None,
-            format!("scrub finished: {} units damaged, {} repaired, {} lost", found.bad, found.repaired, found.lost),
-        );
+        let mut text =
+            format!("scrub finished: {} units damaged, {} repaired, {} lost", found.bad, found.repaired, found.lost);
+        let (exposed, crowded) = self.crowded_stripes();
+        if exposed > 0 {
+            text.push_str(&format!(
+                "; {exposed} stripes would not survive the loss of an enclosure, {crowded} of them could on the drives here"
+            ));
+        }
+        self.alarm(AlarmKind::ScrubFinished, severity, None, text);
     }
 
     async fn scrub_pass(self: &Rc<Self>) -> Result<Healed, ArrayError> {

@@ -37,6 +37,7 @@ impl Serving {
             });
         }
         let (stripes, critical_stripes) = engine.exposure();
+        let (exposed_stripes, crowded_stripes) = engine.crowded_stripes();
         let layout = engine.space.layout.borrow();
         let (mut raw, mut used, mut spare) = (0, 0, 0);
         for drive in in_pool(engine, &configuration) {
@@ -72,6 +73,8 @@ impl Serving {
             scrub_damage_repaired: count.scrub_repaired.get(),
             stripes,
             critical_stripes,
+            exposed_stripes,
+            crowded_stripes,
             lost_stripes: engine.lost_slots.borrow().iter().flatten().count() as u64,
             rebuilt: count.rebuilt.get(),
             repaired: count.repaired.get(),

@@ -358,6 +358,8 @@ impl<F: Flaw> Mirror<F> {
             scrub_damage_repaired: 0,
             stripes: 0,
             critical_stripes: 0,
+            exposed_stripes: 0,
+            crowded_stripes: 0,
             lost_stripes: 0,
             rebuilt: 0,
             repaired: 0,

@@ -55,6 +55,11 @@ impl Growth {
         }
     }
 
+    /// The pool has said that it cannot spread rows that crowd an enclosure.
+    pub fn lacks_room_to_spread(&self) -> bool {
+        self.put_off.contains("in one enclosure") || self.put_off.contains("within the enclosure rule")
+    }
+
     /// Bays whose drives will be the pool's when those that are to leave have left.
     pub fn staying(&self, members: &[usize]) -> Vec<usize> {
         members.iter().copied().filter(|bay| !self.is_leaving(*bay)).collect()

@@ -47,7 +47,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         world.work(LOOK_EVERY)?;
         super::growth::carry_away_departed(world)?;
         let Outcome::Reached(status) = world.status()? else { continue };
-        if whole(&status) {
+        if whole(&status) && (status.crowded_stripes == 0 || world.growth.lacks_room_to_spread()) {
             break status;
         }
         super::growth::make_room(world, &mut since)?;
@@ -66,6 +66,11 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
             )));
         }
     };
+    // A pool may say that rows lie beyond the enclosure rule, but only where it has no room within: then no enclosure is taken.
+    if status.crowded_stripes > 0 {
+        world.machine.coverage.count("rows that stay crowded for want of room");
+        world.growth.crowded = true;
+    }
     if status.lost_stripes > 0 {
         return Err(Violation(format!("{} stripes lost within tolerance", status.lost_stripes)));
     }
@@ -155,11 +160,12 @@ fn complaint(status: &PoolStatus) -> String {
         .map(|drive| format!("drive {} is {:?} ({})", drive.index, drive.health, drive.note))
         .collect();
     format!(
-        "{}; rebuild {:?}, copy-back {:?}, moving {:?}, {} lost",
+        "{}; rebuild {:?}, copy-back {:?}, moving {:?}, {} crowded, {} lost",
         drives.join(", "),
         status.rebuild.map(|progress| (progress.done, progress.total)),
         status.copy_back.map(|progress| (progress.done, progress.total)),
         status.moving.map(|progress| (progress.done, progress.total)),
+        status.crowded_stripes,
         status.lost_stripes
     )
 }

@@ -132,7 +132,7 @@ pub struct Scrub {
 pub struct Replace {
     /// Number of the drive to replace, as `stele pool status` shows it
     pub old: u32,
-    /// The new drive; it keeps the enclosure of the old one
+    /// The new drive; it keeps the enclosure of the old one unless it names another: PATH@ENCLOSURE
     pub new: DriveArgument,
     /// Size of the new drive where it is a file that does not exist yet
     #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]

@@ -84,7 +84,8 @@ pub async fn replace(node: &Node, call: Replace, actor: &Actor) -> Outcome<()> {
 async fn put_in(node: &Node, call: Replace) -> Outcome<()> {
     let (new, made) = attach(node, call.new.0.clone(), call.size.map(Bytes)).await?;
     let identity = DriveId(surroundings::random());
-    let replaced = node.pool.command(Command::ReplaceDrive { old: call.old, new, identity }).await;
+    let enclosure = call.new.0.enclosure;
+    let replaced = node.pool.command(Command::ReplaceDrive { old: call.old, new, identity, enclosure }).await;
     if replaced.is_err() {
         node.pool.detach(new);
         if made {
