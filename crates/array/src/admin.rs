@@ -176,13 +176,17 @@ pub enum Command {
     },
     ListVolumes,
     Status,
-    /// Puts the attached drive `new` (an index handed to `Event::Attach`) in the place of `old` and copies back.
+    /// Puts the attached drive `new` (an index handed to `Event::Attach`) in the place of `old`. Where `old` does not answer,
+    /// or with `give_up`, `new` takes its number and is filled from the others. Else `new` joins under a number of its own, and
+    /// `old` leaves when everything that lay on it lies elsewhere. Refused where stripes can be read only with `old`; with
+    /// `give_up` not where it does not answer.
     ReplaceDrive {
         old: u32,
         new: u32,
         identity: DriveId,
         /// Where the new drive is; none: in the enclosure of the old one.
         enclosure: Option<u32>,
+        give_up: bool,
     },
     /// Says in which enclosure a drive is. Strips that then crowd an enclosure move in the background.
     SetDrive {
@@ -196,6 +200,10 @@ pub enum Command {
     },
     /// Empties a drive in the background; then it leaves the pool. Refused where what remains could not hold everything.
     RemoveDrive {
+        drive: u32,
+    },
+    /// A drive that is being emptied stays in the pool.
+    KeepDrive {
         drive: u32,
     },
     /// Declares a drive lost; its strips are rebuilt into spare space.

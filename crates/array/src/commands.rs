@@ -46,14 +46,15 @@ impl Serving {
                 engine.set_volume(&name, read_ahead, mode).await.map(Reply::Volume)
             }
             Command::Status => Ok(Reply::Status(Box::new(self.status()))),
-            Command::ReplaceDrive { old, new, identity, enclosure } => {
-                self.replace(old, new, identity, enclosure).await.map(|()| Reply::Done)
+            Command::ReplaceDrive { old, new, identity, enclosure, give_up } => {
+                self.replace(old, new, identity, enclosure, give_up).await.map(|()| Reply::Done)
             }
             Command::SetDrive { drive, enclosure } => {
                 engine.set_enclosure(drive, enclosure).await.map(|()| Reply::Done)
             }
             Command::AddDrives { drives } => self.add_drives(&drives).await.map(|()| Reply::Done),
             Command::RemoveDrive { drive } => engine.remove_drive(drive).await.map(|()| Reply::Done),
+            Command::KeepDrive { drive } => engine.keep_drive(drive).await.map(|()| Reply::Done),
             Command::FailDrive { drive } => {
                 let number =
                     u16::try_from(drive).map_err(|_| ArrayError::Missing(format!("the pool has no drive {drive}")));

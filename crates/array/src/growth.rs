@@ -182,6 +182,37 @@ impl Engine {
         Ok(())
     }
 
+    /// A drive that is being emptied stays. What has moved off it stays where it is, until drives are filled alike again.
+    pub async fn keep_drive(self: &Rc<Self>, drive: u32) -> Result<(), ArrayError> {
+        let _turn = self.administering.lock().await;
+        self.check_writable()?;
+        let number = u16::try_from(drive).map(DriveNumber);
+        let drive = number.map_err(|_| ArrayError::Missing(format!("the pool has no drive {drive}")))?;
+        let entry = self.drives.labels.configuration().drives.get(usize::from(drive.0)).cloned();
+        match entry {
+            None => return Err(ArrayError::Missing(format!("the pool has no {drive}"))),
+            Some(entry) if entry.state == DriveState::Retired => {
+                return Err(ArrayError::Missing(format!("{drive} has left the pool already; add it again")));
+            }
+            Some(entry) if !entry.leaving => {
+                return Err(ArrayError::Invalid(format!("{drive} is not being removed")));
+            }
+            Some(_) => {}
+        }
+        self.drives
+            .labels
+            .commit(|configuration| {
+                if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0)) {
+                    (entry.leaving, configuration.growing) = (false, true);
+                }
+            })
+            .await?;
+        self.layout_follows();
+        self.drives_changed.wake_all();
+        self.log.replenish().await?;
+        self.widen_tables().await
+    }
+
     /// Refuses where what remains could not hold everything, or something could not be read to be moved.
     fn check_can_leave(&self, drive: DriveNumber, after: &Configuration) -> Result<(), ArrayError> {
         let remain: Vec<&DriveEntry> = after.drives.iter().filter(|entry| entry.takes_more()).collect();
@@ -267,10 +298,14 @@ impl Engine {
         self.log.leave(drive).await?;
         // Behind this the tables' new cells are what counts, and no group that only older members hold is needed.
         self.checkpoint().await?;
+        let _turn = self.administering.lock().await;
+        if !self.leaving().contains(&drive) {
+            // It was decided otherwise meanwhile.
+            return Ok(());
+        }
         if !self.space.layout.borrow().rows_on(drive).is_empty() {
             return Err(ArrayError::Full(format!("something has come to {drive} meanwhile")));
         }
-        let _turn = self.administering.lock().await;
         self.drives
             .labels
             .commit(|configuration| {

@@ -11,7 +11,7 @@ use stele_ground::{Bytes, DriveId};
 use crate::engine::Engine;
 use crate::host::Serving;
 use crate::label::agreement::is_ancestor;
-use crate::label::codec::Label;
+use crate::label::codec::{Label, NoLabel};
 use crate::label::discover::{Reading, read_label};
 use crate::label::{Configuration, DriveEntry, DriveState};
 use crate::layout::{Member, RowKind};
@@ -19,6 +19,9 @@ use crate::mutation::Mutation;
 use crate::place::{DriveNumber, Lsn};
 use crate::recovery::Rejected;
 use crate::{AlarmKind, ArrayError, Attached, DriveHealth, Severity};
+
+/// Why a blank drive that is attached is not used yet. That is no fault, and nothing is said.
+const BLANK: &str = "it carries no label of this pool; put it in the place of a failed drive";
 
 impl Engine {
     /// Runs for the pool's life: goes on with additions that were cut off, and commits losses of drives.
@@ -127,9 +130,15 @@ impl Engine {
         if !entry.state.votes() {
             return Err(ArrayError::Invalid(format!("{drive} is no longer in use")));
         }
-        if self.drives.index(drive).is_none() {
-            return Ok(());
+        drop(configuration);
+        match self.drives.index(drive) {
+            Some(_) => self.check_unneeded(drive),
+            None => Ok(()),
         }
+    }
+
+    /// Refuses where some stripe can be read only with this drive, which may be away and come back.
+    fn check_unneeded(&self, drive: DriveNumber) -> Result<(), ArrayError> {
         let layout = self.space.layout.borrow();
         for row in layout.rows().filter(|row| row.uses(drive) && self.space.used(row.id) > 0) {
             let unsound = |cell: crate::place::Cell| cell.drive == drive || !self.drives.is_sound(cell.drive);
@@ -193,6 +202,7 @@ impl Serving {
         self.engine.io.spawn(async move {
             if let Err(note) = serving.receive(index, &attached).await
                 && serving.engine.drives.labels.number(index).is_none()
+                && note != BLANK
             {
                 serving.engine.alarm(
                     AlarmKind::DriveRejected,
@@ -216,8 +226,12 @@ impl Serving {
         let engine = &self.engine;
         let label = match read_label(&engine.io, index, attached.geometry.size).await {
             Reading::Label(label) => label,
+            // Pushed in to be named by the operator's next command.
+            Reading::None(NoLabel::Blank) => return Err(BLANK.into()),
             Reading::None(_) => {
-                return Err("it carries no label of this pool; put it in the place of a failed drive".into());
+                return Err(
+                    "it carries no label that can be read; wipe it, and put it in the place of a failed drive".into()
+                );
             }
             Reading::Unreadable(message) => return Err(format!("its label cannot be read: {message}")),
         };
@@ -269,6 +283,7 @@ impl Serving {
         new: u32,
         identity: DriveId,
         enclosure: Option<u32>,
+        give_up: bool,
     ) -> Result<(), ArrayError> {
         let engine = &self.engine;
         engine.check_writable()?;
@@ -307,13 +322,43 @@ impl Serving {
                 attached.name, label.configuration.pool
             )));
         }
-        if state.votes() {
-            engine.check_can_lose(old)?;
+        if state == DriveState::Retired {
+            return Err(ArrayError::Missing(format!("{old} has left the pool already; add drives instead")));
         }
         // A driver that opens a drive for this does not know where it is.
         let own = if engine.io.lacks(Mutation::Enclosures) { attached.enclosure } else { own };
         let attached = Attached { enclosure: enclosure.unwrap_or(own), ..attached };
+        let answers = engine.drives.index(old).is_some();
+        if answers && state.votes() && !give_up && !engine.io.lacks(Mutation::CopyFirst) {
+            return self.hand_over(old, index, identity, attached).await;
+        }
+        if answers || !give_up {
+            engine.check_unneeded(old)?;
+        }
         self.put_in(old, index, identity, attached, needed).await
+    }
+
+    /// The new drive joins, and the old one is emptied and leaves: until then everything that it holds counts.
+    async fn hand_over(
+        self: &Rc<Self>,
+        old: DriveNumber,
+        index: usize,
+        identity: DriveId,
+        attached: Attached,
+    ) -> Result<(), ArrayError> {
+        let engine = &self.engine;
+        if let Some((_, arrived)) = self.arrivals.borrow_mut().iter_mut().find(|(have, _)| *have == index) {
+            arrived.enclosure = attached.enclosure;
+        }
+        self.add_drives(&[(index as u32, identity)]).await?;
+        let refused = engine.remove_drive(u32::from(old.0)).await;
+        if let Err(error) = &refused
+            && let Some(added) = engine.drives.labels.number(index)
+            && let Err(second) = engine.remove_drive(u32::from(added.0)).await
+        {
+            tracing::warn!("{added} stays in the pool although {old} does ({error}): {second}");
+        }
+        refused
     }
 
     async fn put_in(

@@ -87,11 +87,13 @@ pub enum Mutation {
     Throttle,
     /// A drive that is put in is in the enclosure that its driver says, and strips that crowd an enclosure stay.
     Enclosures,
+    /// A drive that answers is given up before what it holds is elsewhere.
+    CopyFirst,
 }
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 41] = [
+    pub const ALL: [Mutation; 42] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -133,6 +135,7 @@ impl Mutation {
         Mutation::Promotion,
         Mutation::Throttle,
         Mutation::Enclosures,
+        Mutation::CopyFirst,
     ];
 
     /// The one of that name.
@@ -183,6 +186,6 @@ mod tests {
             assert_eq!(mutation as usize, bit);
             assert_eq!(Mutation::named(&format!("{mutation:?}")), Some(mutation));
         }
-        assert_eq!(Mutation::ALL.len(), Mutation::Enclosures as usize + 1);
+        assert_eq!(Mutation::ALL.len(), Mutation::CopyFirst as usize + 1);
     }
 }

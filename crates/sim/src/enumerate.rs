@@ -275,9 +275,13 @@ impl<'a, S: System> Drill<'a, S> {
                 let began = self.oracle.begin_read();
                 self.flying.insert(tag, (deed, began));
                 let command = match deed {
-                    Deed::Replace { drive } => {
-                        Command::ReplaceDrive { old: drive as u32, new: index, identity, enclosure: None }
-                    }
+                    Deed::Replace { drive } => Command::ReplaceDrive {
+                        old: drive as u32,
+                        new: index,
+                        identity,
+                        enclosure: None,
+                        give_up: false,
+                    },
                     _ => Command::AddDrives { drives: vec![(index, identity)] },
                 };
                 self.machine.command(tag, command);

@@ -51,7 +51,7 @@ fn a_replacement_is_in_the_enclosure_of_the_drive_before_it() {
         // Attached by a driver that knows of no enclosure.
         let new = bed.add_blank();
         let identity = DriveId([100 + old as u8; 16]);
-        let command = Command::ReplaceDrive { old, new: new as u32, identity, enclosure: said };
+        let command = Command::ReplaceDrive { old, new: new as u32, identity, enclosure: said, give_up: false };
         bed.command(command).expect("replaced");
         bed.idle();
         let drive = &bed.status().drives[old as usize];

@@ -1,9 +1,10 @@
 //! Drives that come and go at awkward moments.
 
+use stele_ground::{Bytes, DriveId, Duration};
 use stele_media::{Buffer, Op};
 
-use crate::testing::{Bed, pattern, spec};
-use crate::{Command, DriveHealth, Event, State};
+use crate::testing::{Bed, Trouble, pattern, spec};
+use crate::{AlarmKind, ArrayError, Command, DriveHealth, Event, State};
 
 #[test]
 fn a_drive_that_leaves_while_the_pool_opens_is_missed_and_may_come_back() {
@@ -72,4 +73,103 @@ fn a_drive_that_dies_under_the_redo_images_does_not_keep_the_pool_from_opening()
         bed.pull(&[moment as usize % 6]);
         assert_eq!(bed.settle(), Ok(()), "moment {moment}");
     }
+}
+
+fn replace(old: u32, new: usize, give_up: bool) -> Command {
+    Command::ReplaceDrive { old, new: new as u32, identity: DriveId([90 + old as u8; 16]), enclosure: None, give_up }
+}
+
+#[test]
+fn a_drive_that_answers_is_replaced_without_less_redundancy_meanwhile() {
+    let mut bed = Bed::new(9, 9, 5);
+    bed.options.rebuild_after = Duration::from_secs(3600);
+    // So that reads go to the drives.
+    bed.options.block_cache = Bytes(64 << 10);
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened");
+    let volume = bed.create_volume(spec("a", "4+2", 4 << 20)).id;
+    let data = pattern(5, 4 << 20);
+    bed.write(volume, 0, &data).expect("written");
+    bed.command(Command::Checkpoint).expect("a checkpoint");
+    bed.pull(&[2]);
+    let new = bed.add_blank();
+    bed.command(replace(3, new, false)).expect("replaced");
+    // Two drives may be lost, and it is the second: the replaced one is still there.
+    bed.pull(&[4]);
+    assert!(bed.read(volume, 0, 4 << 20).expect("read") == data);
+    bed.give_back(2);
+    bed.give_back(4);
+    bed.idle();
+    let status = bed.status();
+    assert!(status.drives.iter().all(|drive| drive.index != 3), "it has left: {:?}", status.drives);
+    assert_eq!(status.removed.iter().map(|departed| departed.name.as_str()).collect::<Vec<_>>(), ["yard/3"]);
+    let joined = status.drives.iter().find(|drive| drive.identity == DriveId([93; 16])).expect("it has joined");
+    assert_eq!((joined.enclosure, joined.health), (3, DriveHealth::Healthy));
+    let rejected = bed.alarms.iter().find(|alarm| alarm.kind == AlarmKind::DriveRejected);
+    assert_eq!(rejected, None, "a drive that is put in is no stranger");
+    assert_eq!(bed.scrub(), (0, 0));
+    assert!(bed.read(volume, 0, 4 << 20).expect("read") == data);
+}
+
+#[test]
+fn a_drive_is_not_given_up_while_stripes_need_it() {
+    let mut bed = Bed::new(7, 7, 6);
+    bed.options.rebuild_after = Duration::from_secs(3600);
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened");
+    let volume = bed.create_volume(spec("a", "4+1", 4 << 20)).id;
+    let data = pattern(6, 4 << 20);
+    bed.write(volume, 0, &data).expect("written");
+    bed.command(Command::Checkpoint).expect("a checkpoint");
+    bed.pull(&[2]);
+    let new = bed.add_blank();
+    let refused = |bed: &mut Bed, command: Command| match bed.command(command) {
+        Err(Trouble::Array(error @ ArrayError::Refused(_))) => assert!(error.to_string().contains("unreadable")),
+        other => panic!("{other:?}"),
+    };
+    // It answers: asked for or not.
+    refused(&mut bed, replace(3, new, true));
+    bed.pull(&[3]);
+    // Both are away, and either may come back.
+    refused(&mut bed, replace(3, new, false));
+    let third = bed.give_back(3);
+    bed.give_back(2);
+    bed.idle();
+    assert!(bed.read(volume, 0, 4 << 20).expect("read") == data);
+    bed.pull(&[third]);
+    bed.command(replace(3, new, false)).expect("replaced");
+    bed.idle();
+    assert_eq!(bed.status().drives[3].identity, DriveId([93; 16]));
+    assert!(bed.read(volume, 0, 4 << 20).expect("read") == data);
+}
+
+#[test]
+fn a_removal_that_is_taken_back_leaves_the_drive_in_the_pool() {
+    for moment in [1, 30, 200, 1_000, 4_000] {
+        let mut bed = Bed::new(8, 8, moment);
+        let volume = bed.create_volume(spec("a", "4+2", 4 << 20)).id;
+        let data = pattern(moment, 4 << 20);
+        bed.write(volume, 0, &data).expect("written");
+        bed.command(Command::RemoveDrive { drive: 3 }).expect("begun");
+        bed.run_operations(moment);
+        match bed.command(Command::KeepDrive { drive: 3 }) {
+            Ok(_) => {
+                bed.crash().expect("opened");
+                bed.idle();
+                let status = bed.status();
+                assert_eq!(
+                    (status.drives.len(), status.drives[3].health),
+                    (8, DriveHealth::Healthy),
+                    "moment {moment}"
+                );
+            }
+            Err(Trouble::Array(ArrayError::Missing(_))) => assert!(moment >= 1_000, "it has left: moment {moment}"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(bed.scrub().0, 0, "moment {moment}");
+        assert!(bed.read(volume, 0, 4 << 20).expect("read") == data, "moment {moment}");
+    }
+    let mut bed = Bed::new(6, 6, 1);
+    let asked = bed.command(Command::KeepDrive { drive: 1 });
+    assert!(matches!(asked, Err(Trouble::Array(ArrayError::Invalid(_)))), "{asked:?}");
 }

@@ -299,7 +299,8 @@ fn a_new_drive_takes_the_place_of_a_lost_one() {
     assert!(bed.status().spare_used > Bytes(0), "spare space is in use");
     let new = bed.add_blank();
     let identity = DriveId([99; 16]);
-    bed.command(Command::ReplaceDrive { old: 3, new: new as u32, identity, enclosure: None }).expect("replaced");
+    bed.command(Command::ReplaceDrive { old: 3, new: new as u32, identity, enclosure: None, give_up: false })
+        .expect("replaced");
     bed.idle();
     let status = bed.status();
     assert_eq!(status.spare_used, Bytes(0), "spare space is free again");

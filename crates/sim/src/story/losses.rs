@@ -132,7 +132,7 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
     }
     outages::endanger_change(world);
     let identity = world.machine.bays[fresh].identity;
-    let command = Command::ReplaceDrive { old: number, new: index as u32, identity, enclosure: None };
+    let command = Command::ReplaceDrive { old: number, new: index as u32, identity, enclosure: None, give_up: false };
     match world.ask(command)? {
         Outcome::Reached(Ok(_)) => {
             world.machine.coverage.count("fault Replace");

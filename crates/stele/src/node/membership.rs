@@ -85,7 +85,8 @@ async fn put_in(node: &Node, call: Replace) -> Outcome<()> {
     let (new, made) = attach(node, call.new.0.clone(), call.size.map(Bytes)).await?;
     let identity = DriveId(surroundings::random());
     let enclosure = call.new.0.enclosure;
-    let replaced = node.pool.command(Command::ReplaceDrive { old: call.old, new, identity, enclosure }).await;
+    let command = Command::ReplaceDrive { old: call.old, new, identity, enclosure, give_up: true };
+    let replaced = node.pool.command(command).await;
     if replaced.is_err() {
         node.pool.detach(new);
         if made {
