@@ -105,7 +105,7 @@ impl Scene {
 fn a_mirror_goes_around_the_log_while_a_third_lost_drive_keeps_stripes_from_their_strips() {
     let mut stuck = 0;
     for case in 0..4u64 {
-        let digest = if case % 2 == 0 { DigestUnit::Block } else { DigestUnit::Strip };
+        let digest = if case.is_multiple_of(2) { DigestUnit::Block } else { DigestUnit::Strip };
         let mut scene = scene(case, 4 << 20, digest);
         let name = format!("case {case}");
         scene.burst([4, 16, 36, 48][case as usize] * KIB);
@@ -129,7 +129,7 @@ fn a_mirror_goes_around_the_log_while_a_third_lost_drive_keeps_stripes_from_thei
 
 /// Three drives go so many operations after destage began. Answers the bytes of images that wait for them.
 fn lose_in_destage(case: u64, after: u64) -> u64 {
-    let digest = if case % 2 == 0 { DigestUnit::Block } else { DigestUnit::Strip };
+    let digest = if case.is_multiple_of(2) { DigestUnit::Block } else { DigestUnit::Strip };
     let mut scene = scene(case, 4 << 20, digest);
     let name = format!("case {case}, after {after} operations");
     scene.burst(20 * KIB);
@@ -143,7 +143,7 @@ fn lose_in_destage(case: u64, after: u64) -> u64 {
     for _ in 0..32 {
         scene.mirror_goes_on(&name);
     }
-    if case % 3 == 0 {
+    if case.is_multiple_of(3) {
         scene.bed.crash().unwrap_or_else(|error| panic!("{name}: {error:?}"));
         for _ in 0..16 {
             scene.mirror_goes_on(&name);
