@@ -167,6 +167,25 @@ fn a_backup_reads_what_changed_since_a_snapshot_and_nothing_else() {
     assert!(listed.contains("stele:changed:monday") && !listed.contains("tuesday"), "{listed}");
 }
 
+#[test]
+fn a_volume_is_not_rolled_back_under_a_host_that_may_write() {
+    if !installed(&["qemu-io", "--version"]) {
+        return;
+    }
+    let host = Host::new("block-rollback", "");
+    host.place.json(&["volume", "snapshot", "vm", "monday"]);
+    let connected = || host.place.json(&["volume", "show", "vm"])["connections"].as_array().map_or(0, Vec::len);
+    let mut command = Command::new("qemu-io");
+    command.args(["-f", "raw", &host.unix("vm")]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let client = Running(command.spawn().unwrap());
+    wait_for("a connection", || (connected() == 1).then_some(()));
+    let rollback = ["volume", "rollback", "vm", "monday", "--yes"];
+    host.place.refused(3, &["in use", "disconnect the hosts", "--force"], &rollback);
+    host.place.json(&["volume", "rollback", "vm", "monday", "--yes", "--force"]);
+    drop(client);
+    host.place.json(&rollback);
+}
+
 /// A process that ends with the test, however that ends.
 struct Running(Child);
 

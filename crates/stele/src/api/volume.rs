@@ -5,8 +5,11 @@ use stele_array::{ArrayError, Command, DigestUnit, Reply, VolumeDetail, VolumeSp
 use stele_ground::Bytes;
 
 use super::{Actor, Call, Done};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
+
+/// A connection whose host has just gone ends within so long.
+const PARTING: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// A volume as an operator sees it. Sizes are bytes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -200,12 +203,32 @@ impl Call for Show {
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<DetailView> {
         // Its error names the volumes that there are.
         find(node, &self.name).await?;
-        let targets = node.exports.directory.list(None).into_iter().filter(|target| target.export.volume == self.name);
-        let connections = targets.flat_map(|target| target.connections()).collect();
+        let connections = connections(node, &self.name);
         match node.pool.command(Command::ShowVolume { name: self.name }).await? {
             Reply::Detail(detail) => Ok(DetailView { connections, ..(*detail).into() }),
             _ => Err(Failure::failed("the pool answered with something else; this is a defect of Stele")),
         }
+    }
+}
+
+/// All connections to a volume, over all of its exports.
+fn connections(node: &Node, volume: &str) -> Vec<stele_block::ConnectionView> {
+    let targets = node.exports.directory.list(None).into_iter().filter(|target| target.export.volume == volume);
+    targets.flat_map(|target| target.connections()).collect()
+}
+
+/// Connections that may write. One whose host has just gone is given a moment to end.
+async fn writers(node: &Node, volume: &str) -> Vec<stele_block::ConnectionView> {
+    let mut left = PARTING;
+    loop {
+        let mut writers = connections(node, volume);
+        writers.retain(|connection| !connection.read_only);
+        if writers.is_empty() || left.is_zero() {
+            return writers;
+        }
+        let pause = left.min(std::time::Duration::from_millis(20));
+        tokio::time::sleep(pause).await;
+        left -= pause;
     }
 }
 
@@ -295,6 +318,9 @@ impl Call for CloneSnapshot {
 pub struct Rollback {
     pub volume: String,
     pub snapshot: String,
+    /// Although hosts may write to it: what they hold in memory then belongs to another state of it.
+    #[serde(default)]
+    pub force: bool,
 }
 
 impl Call for Rollback {
@@ -302,7 +328,25 @@ impl Call for Rollback {
     type Answer = View;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
         node.accountable()?;
-        let place = format!("{} to {}", self.volume, self.snapshot);
+        let mut place = format!("{} to {}", self.volume, self.snapshot);
+        let writers = writers(node, &self.volume).await;
+        match writers.first() {
+            None => {}
+            Some(_) if self.force => place.push_str(&format!(", under {} connections that may write", writers.len())),
+            Some(first) => {
+                let message = format!(
+                    "volume '{}' is in use: {} connections may write to it, one from {} by export '{}'",
+                    self.volume,
+                    writers.len(),
+                    first.peer,
+                    first.export
+                );
+                return Err(Failure::new(Kind::Refused, message).next(
+                    "disconnect the hosts first: what they hold in memory would be written over the snapshot's state; \
+                     --force rolls back all the same",
+                ));
+            }
+        }
         let command = Command::RollBackVolume { volume: self.volume.clone(), snapshot: self.snapshot };
         change(node, actor, Rollback::NAME, &place, &self.volume, command).await
     }

@@ -44,6 +44,9 @@ pub enum Volume {
     Rollback {
         volume: String,
         snapshot: String,
+        /// Although hosts that may write to it are connected
+        #[arg(long)]
+        force: bool,
         /// Do not ask
         #[arg(long)]
         yes: bool,

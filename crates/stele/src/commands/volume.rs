@@ -18,7 +18,7 @@ pub async fn run(site: &Site, json: bool, command: Volume) -> Outcome<()> {
     if let Volume::Delete { name, yes: false } = &command {
         confirm(&format!("Delete volume '{name}' and everything on it?"), "--yes")?;
     }
-    if let Volume::Rollback { volume, snapshot, yes: false } = &command {
+    if let Volume::Rollback { volume, snapshot, yes: false, .. } = &command {
         confirm(&format!("Bring volume '{volume}' back to '{snapshot}', and lose what was written since?"), "--yes")?;
     }
     let seat = Seat::find(site).await?;
@@ -54,7 +54,9 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
         Volume::Resize { name, size } => vec![seat.call(calls::Resize { name, size: size.0 }).await?],
         Volume::Snapshot { volume, name } => vec![seat.call(calls::Snapshot { volume, name }).await?],
         Volume::Clone { snapshot, name } => vec![seat.call(calls::CloneSnapshot { snapshot, name }).await?],
-        Volume::Rollback { volume, snapshot, .. } => vec![seat.call(calls::Rollback { volume, snapshot }).await?],
+        Volume::Rollback { volume, snapshot, force, .. } => {
+            vec![seat.call(calls::Rollback { volume, snapshot, force }).await?]
+        }
         Volume::Export(add) => return crate::commands::export::add(seat, json, add).await,
         Volume::Delete { name, .. } => {
             seat.call(calls::Delete { name: name.clone() }).await?;
