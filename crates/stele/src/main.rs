@@ -8,6 +8,7 @@ mod drives;
 mod exports;
 mod failure;
 mod files;
+mod named;
 mod node;
 mod output;
 mod reservations;

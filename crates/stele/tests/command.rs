@@ -110,6 +110,7 @@ fn every_command_explains_itself_with_examples() {
         &["pool", "status"],
         &["pool", "scrub"],
         &["pool", "replace"],
+        &["drive", "set"],
         &["volume", "create"],
         &["volume", "list"],
         &["volume", "show"],

@@ -24,14 +24,15 @@ fn a_pool_on_named_drives_is_made_served_scrubbed_and_mended() {
     assert_eq!((scrubbed["verified_versions"].as_u64(), scrubbed["verified_bytes"].as_u64()), (Some(1), Some(1 << 20)));
     assert_eq!(scrubbed["findings"].as_array().map(Vec::len), Some(0), "{scrubbed}");
 
-    // A new drive in the place of an old one, which is not asked for again.
+    // A new drive in the place of one that answers, which leaves last and is not asked for again.
     let (new, old) = (place.path("new.img"), place.path("d3.img"));
     let replaced = place.json(&["pool", "replace", "3", &new, "--size", "256MiB", "--wait"]);
-    let drive = |status: &serde_json::Value| {
-        let drives = status["drives"].as_array().unwrap();
-        drives.iter().find(|drive| drive["drive"] == 3).map(|drive| drive["path"].as_str().unwrap().to_owned())
-    };
-    assert_eq!(drive(&replaced).as_deref(), Some(new.as_str()), "{replaced}");
+    let drives = replaced["drives"].as_array().unwrap();
+    let at = |path: &str| drives.iter().find(|drive| drive["path"] == path);
+    let joined = at(&new).unwrap_or_else(|| panic!("{replaced}"));
+    assert_eq!((joined["drive"].as_u64(), joined["enclosure"].as_u64()), (Some(5), Some(3)), "{replaced}");
+    assert_eq!((joined["health"].as_str(), at(&old)), (Some("healthy"), None), "{replaced}");
+    place.refused(2, &["Give drive 0 up at once?", "--yes"], &["pool", "replace", "0", "x.img", "--give-up"]);
     assert!(place.config().contains(&format!("{new}@3")) && !place.config().contains(&old), "{}", place.config());
     server.stop();
     std::fs::remove_file(&old).unwrap();

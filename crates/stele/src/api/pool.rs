@@ -8,7 +8,7 @@ use super::{Actor, Call, Done};
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Outcome};
 use crate::node::alarms::kebab;
-use crate::node::{Node, membership, standing};
+use crate::node::{Node, membership, standing, surroundings};
 
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Status {}
@@ -40,6 +40,12 @@ pub struct StatusView {
     pub scrub_damage_found: u64,
     pub scrub_damage_repaired: u64,
     pub lost_stripes: u64,
+    /// Stripes that the loss of one enclosure makes unreadable; and of them those that could lie better on the drives that
+    /// are here, which move.
+    #[serde(default)]
+    pub exposed_stripes: u64,
+    #[serde(default)]
+    pub crowded_stripes: u64,
     pub rebuilt: u64,
     pub repaired: u64,
     /// What is wrong now.
@@ -156,8 +162,7 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
         ));
     };
     let now = stele_media::system::now();
-    let wall = crate::node::wall_clock();
-    let moment = |at: Instant| wall.saturating_sub(now.since(at).0 / 1_000_000_000);
+    let moment = surroundings::wall_at;
     let alarms = node.alarms();
     // What was given up before this start was told by an earlier one.
     let told = |drive: u32| {
@@ -217,6 +222,8 @@ pub async fn status(node: &Node) -> Outcome<StatusView> {
         scrub_damage_found: status.scrub_damage_found,
         scrub_damage_repaired: status.scrub_damage_repaired,
         lost_stripes: status.lost_stripes,
+        exposed_stripes: status.exposed_stripes,
+        crowded_stripes: status.crowded_stripes,
         rebuilt: status.rebuilt,
         repaired: status.repaired,
         standing: Vec::new(),
@@ -298,6 +305,9 @@ pub struct Replace {
     /// An absolute path.
     pub new: DriveArgument,
     pub size: Option<u64>,
+    /// Although the old drive answers or may come back.
+    #[serde(default)]
+    pub give_up: bool,
 }
 
 impl Call for Replace {
@@ -306,6 +316,39 @@ impl Call for Replace {
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         node.accountable_for_drives()?;
         membership::replace(node, self, actor).await?;
+        Ok(Done {})
+    }
+}
+
+/// A drive that is being emptied stays.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Keep {
+    pub drive: u32,
+}
+
+impl Call for Keep {
+    const NAME: &'static str = "pool/keep";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.accountable_for_drives()?;
+        membership::keep(node, self, actor).await?;
+        Ok(Done {})
+    }
+}
+
+/// Says in which enclosure a drive is.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct SetDrive {
+    pub drive: u32,
+    pub enclosure: u32,
+}
+
+impl Call for SetDrive {
+    const NAME: &'static str = "drive/set";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.accountable_for_drives()?;
+        membership::set(node, self, actor).await?;
         Ok(Done {})
     }
 }

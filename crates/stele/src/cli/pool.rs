@@ -51,8 +51,9 @@ pub struct Add {
 
 #[derive(Args, Debug)]
 #[command(after_help = "\
-Example:
+Examples:
   stele pool remove 3 --wait
+  stele pool remove 3 --cancel
 
 Refused where the other drives could not hold everything. Redundancy is never less meanwhile: the drive keeps what
 has not moved yet. When it is empty it is taken out of [pool] drives of the configuration.")]
@@ -62,6 +63,9 @@ pub struct Remove {
     /// Show progress and return when the drive has left the pool
     #[arg(long)]
     pub wait: bool,
+    /// Take a removal back: the drive stays, and is filled again
+    #[arg(long, conflicts_with = "wait")]
+    pub cancel: bool,
 }
 
 #[derive(Args, Debug)]
@@ -128,12 +132,25 @@ pub struct Scrub {
 }
 
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  stele pool replace 3 /dev/sdk --wait")]
+#[command(after_help = "\
+Examples:
+  stele pool replace 3 /dev/sdk --wait
+  stele pool replace 3 /dev/sdk@2
+
+A drive that answers is emptied first and leaves last: the new one joins with a number of its own, and no stripe has less
+redundancy meanwhile. A drive that is gone is replaced under its number, and what it held is rebuilt.")]
 pub struct Replace {
     /// Number of the drive to replace, as `stele pool status` shows it
     pub old: u32,
-    /// The new drive; it keeps the enclosure of the old one unless it names another: PATH@ENCLOSURE
+    /// The new drive; it keeps the enclosure of the old one unless it names another
+    #[arg(value_name = "PATH[@ENCLOSURE]")]
     pub new: DriveArgument,
+    /// Give the old drive up at once, although it answers or may come back; what it holds is rebuilt from the others
+    #[arg(long)]
+    pub give_up: bool,
+    /// Do not ask
+    #[arg(long)]
+    pub yes: bool,
     /// Size of the new drive where it is a file that does not exist yet
     #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
     pub size: Option<stele_ground::Bytes>,

@@ -12,6 +12,21 @@ pub enum Drive {
         after_help = "Examples:\n  stele drive dump /dev/sdb\n  stele drive dump stele-data/drives/e0-0.img --json"
     )]
     Dump { path: PathBuf },
+    /// Change what the pool knows of a drive
+    #[command(after_help = "\
+Example:
+  stele drive set 3 --enclosure 2
+
+The enclosure is where the drive is: what is said must be true, since the strips of each stripe are spread over
+enclosures by it. Stripes that then have too many strips in one enclosure move in the background; `stele pool status`
+counts them.")]
+    Set {
+        /// Number of the drive, as `stele pool status` shows it
+        drive: u32,
+        /// The enclosure (failure domain) that it is in
+        #[arg(long, value_name = "E")]
+        enclosure: u32,
+    },
 }
 
 #[derive(Subcommand, Debug)]

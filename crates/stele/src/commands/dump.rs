@@ -17,7 +17,6 @@ use stele_array::records::Record;
 use stele_ground::Bytes;
 use stele_media::{Buffer, Shared};
 
-use crate::cli::show::Drive;
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::output::{Align, Table, moment};
@@ -112,9 +111,8 @@ struct LogView {
     records: BTreeMap<&'static str, u64>,
 }
 
-pub fn run(json: bool, command: Drive) -> Outcome<()> {
-    let Drive::Dump { path } = command;
-    let dump = look(&path)?;
+pub fn run(json: bool, path: &Path) -> Outcome<()> {
+    let dump = look(path)?;
     if json {
         print_json(&dump)?;
     } else {

@@ -14,6 +14,7 @@ use std::io::{BufRead, IsTerminal, Write};
 
 use serde::Serialize;
 
+use crate::cli::show::Drive;
 use crate::cli::{Cli, Command};
 use crate::config::Site;
 use crate::failure::{Failure, Outcome};
@@ -34,7 +35,8 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Clock(command) => archive::clock(&site, json, command).await,
         Command::Approve(command) => approve::run(&site, json, command).await,
         Command::Catalog(command) => rebuild::run(&site, json, command).await,
-        Command::Drive(command) => dump::run(json, command),
+        Command::Drive(Drive::Dump { path }) => dump::run(json, &path),
+        Command::Drive(Drive::Set { drive, enclosure }) => pool::set_drive(&site, json, drive, enclosure).await,
         Command::Lab(command) => lab::run(json, *command).await,
     }
 }

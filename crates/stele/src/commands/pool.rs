@@ -9,12 +9,13 @@ use stele_archive::{ScrubCursor, ScrubReport};
 use stele_ground::Bytes;
 
 use crate::api::archive::Verify;
-use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, StandingView, Status, StatusView, Wash};
+use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, SetDrive, StandingView, Status, StatusView, Wash};
 use crate::cli::pool::{self as arguments, Pool};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::named;
 use crate::node::{Node, Opening};
 use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, bar, moment, paint, span};
 use crate::seat::{Seat, alone};
@@ -191,35 +192,166 @@ async fn replace_at(seat: &Seat, site: &Site, json: bool, replace: arguments::Re
     let mut new = replace.new;
     new.0.path =
         std::path::absolute(&new.0.path).map_err(|error| crate::failure::io_failure("find", &new.0.path, &error))?;
-    let drives = seat.call(Status {}).await?.drives;
-    let old = drives.into_iter().find(|drive| drive.drive == replace.old);
-    seat.call(Replace { old: replace.old, new: new.clone(), size: replace.size.map(|size| size.0) }).await?;
-    if !old.map_or(Ok(false), |old| name_drive(site, &old, new))? {
-        eprintln!("Name the new drive instead of the old one in [pool] drives of {}.", site.config_path.display());
+    let before = seat.call(Status {}).await?;
+    if replace.give_up && !replace.yes {
+        confirm(&plan(&before, replace.old), "--yes")?;
     }
-    if replace.wait || !seat.is_server() {
-        let status =
-            follow(seat, json, |status| (status.copy_back.is_none() && status.rebuild.is_none(), status.copy_back))
-                .await?;
-        if json {
-            return print_json(&status);
+    let config = Config::read(&site.config_path)?;
+    let old = named::entry_of(site, &config, &before, replace.old).cloned();
+    let named = name_drive(site, &config, &before, replace.old, &new)?;
+    let call =
+        Replace { old: replace.old, new: new.clone(), size: replace.size.map(|size| size.0), give_up: replace.give_up };
+    if let Err(failure) = seat.call(call).await {
+        // Where the answer was lost the pool may have the drive: then the next start must find it.
+        if let Some(named) = named.filter(|_| failure.kind != Kind::Busy) {
+            crate::config::remove_drive(&site.config_path, &named)?;
         }
-        println!("Drive {} replaced; everything is copied back.", replace.old);
-    } else if json {
-        print_json(&serde_json::json!({ "replacing": replace.old }))?;
-    } else {
-        println!("Copying back onto the new drive; `stele pool status --watch` shows how far it is.");
+        return Err(failure);
+    }
+    let after = seat.call(Status {}).await?;
+    // One that answers is emptied first.
+    let leaves = is_leaving(&after, &replace, &new);
+    if !leaves {
+        forget_old(site, replace.old, old.as_ref(), &new)?;
+    }
+    if !replace.wait && seat.is_server() {
+        if json {
+            return print_json(&serde_json::json!({ "replacing": replace.old, "copies_first": leaves }));
+        }
+        match leaves {
+            true => println!(
+                "Drive {} is copied and then leaves the pool; `stele pool status --watch` shows how far it is.",
+                replace.old
+            ),
+            false => println!("Copying back onto the new drive; `stele pool status --watch` shows how far it is."),
+        }
+        return Ok(());
+    }
+    let status = follow(seat, json, |status| {
+        let settled = !is_leaving(status, &replace, &new)
+            && status_of(status, &new).is_some_and(|drive| drive.health != "stale" && drive.health != "leaving");
+        let lost = status_of(status, &new).is_some_and(is_lost);
+        (settled || lost, status.moving.or(status.copy_back))
+    })
+    .await?;
+    if let Some(drive) = status_of(&status, &new).filter(|drive| is_lost(drive)) {
+        let message = format!("the new drive {} is {}: {}", drive.drive, drive.health, drive.note);
+        return Err(Failure::new(Kind::Damaged, message).next("`stele pool status`; replace it by another"));
+    }
+    if leaves {
+        // The server may have been faster.
+        forget_old(site, replace.old, old.as_ref(), &new)?;
+    }
+    if json {
+        return print_json(&status);
+    }
+    match leaves {
+        true => println!("Drive {} is replaced and has left the pool; it can be taken out.", replace.old),
+        false => println!("Drive {} replaced; everything is copied back.", replace.old),
     }
     Ok(())
 }
 
-/// Has the configuration name the new drive, so that the next start finds it. The enclosure stays the old one's.
-fn name_drive(site: &Site, old: &DriveView, mut new: DriveArgument) -> Outcome<bool> {
+/// What giving a drive up means.
+fn plan(status: &StatusView, number: u32) -> String {
+    let held = status.drives.iter().find(|drive| drive.drive == number).map_or(0, |drive| drive.used);
+    let weak = status.drives.iter().filter(|drive| drive.drive != number && drive.drive != u32::MAX);
+    let weak = weak.filter(|drive| !matches!(drive.health.as_str(), "healthy" | "suspect" | "leaving")).count();
+    format!(
+        "Give drive {number} up at once? Stripes of {} on it have one strip less until all is rebuilt from other drives, of which \
+         {weak} are missing, failed or not up to date.",
+        Bytes(held)
+    )
+}
+
+/// The old drive is here still, beside the new one.
+fn is_leaving(status: &StatusView, replace: &arguments::Replace, new: &DriveArgument) -> bool {
+    let old = status.drives.iter().find(|drive| drive.drive == replace.old);
+    old.is_some_and(|drive| !named::is_same(Path::new(&drive.path), &new.0.path))
+}
+
+fn status_of<'a>(status: &'a StatusView, new: &DriveArgument) -> Option<&'a DriveView> {
+    let mut drives = status.drives.iter().filter(|drive| drive.drive != u32::MAX && !drive.path.is_empty());
+    drives.find(|drive| named::is_same(Path::new(&drive.path), &new.0.path))
+}
+
+fn is_lost(drive: &DriveView) -> bool {
+    matches!(drive.health.as_str(), "failed" | "missing")
+}
+
+/// Takes the entry of the drive that was replaced out of the configuration.
+fn forget_old(site: &Site, number: u32, old: Option<&DriveArgument>, new: &DriveArgument) -> Outcome<()> {
+    let file = site.config_path.display();
+    let named = Config::read(&site.config_path)?.pool.drives;
+    match old {
+        Some(old) if named::is_same(&old.placed(site).path, &new.0.path) || !named.contains(old) => Ok(()),
+        Some(old) if crate::config::remove_drive(&site.config_path, old)? => Ok(()),
+        Some(old) => Err(Failure::failed(format!("drive {number} is replaced, and {file} names {old} still"))
+            .next("take it out of [pool] drives by hand")),
+        None => {
+            eprintln!(
+                "Which entry of [pool] drives in {file} was drive {number} cannot be told; take it out by hand. It does no \
+                 harm."
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Has the configuration name the new drive before the pool has it, so that any start finds it. Answers the entry that was
+/// added; none where the drive is named already.
+fn name_drive(
+    site: &Site,
+    config: &Config,
+    status: &StatusView,
+    old: u32,
+    new: &DriveArgument,
+) -> Outcome<Option<DriveArgument>> {
+    let drives = &config.pool.drives;
+    if drives.iter().any(|drive| named::is_same(&drive.placed(site).path, &new.0.path)) {
+        return Ok(None);
+    }
+    let own = status.drives.iter().find(|drive| drive.drive == old).map(|drive| drive.enclosure);
+    let with_enclosures = drives.first().is_some_and(|drive| drive.0.enclosure.is_some());
+    let mut entry = new.clone();
+    entry.0.enclosure = new.0.enclosure.or(own).filter(|_| with_enclosures);
+    match crate::config::add_drives(&site.config_path, std::slice::from_ref(&entry))? {
+        true => Ok(Some(entry)),
+        false => Err(Failure::failed(format!(
+            "{} cannot be changed to name {entry}, and nothing was done",
+            site.config_path.display()
+        ))
+        .next(format!("add \"{entry}\" to [pool] drives there, and repeat the command"))),
+    }
+}
+
+/// Says in which enclosure a drive is: to the pool, whose labels count, and in the configuration.
+pub async fn set_drive(site: &Site, json: bool, drive: u32, enclosure: u32) -> Outcome<()> {
+    let seat = Seat::find(site).await?;
+    let set = async {
+        seat.call(SetDrive { drive, enclosure }).await?;
+        seat.call(Status {}).await
+    };
+    let status = set.await;
+    seat.leave().await?;
+    let status = status?;
     let config = Config::read(&site.config_path)?;
-    let named = config.pool.drives.iter().find(|drive| drive.placed(site).path == Path::new(&old.path));
-    let Some(named) = named else { return Ok(false) };
-    new.0.enclosure = named.0.enclosure;
-    crate::config::replace_drive(&site.config_path, named, &new)
+    if let Some(old) = named::entry_of(site, &config, &status, drive).filter(|old| old.0.enclosure.is_some()) {
+        let mut new = old.clone();
+        new.0.enclosure = Some(enclosure);
+        if *old != new && !crate::config::replace_drive(&site.config_path, old, &new)? {
+            let message = format!("the pool knows it, and {} says {old} still", site.config_path.display());
+            return Err(Failure::failed(message).next(format!("write \"{new}\" there by hand")));
+        }
+    }
+    if json {
+        return print_json(&status);
+    }
+    println!("Drive {drive} is in enclosure {enclosure}.");
+    if status.crowded_stripes > 0 {
+        println!("{} stripes move now; `stele pool status --watch` shows how far they are.", status.crowded_stripes);
+    }
+    Ok(())
 }
 
 /// Shows progress until the work is over.
@@ -308,6 +440,12 @@ pub fn render(status: &StatusView) -> String {
         text.push_str(&format!(
             "  healing {} strips rebuilt, {} repaired, {} stripes lost\n",
             status.rebuilt, status.repaired, status.lost_stripes
+        ));
+    }
+    if status.exposed_stripes > 0 {
+        text.push_str(&format!(
+            "  spread  {} stripes do not survive the loss of one enclosure; {} of them could on these drives, and move\n",
+            status.exposed_stripes, status.crowded_stripes
         ));
     }
     text.push('\n');

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use stele_array::reactor::ServerOptions;
 use stele_array::{Alarm, Severity};
 
-use super::wall_clock;
+use super::surroundings::{wall_at, wall_clock};
 use crate::api::pool::AlarmView;
 
 /// Alarms kept for `stele pool status`.
@@ -44,14 +44,12 @@ impl Alarms {
 
     /// One of the array.
     fn note(&self, alarm: &Alarm) {
-        let at = wall_clock();
-        let ago = stele_media::system::now().since(alarm.since).0 / 1_000_000_000;
         self.keep(AlarmView {
-            at,
+            at: wall_clock(),
             severity: severity(alarm.severity).to_owned(),
             kind: kebab(&format!("{:?}", alarm.kind)),
             drive: alarm.drive,
-            since: Some(at.saturating_sub(ago)),
+            since: Some(wall_at(alarm.since)),
             message: alarm.message.clone(),
             next: alarm.next.clone(),
             earlier: false,

@@ -6,15 +6,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use stele_array::Command;
-use stele_array::Reply;
 use stele_array::reactor::DrivePlace;
+use stele_array::{Command, DriveHealth, Reply};
 use stele_ground::{Bytes, DriveId};
 use stele_media::{DriveFile, Space};
 
 use super::{Node, blocking, surroundings};
-use crate::api::Actor;
-use crate::api::pool::{Add, Remove, Replace};
+use crate::api::pool::{Add, Keep, Remove, Replace, SetDrive};
+use crate::api::{Actor, Call};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Outcome};
 
@@ -75,9 +74,17 @@ pub async fn remove(node: &Node, call: Remove, actor: &Actor) -> Outcome<()> {
     node.audited(actor, "pool/remove", &place, act).await?.map(drop).map_err(Failure::from)
 }
 
+/// A drive that is being emptied stays.
+pub async fn keep(node: &Node, call: Keep, actor: &Actor) -> Outcome<()> {
+    let place = format!("drive {}", call.drive);
+    let act = node.pool.command(Command::KeepDrive { drive: call.drive });
+    node.audited(actor, Keep::NAME, &place, act).await?.map(drop).map_err(Failure::from)
+}
+
 /// Puts a drive in the place of another.
 pub async fn replace(node: &Node, call: Replace, actor: &Actor) -> Outcome<()> {
-    let place = format!("drive {} by {}", call.old, call.new.0.path.display());
+    let how = if call.give_up { ", which is given up" } else { "" };
+    let place = format!("drive {}{how}, by {}", call.old, call.new.0.path.display());
     node.audited(actor, "pool/replace", &place, put_in(node, call)).await?
 }
 
@@ -85,9 +92,11 @@ async fn put_in(node: &Node, call: Replace) -> Outcome<()> {
     let (new, made) = attach(node, call.new.0.clone(), call.size.map(Bytes)).await?;
     let identity = DriveId(surroundings::random());
     let enclosure = call.new.0.enclosure;
-    let command = Command::ReplaceDrive { old: call.old, new, identity, enclosure, give_up: true };
-    let replaced = node.pool.command(command).await;
-    if replaced.is_err() {
+    let replaced = node
+        .pool
+        .command(Command::ReplaceDrive { old: call.old, new, identity, enclosure, give_up: call.give_up })
+        .await;
+    if replaced.is_err() && !is_in_pool(node, &call.new.0.path).await {
         node.pool.detach(new);
         if made {
             let _ = std::fs::remove_file(&call.new.0.path);
@@ -95,6 +104,20 @@ async fn put_in(node: &Node, call: Replace) -> Outcome<()> {
     }
     replaced?;
     Ok(())
+}
+
+/// Puts down in which enclosure a drive is.
+pub async fn set(node: &Node, call: SetDrive, actor: &Actor) -> Outcome<()> {
+    let place = format!("drive {} in enclosure {}", call.drive, call.enclosure);
+    let act = node.pool.command(Command::SetDrive { drive: call.drive, enclosure: call.enclosure });
+    node.audited(actor, SetDrive::NAME, &place, act).await?.map(drop).map_err(Failure::from)
+}
+
+/// Whether the pool may have something on the drive: then it stays where it is. It leaves by itself where it was added in vain.
+async fn is_in_pool(node: &Node, path: &Path) -> bool {
+    let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { return true };
+    let mut drives = status.drives.iter().filter(|drive| drive.health != DriveHealth::Rejected);
+    drives.any(|drive| Path::new(&drive.name) == path)
 }
 
 /// Lets go of drives that have left the pool, and takes them out of the configuration. Answers their paths.
@@ -116,7 +139,7 @@ pub async fn forget_removed(node: &Node, site: &Site) -> Outcome<Vec<String>> {
 /// False where the configuration does not name the drive (any more).
 pub fn forget(site: &Site, path: &Path) -> Outcome<bool> {
     let config = Config::read(&site.config_path)?;
-    match config.pool.drives.iter().find(|drive| drive.placed(site).path == path) {
+    match config.pool.drives.iter().find(|drive| crate::named::is_same(&drive.placed(site).path, path)) {
         Some(drive) => crate::config::remove_drive(&site.config_path, drive),
         None => Ok(false),
     }

@@ -128,9 +128,11 @@ impl Guard for VolumeGuard {
     }
 }
 
-/// Where the drives of a configuration are.
+/// Where the drives of a configuration are, whichever folder a command is called from.
 pub fn places(site: &Site, config: &Config) -> Vec<DrivePlace> {
-    config.pool.drives.iter().map(|drive| drive.placed(site)).collect()
+    let whole =
+        |place: DrivePlace| DrivePlace { path: std::path::absolute(&place.path).unwrap_or(place.path), ..place };
+    config.pool.drives.iter().map(|drive| whole(drive.placed(site))).collect()
 }
 
 /// Runs what blocks (opening drives, replaying logs) off the async threads.

@@ -154,6 +154,15 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
             "return missing drives; `stele volume list` names what is lost",
         ));
     }
+    if status.crowded_stripes > 0 {
+        standing.push(alarm(
+            "enclosure-crowded",
+            "pool",
+            format!("{} stripes would be lost with one enclosure, and need not lie so", status.crowded_stripes),
+            "their strips move to drives of other enclosures",
+            "wait; if they stay: add drives in the emptier enclosures, or `stele drive set` where a drive is elsewhere",
+        ));
+    }
     let lost = status.drives.iter().any(|drive| matches!(drive.health.as_str(), "missing" | "failed"));
     if lost && status.spare > 0 && status.spare_used >= status.spare {
         standing.push(alarm(

@@ -1,9 +1,11 @@
 //! The system's clocks, entropy and user: everything the floors below refuse to ask for themselves.
 
+use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use stele_archive::{Reading, Surroundings, Timestamp};
+use stele_ground::Instant;
 
 /// The machine's clocks and random numbers.
 #[derive(Debug)]
@@ -44,8 +46,28 @@ pub fn wall_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_secs())
 }
 
+/// A moment of the pool's clock, in seconds since 1970 on the machine's. It reads the same whenever it is asked for, unless
+/// the machine's clock was set meanwhile.
+pub fn wall_at(moment: Instant) -> u64 {
+    static APART: Mutex<Option<i128>> = Mutex::new(None);
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |span| span.as_nanos() as i128);
+    let measured = wall - i128::from(stele_media::system::now().0);
+    let mut kept = APART.lock().unwrap_or_else(PoisonError::into_inner);
+    let apart = steady(*kept, measured);
+    *kept = Some(apart);
+    u64::try_from((apart + i128::from(moment.0)) / 1_000_000_000).unwrap_or(0)
+}
+
+/// How far the clocks are apart, in nanoseconds: as before, where a measurement differs by no more than two readings take.
+fn steady(kept: Option<i128>, measured: i128) -> i128 {
+    kept.filter(|kept| (kept - measured).abs() < 2_000_000_000).unwrap_or(measured)
+}
+
 /// The user this process runs as, from the owner of its own entry under /proc.
 pub fn own_uid() -> u32 {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata("/proc/self").map_or(u32::MAX, |about| about.uid())
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,6 +83,8 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::pool::Replace>(),
     entry::<api::pool::Add>(),
     entry::<api::pool::Remove>(),
+    entry::<api::pool::Keep>(),
+    entry::<api::pool::SetDrive>(),
     entry::<api::volume::Create>(),
     entry::<api::volume::List>(),
     entry::<api::volume::Show>(),

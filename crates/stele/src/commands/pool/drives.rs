@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::follow;
-use crate::api::pool::{Add, DriveView, Remove, Status, StatusView};
+use crate::api::pool::{Add, DriveView, Keep, Remove, Status, StatusView};
 use crate::cli::pool as arguments;
 use crate::commands::print_json;
 use crate::config::{Config, Site};
@@ -89,6 +89,14 @@ pub async fn remove(site: &Site, json: bool, remove: arguments::Remove) -> Outco
 }
 
 async fn remove_at(seat: &Seat, site: &Site, json: bool, remove: arguments::Remove) -> Outcome<()> {
+    if remove.cancel {
+        seat.call(Keep { drive: remove.drive }).await?;
+        if json {
+            return print_json(&serde_json::json!({ "kept": remove.drive }));
+        }
+        println!("Drive {} stays in the pool; stripes move onto it again.", remove.drive);
+        return Ok(());
+    }
     let drives = seat.call(Status {}).await?.drives;
     let drive: Option<DriveView> = drives.into_iter().find(|drive| drive.drive == remove.drive);
     seat.call(Remove { drive: remove.drive }).await?;

@@ -1,0 +1,82 @@
+//! Which entry of `[pool] drives` names which drive of the pool.
+//!
+//! What counts is the label on the drive: paths are spelled in several ways, and a device may have another name after a
+//! start. A drive that cannot be read is known by its path, or by being the only one that is not accounted for.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use stele_array::label::LABEL_SIZE;
+use stele_array::label::codec::Label;
+use stele_media::Shared;
+
+use crate::api::pool::StatusView;
+use crate::config::{Config, Site};
+use crate::drives::DriveArgument;
+
+/// What an entry of the configuration stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holder {
+    /// A drive of the pool, by its number.
+    Drive(u32),
+    /// Something that is none of the pool's drives, or no more.
+    Stranger,
+    /// Nothing can be read there.
+    Unknown,
+}
+
+/// The entry that names the drive; none where that cannot be told.
+pub fn entry_of<'a>(site: &Site, config: &'a Config, status: &StatusView, number: u32) -> Option<&'a DriveArgument> {
+    let holders: Vec<Holder> =
+        config.pool.drives.iter().map(|entry| holder(&entry.placed(site).path, status)).collect();
+    let drives: Vec<u32> = status.drives.iter().map(|drive| drive.drive).filter(|drive| *drive != u32::MAX).collect();
+    config.pool.drives.get(choose(&holders, &drives, number)?)
+}
+
+fn choose(holders: &[Holder], drives: &[u32], number: u32) -> Option<usize> {
+    if let Some(at) = holders.iter().position(|holder| *holder == Holder::Drive(number)) {
+        return Some(at);
+    }
+    let unnamed = drives.iter().filter(|drive| !holders.contains(&Holder::Drive(**drive)));
+    let mut unknown = (0..).zip(holders).filter(|(_, holder)| **holder == Holder::Unknown).map(|(at, _)| at);
+    match (unnamed.collect::<Vec<_>>().as_slice(), unknown.next(), unknown.next()) {
+        ([only], Some(at), None) if **only == number => Some(at),
+        _ => None,
+    }
+}
+
+fn holder(path: &Path, status: &StatusView) -> Holder {
+    let by_path = status.drives.iter().find(|drive| !drive.path.is_empty() && is_same(Path::new(&drive.path), path));
+    let Some(label) = label_at(path) else {
+        return by_path.map_or(Holder::Unknown, |drive| Holder::Drive(drive.drive));
+    };
+    let configuration = &label.configuration;
+    let own = configuration.drives.get(usize::from(label.number.0)).map(|entry| entry.identity.to_string());
+    if configuration.pool.to_string() != status.pool {
+        return Holder::Stranger;
+    }
+    let drive = status.drives.iter().find(|drive| drive.drive != u32::MAX && Some(&drive.identity) == own.as_ref());
+    drive.map_or(Holder::Stranger, |drive| Holder::Drive(drive.drive))
+}
+
+/// The newer of the two copies at the head of a drive.
+fn label_at(path: &Path) -> Option<Label> {
+    let file = File::open(path).ok()?;
+    let copy = |at: u64| {
+        let mut bytes = vec![0; LABEL_SIZE as usize];
+        file.read_exact_at(&mut bytes, at).ok()?;
+        Label::decode(&Shared::from(bytes)).ok()
+    };
+    [copy(0), copy(LABEL_SIZE)].into_iter().flatten().max_by_key(|label| label.sequence)
+}
+
+/// True when both paths lead to the same file, however they are spelled.
+pub fn is_same(left: &Path, right: &Path) -> bool {
+    let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    whole(left) == whole(right)
+        || matches!((left.canonicalize(), right.canonicalize()), (Ok(left), Ok(right)) if left == right)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+use super::*;
+
+#[test]
+fn a_drive_is_known_by_its_label_and_else_by_being_the_only_one_left() {
+    use Holder::{Drive, Stranger, Unknown};
+    let cases: &[(&[Holder], &[u32], u32, Option<usize>)] = &[
+        (&[Drive(0), Drive(2), Drive(1)], &[0, 1, 2], 1, Some(2)),
+        // One is away, and one entry cannot be read.
+        (&[Drive(0), Unknown, Drive(2)], &[0, 1, 2], 1, Some(1)),
+        // Two are away: either entry may be either drive.
+        (&[Drive(0), Unknown, Unknown], &[0, 1, 2], 1, None),
+        // The entry that cannot be read is not the one asked for.
+        (&[Drive(0), Unknown, Drive(1)], &[0, 1, 2], 3, None),
+        (&[Drive(0), Stranger, Drive(2)], &[0, 1, 2], 1, None),
+        (&[Drive(0), Stranger, Unknown, Drive(2)], &[0, 1, 2], 1, Some(2)),
+        // A drive that nothing names, beside an entry of nothing.
+        (&[Unknown, Unknown, Drive(1)], &[0, 1], 0, None),
+    ];
+    for (holders, drives, number, expected) in cases {
+        assert_eq!(choose(holders, drives, *number), *expected, "{holders:?} {drives:?} {number}");
+    }
+}
+
+#[test]
+fn one_file_has_many_spellings() {
+    let dir = std::env::temp_dir().join(format!("stele-named-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    std::fs::write(dir.join("a"), b"").unwrap();
+    std::os::unix::fs::symlink(dir.join("a"), dir.join("link")).unwrap();
+    assert!(is_same(&dir.join("a"), &dir.join("./a")) && is_same(&dir.join("a"), &dir.join("link")));
+    assert!(!is_same(&dir.join("a"), &dir.join("b")));
+    // Also of a file that is gone.
+    assert!(is_same(Path::new("./gone/d3.img"), Path::new("gone/d3.img")));
+    std::fs::remove_dir_all(&dir).unwrap();
+}
