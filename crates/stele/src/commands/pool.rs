@@ -189,7 +189,7 @@ async fn replace(site: &Site, json: bool, replace: arguments::Replace) -> Outcom
 }
 
 async fn replace_at(seat: &Seat, site: &Site, json: bool, replace: arguments::Replace) -> Outcome<()> {
-    let mut new = replace.new;
+    let mut new = replace.new.clone();
     new.0.path =
         std::path::absolute(&new.0.path).map_err(|error| crate::failure::io_failure("find", &new.0.path, &error))?;
     let before = seat.call(Status {}).await?;

@@ -1,9 +1,12 @@
 use super::*;
 
+/// Who holds each entry, the drives that are there, the drive asked for, and the entry that names it.
+type Case<'a> = (&'a [Holder], &'a [u32], u32, Option<usize>);
+
 #[test]
 fn a_drive_is_known_by_its_label_and_else_by_being_the_only_one_left() {
     use Holder::{Drive, Stranger, Unknown};
-    let cases: &[(&[Holder], &[u32], u32, Option<usize>)] = &[
+    let cases: &[Case] = &[
         (&[Drive(0), Drive(2), Drive(1)], &[0, 1, 2], 1, Some(2)),
         // One is away, and one entry cannot be read.
         (&[Drive(0), Unknown, Drive(2)], &[0, 1, 2], 1, Some(1)),

@@ -490,7 +490,7 @@ async fn command(node: &crate::node::Node, what: u64, volume: String, other: Str
         1 => volumes::Resize { name: volume, size: 8 << 20 }.perform(node, &actor).await.map(drop),
         2 => volumes::Snapshot { volume, name: "snap".into() }.perform(node, &actor).await.map(drop),
         3 => volumes::CloneSnapshot { snapshot: volume, name: "copy".into() }.perform(node, &actor).await.map(drop),
-        4 => volumes::Rollback { volume, snapshot: other }.perform(node, &actor).await.map(drop),
+        4 => volumes::Rollback { volume, snapshot: other, force: false }.perform(node, &actor).await.map(drop),
         5 => {
             let add = export::Add {
                 volume,
