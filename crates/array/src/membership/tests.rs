@@ -163,7 +163,7 @@ fn a_removal_that_is_taken_back_leaves_the_drive_in_the_pool() {
                     "moment {moment}"
                 );
             }
-            Err(Trouble::Array(ArrayError::Missing(_))) => assert!(moment >= 1_000, "it has left: moment {moment}"),
+            Err(Trouble::Array(ArrayError::Missing(_))) => assert!(moment >= 200, "it has left: moment {moment}"),
             other => panic!("{other:?}"),
         }
         assert_eq!(bed.scrub().0, 0, "moment {moment}");
