@@ -49,13 +49,17 @@ impl<W: std::io::Write> std::io::Write for Bounded<W> {
 /// What a shell says of a program that SIGPIPE ended.
 const BROKEN_PIPE: i32 = 141;
 
-/// What is logged where STELE_LOG says nothing. A modelled array's own notices are nobody's.
-// The S3 protocol's crate calls every refusal an error, and quotes what the client sent; our own face says what matters.
-fn spoken(cli: &cli::Cli) -> &'static str {
-    match cli.command {
-        cli::Command::Lab(_) => "error,s3s=off",
-        _ => "info,s3s=off",
-    }
+/// What is logged: as STELE_LOG says, and where it says nothing more than enough. A modelled array's own notices are nobody's.
+fn spoken(cli: &cli::Cli) -> tracing_subscriber::EnvFilter {
+    let usual = match cli.command {
+        cli::Command::Lab(_) => "error",
+        _ => "info",
+    };
+    // The S3 protocol's crate calls every refusal an error, and quotes what the client sent; our own face says what matters.
+    let quiet = |level: &str| if level.contains("s3s") { level.to_owned() } else { format!("{level},s3s=off") };
+    let asked = std::env::var("STELE_LOG").ok().filter(|level| !level.trim().is_empty());
+    let asked = asked.and_then(|level| tracing_subscriber::EnvFilter::try_new(quiet(&level)).ok());
+    asked.unwrap_or_else(|| quiet(usual).into())
 }
 
 fn main() -> ExitCode {
@@ -63,9 +67,7 @@ fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let json = cli.place.json;
     tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_env("STELE_LOG").unwrap_or_else(|_| spoken(&cli).into()),
-        )
+        .with_env_filter(spoken(&cli))
         .with_writer(|| Bounded(std::io::stderr()))
         .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
         .init();

@@ -258,8 +258,8 @@ fn plan(status: &StatusView, number: u32) -> String {
     let weak = status.drives.iter().filter(|drive| drive.drive != number && drive.drive != u32::MAX);
     let weak = weak.filter(|drive| !matches!(drive.health.as_str(), "healthy" | "suspect" | "leaving")).count();
     format!(
-        "Give drive {number} up at once? Stripes of {} on it have one strip less until all is rebuilt from other drives, of which \
-         {weak} are missing, failed or not up to date.",
+        "Give drive {number} up at once? It holds {} of strips, and their stripes have one strip less until all of it is rebuilt. \
+         Other drives that are missing, failed or not up to date: {weak}.",
         Bytes(held)
     )
 }
