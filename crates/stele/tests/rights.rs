@@ -100,6 +100,18 @@ fn what_clients_do_wrong_is_no_error_of_the_server() {
 }
 
 #[test]
+fn nobody_else_connects_to_the_socket_of_the_administrator() {
+    use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+    let place = Place::new("socket");
+    place.pool(5);
+    let _server = place.serve();
+    let socket = std::fs::metadata(place.0.join("stele.sock")).unwrap();
+    assert!(socket.file_type().is_socket());
+    assert_eq!(socket.permissions().mode() & 0o777, 0o600);
+    assert!(!place.0.join("stele.new").exists(), "the folder in which it was bound is gone");
+}
+
+#[test]
 fn what_takes_two_people_is_not_done_by_one() {
     let place = Place::new("two-people");
     place.pool(5);

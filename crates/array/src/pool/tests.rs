@@ -14,6 +14,7 @@ mod agreement;
 mod carry;
 mod copies;
 mod digests;
+mod generations;
 mod lost;
 mod memory;
 mod protections;
