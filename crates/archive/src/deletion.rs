@@ -81,17 +81,7 @@ pub(crate) fn judge(
     cause: Cause,
     now: Timestamp,
 ) -> Result<()> {
-    let refuse = |message: String| {
-        Err(ArchiveError::Retained {
-            bucket: bucket.name().into(),
-            key: key.into(),
-            version: found.id(),
-            mode: found.row.retention.map(|retention| retention.mode),
-            until: found.row.retention.map(|retention| retention.until),
-            legal_hold: found.row.hold,
-            message,
-        })
-    };
+    let refuse = |message: String| Err(retained(bucket, key, found, message));
     let what = format!("`{}/{key}` version {}", bucket.name(), found.id());
     if found.row.hold {
         return refuse(format!("{what} is under legal hold; it can be deleted only after the hold is released"));
@@ -113,8 +103,8 @@ pub(crate) fn judge(
     }
 }
 
-/// The refusal on the strength of the matter `rebuild`.
-pub(crate) fn held(bucket: &Bucket, key: &str, found: &Found, message: String) -> ArchiveError {
+/// The refusal of a change that the version's retention, its hold or the matter `rebuild` forbids.
+pub(crate) fn retained(bucket: &Bucket, key: &str, found: &Found, message: String) -> ArchiveError {
     ArchiveError::Retained {
         bucket: bucket.name().into(),
         key: key.into(),
@@ -141,7 +131,7 @@ impl Store {
         let now = self.compliance_now();
         judge(bucket, key, found, caller, cause, now)?;
         if let Err(reason) = self.undoubted(bucket) {
-            return Err(held(bucket, key, found, reason));
+            return Err(retained(bucket, key, found, reason));
         }
         let row = &found.row;
         let record_key = keys::version(bucket.number, key, found.number);

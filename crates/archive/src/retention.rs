@@ -10,6 +10,7 @@ use crate::audit::{Action, Event};
 use crate::bucket::{Protection, check_key};
 use crate::buckets::Bucket;
 use crate::committing::{Committing, Proof};
+use crate::deletion::retained;
 use crate::error::{ArchiveError, Result};
 use crate::install::places;
 use crate::lookup::{self, Found};
@@ -184,15 +185,8 @@ impl Archive {
             let now = self.store.compliance_now();
             let retention = retention.map(|retention| leveled(&bucket, retention));
             if let Err(reason) = judge_change(&bucket, caller, found.row.retention, retention, bypass_governance, now) {
-                return Err(ArchiveError::Retained {
-                    bucket: bucket.name().into(),
-                    key: key.into(),
-                    version: found.id(),
-                    mode: found.row.retention.map(|retention| retention.mode),
-                    until: found.row.retention.map(|retention| retention.until),
-                    legal_hold: found.row.hold,
-                    message: format!("the retention of `{}/{key}` stays: {reason}", bucket.name()),
-                });
+                let message = format!("the retention of `{}/{key}` stays: {reason}", bucket.name());
+                return Err(retained(&bucket, key, &found, message));
             }
             // What was raised in the meantime may not be known.
             let stronger = match (found.row.retention, retention) {
@@ -201,7 +195,7 @@ impl Archive {
                 (Some(_), None) => false,
             };
             if !stronger && let Err(reason) = self.store.undoubted(&bucket) {
-                return Err(crate::deletion::held(&bucket, key, &found, reason));
+                return Err(retained(&bucket, key, &found, reason));
             }
             if let Some(retention) = retention {
                 // What is retained already may be extended to any later date: refusing would shorten it.
