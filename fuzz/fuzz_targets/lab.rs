@@ -8,12 +8,13 @@ use std::os::unix::net::UnixStream;
 
 use libfuzzer_sys::fuzz_target;
 use stele_ground::Duration;
-use stele_lab::import::{self, Origin};
 use stele_lab::job::Job;
 use stele_lab::live::engine::Engine;
 use stele_lab::live::nbd::{self, Nbd};
 use stele_lab::workload::Access;
-use stele_lab::{abba, export, paper, record};
+use stele_lab::{abba, record, report};
+use stele_papers::import::{self, Origin};
+use stele_papers::{export, pdf};
 
 /// Says what it was given, and forgets what it is told.
 struct Server<'a>(&'a [u8]);
@@ -47,9 +48,9 @@ fn job(job: &Job) {
 
 fn results(bytes: &[u8]) {
     let Ok(recorded) = record::read_from(bytes) else { return };
-    let _ = paper::html(&recorded, None);
-    let _ = paper::pdf(&recorded, None);
-    for (_, kind, _) in paper::charts::KINDS {
+    let _ = report::html(&recorded, None);
+    let _ = pdf::file(&report::report(&recorded, None));
+    for (_, kind, _) in report::charts::KINDS {
         kind.of(&recorded).characters(80, 20);
     }
     let fio: Result<serde_json::Value, _> = serde_json::from_str(&export::fio(&recorded));

@@ -1,16 +1,18 @@
 //! What people and CI do with this repository, on one command each: `./x test`, `./x demo`, `./x bench`.
 //!
-//! Depends on nothing but the argument parser, so that it builds in seconds; everything heavy is a cargo it starts.
+//! Depends on nothing but the argument parser and what writes a package, so that it builds in seconds; everything heavy is a
+//! cargo it starts.
 
 mod fuzz;
 mod mutants;
+mod package;
 mod step;
 mod suite;
 mod tidy;
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::{Parser, Subcommand};
@@ -29,6 +31,18 @@ enum Task {
     Test {
         /// Only these steps, of: fmt, tidy, clippy, unit, seeds, crashes, kills, fuzz, documents.
         steps: Vec<String>,
+    },
+    /// Whether everything compiles, tests too: seconds after a small change.
+    Check,
+    /// The tests of one crate, or those whose names contain a word, built quickly: for daily work.
+    #[command(after_help = "Examples:\n  ./x t array\n  ./x t array write\n  ./x t stele --test command")]
+    T {
+        /// A folder under crates/, or xtask.
+        #[arg(value_name = "CRATE")]
+        name: String,
+        /// What the names of tests contain, and what else cargo test takes.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
     },
     /// The main job on real input, shown step by step. Ends with 'demo: ok'.
     #[command(disable_help_flag = true)]
@@ -57,6 +71,12 @@ enum Task {
         #[arg(long)]
         first: bool,
     },
+    /// Changes the array's code in small ways, one at a time, and shows which changes no test notices.
+    #[command(disable_help_flag = true)]
+    Mutate {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        rest: Vec<OsString>,
+    },
     /// Random bytes, steered by coverage, into a parser of stored bytes.
     #[command(after_help = "Examples:\n  ./x fuzz\n  ./x fuzz label --seconds 600")]
     Fuzz {
@@ -65,6 +85,19 @@ enum Task {
         #[arg(long, default_value_t = 60)]
         seconds: u64,
     },
+    /// A Debian package and a tarball, under target/package.
+    #[command(after_help = "Examples:\n  ./x package\n  sudo ./x package --check")]
+    Package {
+        /// Install, start, upgrade and remove the package as well, on an overlay of this machine; takes root.
+        #[arg(long)]
+        check: bool,
+        /// The check's second half, within namespaces.
+        #[arg(long, hide = true, num_args = 2)]
+        inside: Option<Vec<PathBuf>>,
+    },
+    /// A pool of the formats of today in one compressed file, for tests of later versions.
+    #[command(after_help = "Example:\n  ./x fixture crates/stele/tests/formats/pool-2.tar.xz")]
+    Fixture { file: PathBuf },
     /// Formats every file.
     Fmt,
     /// The house rules that no compiler knows.
@@ -79,13 +112,35 @@ fn main() -> ExitCode {
     }
     match Arguments::parse().task {
         Task::Test { steps } => suite::run(&root, &steps),
+        Task::Check => hand_over(cargo().args(["check", "--workspace", "--all-targets"])),
+        Task::T { name, rest } => test_crate(&root, &name, &rest),
         Task::Demo { rest } => become_crate("stele-demo", rest),
         Task::Bench { rest } => become_crate("stele-bench", rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--block") => prove_block(&rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--admin") => prove_admin(&rest),
         Task::Soak { rest } => become_crate("stele-sim", rest),
+        Task::Mutate { rest } => become_crate("stele-mutants", rest),
         Task::Mutants { names, first } => mutants::run(&root, &names, first),
         Task::Fuzz { target, seconds } => fuzz::run(&root, target.as_deref(), seconds),
+        Task::Package { inside: Some(packages), .. } => match packages.as_slice() {
+            [deb, newer] => package::run_inside(&root, deb, newer),
+            _ => ExitCode::from(2),
+        },
+        Task::Package { check, .. } => package::run(&root, check),
+        Task::Fixture { file } => {
+            let test = [
+                "test",
+                "--release",
+                "--package",
+                "stele",
+                "--test",
+                "pool",
+                "formats::the_fixture",
+                "--",
+                "--nocapture",
+            ];
+            hand_over(cargo().args(test).env("STELE_FIXTURE", root.join(file)))
+        }
         Task::Fmt => hand_over(cargo().args(["fmt", "--all"])),
         Task::Tidy => {
             let faults = tidy::check(&root);
@@ -149,17 +204,34 @@ fn prove_block(rest: &[OsString]) -> ExitCode {
 
 /// `./x soak --admin [SECONDS]`: histories of the administrator for as long, or until one breaks a promise.
 fn prove_admin(rest: &[OsString]) -> ExitCode {
-    let seconds = match rest {
-        [_] => Some(u64::from(u32::MAX)),
-        [_, seconds] => seconds.to_str().and_then(|text| text.parse::<u64>().ok()),
-        _ => None,
-    };
-    let Some(seconds) = seconds else {
-        eprintln!("usage: ./x soak --admin [SECONDS]");
-        return ExitCode::from(2);
+    let numbers: Option<Vec<u64>> = rest.iter().skip(1).map(|text| text.to_str()?.parse().ok()).collect();
+    let (seconds, first) = match numbers.as_deref() {
+        Some([]) => (u64::from(u32::MAX), 0),
+        Some([seconds]) => (*seconds, 0),
+        Some([seconds, first]) => (*seconds, *first),
+        _ => {
+            eprintln!("usage: ./x soak --admin [SECONDS [FIRST_SEED]]");
+            return ExitCode::from(2);
+        }
     };
     let test = ["test", "--release", "--package", "stele", "--bin", "stele", "node::model", "--", "--nocapture"];
-    hand_over(cargo().args(test).env("STELE_ADMIN_SECONDS", seconds.to_string()))
+    hand_over(
+        cargo().args(test).env("STELE_ADMIN_SECONDS", seconds.to_string()).env("STELE_ADMIN_SEED", first.to_string()),
+    )
+}
+
+/// `./x t CRATE [TEST]`: with the development profile, which compiles only what changed and checks arithmetic.
+fn test_crate(root: &Path, name: &str, rest: &[OsString]) -> ExitCode {
+    let package = match name {
+        "stele" | "xtask" => name.to_owned(),
+        other => format!("stele-{}", other.strip_prefix("stele-").unwrap_or(other)),
+    };
+    let folder = package.strip_prefix("stele-").unwrap_or(&package);
+    if name != "xtask" && !root.join("crates").join(folder).is_dir() {
+        eprintln!("x: there is no crate '{name}'; the crates are the folders under crates/, and xtask");
+        return ExitCode::from(2);
+    }
+    hand_over(cargo().args(["test", "--package", &package]).args(rest))
 }
 
 fn hand_over(command: &mut Command) -> ExitCode {

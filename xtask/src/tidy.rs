@@ -1,10 +1,12 @@
 //! House rules that neither the compiler nor clippy knows: where `unsafe` may be, which crate may use which, how long a file
-//! may grow, which words and names do not occur, what tests may not do, and that documents name only what exists.
+//! may grow, which words and names do not occur, what tests may not do, that documents name only what exists, and how they
+//! are written.
 //!
 //! A fault is one line: place, what is wrong, what to do.
 
 mod documents;
 mod floors;
+mod prose;
 mod source;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +31,9 @@ pub fn check(root: &Path) -> Vec<String> {
             floors::check(&name, &text, &mut faults);
         } else if documents::is_one(&name) {
             documents::check(root, &name, &text, &files, &mut faults);
+        }
+        if prose::is_kept(&name) {
+            prose::check(&name, &text, &mut faults);
         }
     }
     faults

@@ -12,6 +12,7 @@ use crate::Archive;
 use crate::audit::{Action, Event};
 use crate::committing::{Committing, Proof};
 use crate::error::{ArchiveError, Result};
+use crate::key_locks::KeyLock;
 use crate::principal::{AccessKeyInfo, Actor, Caller, Credentials, NewAccessKey, Rights, Role};
 use crate::record::access_key::AccessKeyRow;
 use crate::record::content::Place;
@@ -20,7 +21,7 @@ use crate::record::{ACCESS_KEYS, REVOKED, SETTINGS, decode, encode};
 use crate::restating::Doubted;
 use crate::seal::{Secret, derive, open_note, seal_note, wrong_key};
 use crate::space::header::Kind;
-use crate::store::{KeyLock, Store, locked};
+use crate::store::{Store, locked};
 
 /// Bytes of a key's name, and of its rights in words.
 const DESCRIPTION_MAX: usize = 256;
@@ -265,6 +266,45 @@ impl Archive {
         );
         let event = Event::new(caller, Action::RevokeAccessKey).detail(id.into());
         self.write_access_key(id, row, unchanged, event, lock).await
+    }
+
+    /// From now on the key may do no more than this, which must be within what it may do. A key is never given more: whoever
+    /// needs more gets another one.
+    pub async fn narrow_access_key(&self, caller: &Caller, id: &str, rights: Rights) -> Result<AccessKeyInfo> {
+        let said = rights.to_string();
+        let result = self.try_narrow(caller, id, rights, &said).await;
+        let event = || Event::new(caller, Action::NarrowAccessKey).detail(format!("{id}: {said}"));
+        self.store.audited(result, event).await
+    }
+
+    async fn try_narrow(&self, caller: &Caller, id: &str, rights: Rights, said: &str) -> Result<AccessKeyInfo> {
+        let store = &self.store;
+        store.writable()?;
+        caller.require_role(&[Role::StorageAdministrator], Action::NarrowAccessKey)?;
+        let lock = store.lock(0, id).await?;
+        let missing = || ArchiveError::NoSuchAccessKey(id.into());
+        let raw = store.snapshot()?.get(ACCESS_KEYS, id.as_bytes())?.ok_or_else(missing)?;
+        let mut row: AccessKeyRow = decode(ACCESS_KEYS, id.as_bytes(), &raw)?;
+        if row.revoked.is_some() {
+            return Err(missing());
+        }
+        if row.is_pending() {
+            return Err(ArchiveError::InvalidState(format!(
+                "access key {id} waits for approval; revoke it and make another"
+            )));
+        }
+        if !rights.is_within(&row.rights) {
+            return Err(ArchiveError::Denied(format!(
+                "access key {id} may do less than that: {}; make another key for more",
+                row.rights
+            )));
+        }
+        row.rights = rights;
+        let info = row.info(id);
+        let unchanged = Transaction::new().with_reserve().equals(ACCESS_KEYS, id.to_string(), raw);
+        let event = Event::new(caller, Action::NarrowAccessKey).detail(format!("{id}: {said}"));
+        self.write_access_key(id, row, unchanged, event, lock).await?;
+        Ok(info)
     }
 
     /// A face refused a request before it reached the archive (wrong signature, expired, unknown key): records it.

@@ -103,6 +103,9 @@ pub enum Action {
     /// Refusals that were counted, and not recorded one by one.
     #[n(30)]
     Summary,
+    /// An access key may do less.
+    #[n(31)]
+    NarrowAccessKey,
 }
 
 impl fmt::Display for Action {

@@ -265,8 +265,9 @@ impl Archive {
         }
         let unmovable = locked(&store.work.unmovable).clone();
         if !unmovable.is_empty() {
-            let message =
-                format!("segments {unmovable:?} hold something that cannot be read; they stay, scrub the pool");
+            let numbers: Vec<String> = unmovable.iter().map(ToString::to_string).collect();
+            let numbers = numbers.join(", ");
+            let message = format!("segments {numbers} hold something that cannot be read; they stay, scrub the pool");
             alarms.push(Alarm::new(AlarmKind::Damage, message));
         }
         let bad = store.keys.bad_blocks();

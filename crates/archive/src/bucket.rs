@@ -160,6 +160,57 @@ pub enum BucketChange {
     Tags(Tags),
 }
 
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Period::Days(days) => write!(f, "{days} days"),
+            Period::Years(years) => write!(f, "{years} years"),
+        }
+    }
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Protection::Basic => "basic",
+            Protection::Governance => "governance",
+            Protection::Compliance => "compliance",
+        })
+    }
+}
+
+/// What an audit record says of it.
+impl fmt::Display for BucketChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limit = |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
+        match self {
+            BucketChange::Versioning(Versioning::Off) => f.write_str("versioning off"),
+            BucketChange::Versioning(Versioning::Enabled) => f.write_str("versioning enabled"),
+            BucketChange::Versioning(Versioning::Suspended) => f.write_str("versioning suspended"),
+            BucketChange::ObjectLock(ObjectLock { default: None }) => {
+                f.write_str("Object Lock, without a default retention")
+            }
+            BucketChange::ObjectLock(ObjectLock { default: Some(default) }) => {
+                write!(f, "Object Lock, default retention {} for {}", default.mode, default.period)
+            }
+            BucketChange::Protection(level) => write!(f, "protection level {level}"),
+            BucketChange::Expiry(ExpiryAction::Keep) => f.write_str("keep what has expired"),
+            BucketChange::Expiry(ExpiryAction::Delete) => f.write_str("delete what has expired"),
+            BucketChange::Expiry(ExpiryAction::Notify) => f.write_str("notify of what has expired"),
+            BucketChange::Quota(quota) => {
+                write!(f, "quota in bytes: {}, in versions: {}", limit(quota.bytes), limit(quota.versions))
+            }
+            BucketChange::Anonymous(AnonymousAccess::None) => f.write_str("nothing without a key"),
+            BucketChange::Anonymous(AnonymousAccess::Read) => f.write_str("anybody reads"),
+            BucketChange::Anonymous(AnonymousAccess::ReadAndList) => f.write_str("anybody reads and lists"),
+            BucketChange::Tags(tags) => {
+                let tags: Vec<String> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                write!(f, "tags: {}", if tags.is_empty() { "none".to_owned() } else { tags.join(", ") })
+            }
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BucketInfo {
     pub name: String,

@@ -17,6 +17,7 @@ use crate::bucket::{
 };
 use crate::committing::{Committing, Proof};
 use crate::error::{ArchiveError, Result};
+use crate::key_locks::KeyLock;
 use crate::multipart::Upload;
 use crate::principal::{Access, Caller, Role};
 use crate::record::bucket::BucketRow;
@@ -25,7 +26,7 @@ use crate::record::{BUCKETS, UPLOADS, USAGE, VERSIONS, decode, encode, keys};
 use crate::restating::Doubted;
 use crate::seal::{SealingKey, Secret, derive, random_secret, wrong_key};
 use crate::space::header::Kind;
-use crate::store::{KeyLock, MasterKey, Store};
+use crate::store::{MasterKey, Store};
 use crate::version::Tags;
 
 const TAGS_MAX: usize = 50;
@@ -291,7 +292,7 @@ impl Archive {
     }
 
     pub async fn change_bucket(&self, caller: &Caller, name: &str, change: BucketChange) -> Result<BucketInfo> {
-        let detail = format!("{change:?}");
+        let detail = change.to_string();
         let result = self.try_change(caller, name, change).await;
         let event = || Event::new(caller, Action::ChangeBucket).bucket(name).detail(detail);
         self.store.audited(result, event).await
@@ -310,7 +311,7 @@ impl Archive {
         };
         caller.require_role(roles, Action::ChangeBucket)?;
         let mut row = bucket.row.clone();
-        let event = Event::new(caller, Action::ChangeBucket).bucket(name).detail(format!("{change:?}"));
+        let event = Event::new(caller, Action::ChangeBucket).bucket(name).detail(change.to_string());
         apply(&mut row, change)?;
         if row == bucket.row {
             return Ok(row.info());
@@ -362,7 +363,7 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
         BucketChange::Protection(level) => {
             if level < row.protection {
                 return Err(ArchiveError::InvalidState(format!(
-                    "the protection level of bucket `{}` is {:?} and is only raised",
+                    "the protection level of bucket `{}` is {} and is only raised",
                     row.name, row.protection
                 )));
             }

@@ -14,11 +14,12 @@ use stele_catalog::{CatalogError, Failure, Precondition, Receipt, Snapshot, Tabl
 
 use crate::error::Result;
 use crate::install::Lease;
+use crate::key_locks::KeyLock;
 use crate::record::bucket::BucketRow;
 use crate::record::{BUCKETS, decode};
 use crate::space::keytable::Changed;
 use crate::space::segments::Writing;
-use crate::store::{KeyLock, Store, locked};
+use crate::store::{Store, locked};
 
 /// What follows a commit that took place. What it answers is waited for by the request, if that is still there.
 type After = Box<dyn FnOnce(&Arc<Store>) -> Option<Changed> + Send>;

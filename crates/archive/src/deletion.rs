@@ -19,6 +19,7 @@ use crate::buckets::Bucket;
 use crate::committing::{Committing, Proof};
 use crate::error::{ArchiveError, Result};
 use crate::install::{Install, Lease};
+use crate::key_locks::KeyLock;
 use crate::lookup::{self, Found};
 use crate::multipart::Upload;
 use crate::principal::{Access, Caller};
@@ -28,7 +29,7 @@ use crate::record::disposal::DisposalRow;
 use crate::record::tombstone::TombstoneRow;
 use crate::record::version::{VersionRef, VersionRow};
 use crate::record::{DISPOSALS, HOLDS, LAYOUTS, OBJECTS, RETAINED, TOMBSTONES, UPLOADS, VERSIONS, encode, fetch, keys};
-use crate::store::{KeyLock, Store};
+use crate::store::Store;
 use crate::time::Timestamp;
 use crate::version::{ETag, Metadata, RetentionMode, Tags, VersionId};
 

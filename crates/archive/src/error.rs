@@ -121,6 +121,8 @@ pub enum ArchiveError {
     /// Catalog and data volume do not belong together: one is an older copy, or of another history of the store. It can be
     /// opened for reading only.
     Unpaired(String),
+    /// A later version of Stele wrote the store. Nothing of it is damaged, and nothing is to be made in its place.
+    Newer(String),
     /// This store was opened for reading only.
     ReadOnly(String),
     /// The master key is not the one that this store was made with, or is missing.
@@ -164,6 +166,7 @@ impl fmt::Display for ArchiveError {
             | CustomerKey(message)
             | NoSpace(message)
             | Busy(message)
+            | Newer(message)
             | ReadOnly(message)
             | Unpaired(message)
             | WrongKey(message)
@@ -206,6 +209,7 @@ impl From<CatalogError> for ArchiveError {
                 "the catalog",
                 format!("{message}; `stele catalog rebuild` recovers it from the data volume"),
             ),
+            CatalogError::Newer(_) => ArchiveError::Newer(error.to_string()),
             CatalogError::Stopped(message) => ArchiveError::Stopped(format!("the catalog has stopped: {message}")),
         }
     }

@@ -16,7 +16,7 @@ use crate::record::tombstone::TombstoneRow;
 use crate::record::upload::UploadRow;
 use crate::record::version::{Owner, VersionRef, VersionRow};
 use crate::record::{self, decode, encode};
-use crate::space::header::{RecordHeader, SegmentFooter, u64_at};
+use crate::space::header::{RecordHeader, SegmentFooter, SegmentHeader, u64_at};
 use crate::space::keytable::Entry;
 use crate::space::superblock::Superblock;
 
@@ -56,6 +56,19 @@ where
     let again = encode(&read);
     assert!(decode::<T>(Table(table), key, &again).as_ref() == Ok(&read), "a record does not survive its encoding");
     Ok(format!("{read:?}"))
+}
+
+/// The format of the store on a data volume that this code writes.
+pub const STORE_FORMAT: u32 = crate::space::superblock::FORMAT;
+
+/// What a copy of the data volume's superblock says: its format and the bytes of a segment. None: it is no copy.
+pub fn store_format(block: &[u8]) -> Option<(u32, u32)> {
+    Some((Superblock::format(block)?, crate::space::header::u32_at(block, 12)))
+}
+
+/// The format that the header of a segment states, if it is one.
+pub fn segment_format(block: &[u8]) -> Option<u32> {
+    SegmentHeader::format(block)
 }
 
 /// The start of a block of the data volume as text, if it is the start of anything.

@@ -13,6 +13,7 @@ use crate::buckets::Bucket;
 use crate::committing::{Committing, Proof};
 use crate::deletion::{Cause, Removed};
 use crate::error::{ArchiveError, Result};
+use crate::key_locks::KeyLock;
 use crate::lookup;
 use crate::principal::Caller;
 use crate::put::WriteCondition;
@@ -25,7 +26,7 @@ use crate::space::frames::sealed_length;
 use crate::space::header::{Kind, RecordHeader, record_length};
 use crate::space::keytable::{Changed, Entry, Slot};
 use crate::space::segments::Writing;
-use crate::store::{KeyLock, Store, locked};
+use crate::store::{Store, locked};
 use crate::version::ObjectInfo;
 
 /// A new object's number, key and slot. Dropped without being kept, the slot is destroyed and free again.

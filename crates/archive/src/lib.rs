@@ -4,6 +4,7 @@
 //! volume, the index in a catalog, and everything in the catalog that matters can be had again from the volume.
 
 pub mod access_keys;
+mod affected;
 pub mod approval;
 pub mod audit;
 pub mod background;
@@ -23,6 +24,7 @@ mod gate;
 pub mod get;
 pub mod inspect;
 mod install;
+mod key_locks;
 pub mod list;
 mod lookup;
 pub mod multipart;
@@ -50,6 +52,7 @@ mod tests;
 pub mod time;
 pub mod version;
 
+pub use affected::Affected;
 pub use approval::RequestInfo;
 pub use audit::{Action, AuditRecord, AuditVerdict, HeadVerdict, SignedHead};
 pub use background::{Alarm, AlarmKind, ClockStatus, SpaceStatus, StepReport};
@@ -71,7 +74,7 @@ pub use principal::{Access, AccessKeyInfo, Actor, Caller, Credentials, Grant, Ne
 pub use put::{ObjectWriter, PutRequest, WriteCondition};
 pub use rebuild::{Filled, Rebuild, RebuildReport};
 pub use retention::Why;
-pub use scrub::{ScrubCursor, ScrubReport};
+pub use scrub::{ScrubCursor, ScrubPlace, ScrubReport};
 pub use store::{Archive, CustomerKey, Foundation, Guard, MasterKey, NoGuard, Options};
 pub use time::{Reading, Surroundings, Timestamp};
 pub use version::{ETag, Metadata, ObjectInfo, Retention, RetentionMode, Tags, VersionId};

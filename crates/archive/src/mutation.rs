@@ -1,5 +1,5 @@
 //! Switches that remove one protection each, so that the model of the administrator can prove that it would notice.
-//! A store outside tests carries none.
+//! The product is built without the feature `mutations`: there no store can lack a protection.
 
 /// One protection that can be taken away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,13 +47,15 @@ impl Mutation {
 pub struct Mutations(u64);
 
 impl Mutations {
+    /// Not in the product: see the feature `mutations`.
+    #[cfg(any(test, feature = "mutations"))]
     pub fn with(self, mutation: Mutation) -> Mutations {
         Mutations(self.0 | 1 << mutation as u8)
     }
 
     #[inline]
     pub fn has(self, mutation: Mutation) -> bool {
-        self.0 & 1 << mutation as u8 != 0
+        cfg!(any(test, feature = "mutations")) && self.0 & 1 << mutation as u8 != 0
     }
 }
 

@@ -16,13 +16,14 @@ use crate::cache::Cache;
 use crate::clock::ComplianceClock;
 use crate::error::{ArchiveError, Result};
 use crate::gate::Gate;
+use crate::key_locks::KeyLocks;
 use crate::numbers::Numbers;
 use crate::pairing::{self, Paired};
 use crate::principal::Caller;
 use crate::record::audit::SealedRow;
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::settings::{
-    AUDIT_HEAD, AUDIT_SEALED, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, ReservedRow, SLOTS,
+    AUDIT_HEAD, AUDIT_SEALED, CLOCK, ClockRow, IDENTITY, IdentityRow, NUMBERS, Pairing, ReservedRow, SLOTS,
 };
 use crate::record::{BUCKETS, FREE_SLOTS, HOLDS, RETAINED, SEGMENTS, SETTINGS, decode, encode, fetch, keys};
 use crate::room::Room;
@@ -30,7 +31,7 @@ use crate::space::appender::Appender;
 use crate::space::frames::FRAME;
 use crate::space::keytable::KeyTable;
 use crate::space::segments::Segments;
-use crate::space::superblock::{FORMAT, Superblock, segments_on};
+use crate::space::superblock::{FORMAT, Superblock, newer, segments_on};
 use crate::space::walk::Walk;
 use crate::store::{Archive, Foundation, Options, Store, locked};
 
@@ -110,149 +111,59 @@ impl Archive {
     }
 
     pub async fn open(foundation: Foundation, options: Options) -> Result<Archive> {
-        let Some(superblock) = Superblock::read(&foundation.data).await? else {
-            return Err(ArchiveError::InvalidState("the data volume holds no store; create one".into()));
-        };
-        let id = superblock.store;
-        if Superblock::fingerprint(&foundation.master, &id) != superblock.fingerprint {
-            return Err(crate::seal::wrong_key("the store"));
-        }
+        let superblock = checked_superblock(&foundation).await?;
         let gate = Gate::new(Arc::clone(&foundation.catalog));
         let catalog: Arc<dyn Catalog> = Arc::clone(&gate) as Arc<dyn Catalog>;
-        let snapshot = catalog.snapshot()?;
-        let Some(mut identity) = fetch::<IdentityRow>(&*snapshot, SETTINGS, IDENTITY)? else {
-            return Err(ArchiveError::damaged(
-                "the catalog",
-                "it holds no store, but the data volume does; `stele catalog rebuild` recovers it",
-            ));
+        let mut found = Found::read(&foundation, &superblock, &*catalog, &options)?;
+        let beginning = Beginning {
+            clean: std::mem::replace(&mut found.identity.clean, false),
+            next: pairing::following(&foundation, &found.identity, &superblock),
+            head: Head::decode(catalog.snapshot()?.get(SETTINGS, AUDIT_HEAD)?.as_deref())?,
+            retained: found.retained,
+            identity: found.identity.clone(),
         };
-        if identity.store != id {
-            return Err(ArchiveError::InvalidState("the catalog belongs to another store than the data volume".into()));
-        }
-        let paired = pairing::paired(&identity, &superblock, &*snapshot, options.without)?;
-        if let (Paired::CatalogOlder(why) | Paired::No(why), false) = (&paired, options.read_only) {
-            return Err(ArchiveError::Unpaired(why.clone()));
-        }
-        let reserved = |name: &[u8]| -> Result<u64> {
-            Ok(fetch::<ReservedRow>(&*snapshot, SETTINGS, name)?.map_or(0, |row| row.below))
-        };
-        let (numbered, slotted) = (reserved(NUMBERS)?, reserved(SLOTS)?);
-        let now = foundation.surroundings.now();
-        let clock = match fetch::<ClockRow>(&*snapshot, SETTINGS, CLOCK)? {
-            Some(row) => ComplianceClock::resume(&row, now),
-            None => return Err(ArchiveError::damaged("the catalog", "the compliance clock's record is missing")),
-        };
-
-        let mut rows = BTreeMap::new();
-        let mut parts = BTreeMap::from([(0, 0)]);
-        scan(&*catalog, SEGMENTS, |key, value| {
-            let row: SegmentRow = decode(SEGMENTS, key, value)?;
-            let number = key.try_into().map(u32::from_be_bytes).unwrap_or(u32::MAX);
-            if let SegmentUse::Keys(ordinal) = row.usage
-                && let Some(other) = parts.insert(ordinal, number)
-            {
-                return Err(ArchiveError::damaged(
-                    "the catalog",
-                    format!("segments {other} and {number} are both part {ordinal} of the key table"),
-                ));
-            }
-            rows.insert(number, row);
-            Ok(())
-        })?;
-        if parts.keys().copied().ne(0..parts.len() as u32) {
-            return Err(ArchiveError::damaged("the catalog", "parts of the key table are missing from it"));
-        }
-        let count = segments_on(foundation.data.geometry().size.0, superblock.segment);
-        let segments = Arc::new(Segments::new(superblock.segment, count, rows));
-        let numbers = Arc::new(Numbers::new(Arc::clone(&catalog), NUMBERS, NUMBERS_STEP, numbered, 1));
-        let fresh = Numbers::new(Arc::clone(&catalog), SLOTS, SLOTS_STEP, slotted, 0);
-        let volume = foundation.data.clone();
-        let appender =
-            Appender::new(volume.clone(), Arc::clone(&catalog), Arc::clone(&segments), Arc::clone(&numbers), id);
-        let table = KeyTable::new(
-            volume.clone(),
-            Arc::clone(&catalog),
-            Arc::clone(&segments),
-            Arc::clone(&numbers),
-            fresh,
-            id,
-            parts.into_values().collect(),
-        );
-        let signing = Signing::open(&foundation, &id, &identity.signing)?;
-        let buckets = Buckets::default();
-        scan(&*catalog, BUCKETS, |key, value| buckets.load(&foundation.master, key, value))?;
-        let retained = !snapshot.range(RETAINED, &KeyRange::all(), 1, Direction::Forward)?.is_empty()
-            || !snapshot.range(HOLDS, &KeyRange::all(), 1, Direction::Forward)?.is_empty();
-        drop(snapshot);
-
-        let clean = std::mem::replace(&mut identity.clean, false);
-        let next = pairing::following(&foundation, &identity, &superblock);
-        let head = Head::decode(catalog.snapshot()?.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
-        let store = Store {
-            catalog,
-            gate,
-            volume,
-            surroundings: foundation.surroundings,
-            guard: foundation.guard,
-            master: foundation.master,
-            id,
-            segments,
-            numbers,
-            appender,
-            keys: table,
-            buckets,
-            access: Mutex::new(Cache::new(1024)),
-            clock: Mutex::new(clock),
-            signing,
-            room: Room::new(options.in_flight.0),
-            object_keys: Mutex::new(Cache::new(options.key_cache)),
-            frames: Mutex::new(Cache::new(usize::try_from(options.frame_cache.0).unwrap_or(0))),
-            pieces: Mutex::new(Cache::new(usize::try_from(options.piece_cache.0).unwrap_or(0))),
-            protected: RwLock::new(false),
-            locks: Store::locks(),
-            lanes: stele_digests::Lanes::fastest(),
-            piece_frames: (superblock.segment as usize / (8 * FRAME)).clamp(1, 16),
-            identity: Mutex::new(identity.clone()),
-            superblock: Mutex::new(superblock),
-            paired,
-            work: Work::default(),
-            read_only: options.read_only,
-            without: options.without,
-        };
+        let store = found.into_store(foundation, superblock, gate, &options)?;
         let archive = Archive { store: Arc::new(store) };
-        if options.read_only {
-            return Ok(archive);
+        if !options.read_only {
+            archive.begin(beginning).await?;
         }
-        archive.store.pair(&mut identity, next, head).await?;
-        let superblock = *locked(&archive.store.superblock);
-        match superblock.mend(&archive.store.volume).await {
+        Ok(archive)
+    }
+
+    /// What a store that may be written does before it serves: it is paired with its data volume, its copies are mended, and
+    /// what the last life left undone is finished; then the opening is recorded.
+    async fn begin(&self, beginning: Beginning) -> Result<()> {
+        let store = &self.store;
+        let Beginning { clean, next, head, retained, mut identity } = beginning;
+        store.pair(&mut identity, next, head).await?;
+        let superblock = *locked(&store.superblock);
+        match superblock.mend(&store.volume).await {
             Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
                 tracing::warn!("a copy of the superblock could not be written: {error}");
             }
             mended => mended?,
         }
-        archive.resume_segments(clean).await?;
-        archive.store.load_free_slots()?;
-        archive.store.finish_left_disposals().await?;
+        self.resume_segments(clean).await?;
+        store.load_free_slots()?;
+        store.finish_left_disposals().await?;
         if retained {
-            drop(archive.store.ensure_protected().await?);
+            drop(store.ensure_protected().await?);
         }
         (identity.pairing, identity.next, identity.replaces) = (Some(next), None, None);
-        *locked(&archive.store.identity) = identity.clone();
+        *locked(&store.identity) = identity.clone();
         let event = Event::new(&Caller::system("store"), Action::OpenStore)
             .detail(if clean { "closed in order before" } else { "not closed in order before" }.into());
         // The clock too: how long the store was closed counts from what is stored.
-        let clock = locked(&archive.store.clock).row();
+        let clock = locked(&store.clock).row();
         let transaction = Transaction::new()
             .put(SETTINGS, IDENTITY, encode(&identity))
             .put(SETTINGS, CLOCK, encode(&clock))
             .with_reserve();
-        archive.store.record(transaction, event).await?;
-        let mut alarms: Vec<Alarm> = archive.store.alarm_clock().await?.into_iter().collect();
-        alarms.extend(archive.store.seal_step().await?.1);
-        locked(&archive.store.work.unreported).append(&mut alarms);
-        archive.store.note_identity().await?;
-        Ok(archive)
+        store.record(transaction, event).await?;
+        let mut alarms: Vec<Alarm> = store.alarm_clock().await?.into_iter().collect();
+        alarms.extend(store.seal_step().await?.1);
+        locked(&store.work.unreported).append(&mut alarms);
+        store.note_identity().await
     }
 
     /// Goes on in the open segment with the most in it; seals any other.
@@ -334,6 +245,172 @@ impl Archive {
         store.gate.close(last).await?;
         Ok(())
     }
+}
+
+/// What an opening that may write goes on from.
+struct Beginning {
+    clean: bool,
+    next: Pairing,
+    head: Head,
+    /// Some version is retained or held.
+    retained: bool,
+    identity: IdentityRow,
+}
+
+/// What the catalog says of the store, all of it small.
+struct Found {
+    identity: IdentityRow,
+    paired: Paired,
+    numbered: u64,
+    slotted: u64,
+    clock: ComplianceClock,
+    segments: BTreeMap<u32, SegmentRow>,
+    /// Parts of the key table, in order.
+    parts: Vec<u32>,
+    buckets: Buckets,
+    retained: bool,
+}
+
+impl Found {
+    fn read(
+        foundation: &Foundation,
+        superblock: &Superblock,
+        catalog: &dyn Catalog,
+        options: &Options,
+    ) -> Result<Found> {
+        let snapshot = catalog.snapshot()?;
+        let Some(identity) = fetch::<IdentityRow>(&*snapshot, SETTINGS, IDENTITY)? else {
+            return Err(ArchiveError::damaged(
+                "the catalog",
+                "it holds no store, but the data volume does; `stele catalog rebuild` recovers it",
+            ));
+        };
+        if identity.format > FORMAT {
+            return Err(newer("the catalog", identity.format));
+        }
+        if identity.store != superblock.store {
+            return Err(ArchiveError::InvalidState("the catalog belongs to another store than the data volume".into()));
+        }
+        let paired = pairing::paired(&identity, superblock, &*snapshot, options.without)?;
+        if let (Paired::CatalogOlder(why) | Paired::No(why), false) = (&paired, options.read_only) {
+            return Err(ArchiveError::Unpaired(why.clone()));
+        }
+        let reserved = |name: &[u8]| -> Result<u64> {
+            Ok(fetch::<ReservedRow>(&*snapshot, SETTINGS, name)?.map_or(0, |row| row.below))
+        };
+        let Some(clock) = fetch::<ClockRow>(&*snapshot, SETTINGS, CLOCK)? else {
+            return Err(ArchiveError::damaged("the catalog", "the compliance clock's record is missing"));
+        };
+        let (segments, parts) = read_segments(catalog)?;
+        let buckets = Buckets::default();
+        scan(catalog, BUCKETS, |key, value| buckets.load(&foundation.master, key, value))?;
+        let any =
+            |table| -> Result<bool> { Ok(!snapshot.range(table, &KeyRange::all(), 1, Direction::Forward)?.is_empty()) };
+        Ok(Found {
+            numbered: reserved(NUMBERS)?,
+            slotted: reserved(SLOTS)?,
+            clock: ComplianceClock::resume(&clock, foundation.surroundings.now()),
+            segments,
+            parts,
+            buckets,
+            retained: any(RETAINED)? || any(HOLDS)?,
+            identity,
+            paired,
+        })
+    }
+
+    fn into_store(
+        self,
+        foundation: Foundation,
+        superblock: Superblock,
+        gate: Arc<Gate>,
+        options: &Options,
+    ) -> Result<Store> {
+        let catalog: Arc<dyn Catalog> = Arc::clone(&gate) as Arc<dyn Catalog>;
+        let (id, volume) = (superblock.store, foundation.data.clone());
+        let count = segments_on(volume.geometry().size.0, superblock.segment);
+        let segments = Arc::new(Segments::new(superblock.segment, count, self.segments));
+        let numbers = Arc::new(Numbers::new(Arc::clone(&catalog), NUMBERS, NUMBERS_STEP, self.numbered, 1));
+        let fresh = Numbers::new(Arc::clone(&catalog), SLOTS, SLOTS_STEP, self.slotted, 0);
+        let appender =
+            Appender::new(volume.clone(), Arc::clone(&catalog), Arc::clone(&segments), Arc::clone(&numbers), id);
+        let keys = KeyTable::new(
+            volume.clone(),
+            Arc::clone(&catalog),
+            Arc::clone(&segments),
+            Arc::clone(&numbers),
+            fresh,
+            id,
+            self.parts,
+        );
+        let signing = Signing::open(&foundation, &id, &self.identity.signing)?;
+        Ok(Store {
+            catalog,
+            gate,
+            volume,
+            surroundings: foundation.surroundings,
+            guard: foundation.guard,
+            master: foundation.master,
+            id,
+            segments,
+            numbers,
+            appender,
+            keys,
+            buckets: self.buckets,
+            access: Mutex::new(Cache::new(1024)),
+            clock: Mutex::new(self.clock),
+            signing,
+            room: Room::new(options.in_flight.0),
+            object_keys: Mutex::new(Cache::new(options.key_cache)),
+            frames: Mutex::new(Cache::new(usize::try_from(options.frame_cache.0).unwrap_or(0))),
+            pieces: Mutex::new(Cache::new(usize::try_from(options.piece_cache.0).unwrap_or(0))),
+            protected: RwLock::new(false),
+            locks: KeyLocks::new(),
+            lanes: stele_digests::Lanes::fastest(),
+            piece_frames: (superblock.segment as usize / (8 * FRAME)).clamp(1, 16),
+            identity: Mutex::new(self.identity),
+            superblock: Mutex::new(superblock),
+            paired: self.paired,
+            work: Work::default(),
+            read_only: options.read_only,
+            without: options.without,
+        })
+    }
+}
+
+/// The data volume's superblock, and only where the master key is the store's.
+async fn checked_superblock(foundation: &Foundation) -> Result<Superblock> {
+    let Some(superblock) = Superblock::read(&foundation.data).await? else {
+        return Err(ArchiveError::InvalidState("the data volume holds no store; create one".into()));
+    };
+    match Superblock::fingerprint(&foundation.master, &superblock.store) == superblock.fingerprint {
+        true => Ok(superblock),
+        false => Err(crate::seal::wrong_key("the store")),
+    }
+}
+
+/// All segments, and which of them are the parts of the key table, in order.
+fn read_segments(catalog: &dyn Catalog) -> Result<(BTreeMap<u32, SegmentRow>, Vec<u32>)> {
+    let mut rows = BTreeMap::new();
+    let mut parts = BTreeMap::from([(0, 0)]);
+    scan(catalog, SEGMENTS, |key, value| {
+        let row: SegmentRow = decode(SEGMENTS, key, value)?;
+        let number = key.try_into().map(u32::from_be_bytes).unwrap_or(u32::MAX);
+        if let SegmentUse::Keys(ordinal) = row.usage
+            && let Some(other) = parts.insert(ordinal, number)
+        {
+            return Err(ArchiveError::damaged(
+                "the catalog",
+                format!("segments {other} and {number} are both part {ordinal} of the key table"),
+            ));
+        }
+        rows.insert(number, row);
+        Ok(())
+    })?;
+    if parts.keys().copied().ne(0..parts.len() as u32) {
+        return Err(ArchiveError::damaged("the catalog", "parts of the key table are missing from it"));
+    }
+    Ok((rows, parts.into_values().collect()))
 }
 
 impl Store {

@@ -114,6 +114,18 @@ impl Rights {
         }
     }
 
+    /// Whether these allow nothing that the others do not.
+    pub fn is_within(&self, other: &Rights) -> bool {
+        let covers = |wide: &Grant, narrow: &Grant| {
+            (wide.bucket.is_none() || wide.bucket == narrow.bucket)
+                && narrow.prefix.starts_with(wide.prefix.as_str())
+                && narrow.access.is_subset(&wide.access)
+        };
+        self.roles.is_subset(&other.roles)
+            && self.grants.iter().all(|grant| other.grants.iter().any(|wide| covers(wide, grant)))
+            && (other.bypass_governance || !self.bypass_governance)
+    }
+
     /// A retention officer, and nothing else.
     pub fn officer() -> Rights {
         Rights { roles: BTreeSet::from([Role::RetentionOfficer]), ..Rights::default() }
@@ -232,7 +244,7 @@ impl Caller {
         if roles.iter().any(|role| self.has(*role)) {
             return Ok(());
         }
-        let names: Vec<String> = roles.iter().map(|role| format!("{role:?}")).collect();
+        let names: Vec<String> = roles.iter().map(ToString::to_string).collect();
         Err(ArchiveError::Denied(format!(
             "{} may not {action}: it takes the role {}; ask a storage administrator for a key that has it",
             self.actor,

@@ -17,6 +17,7 @@
 //! Memory: an index of all versions, pieces and entries. This is not a path for every day.
 
 mod survey;
+mod versions;
 mod write;
 
 use std::collections::BTreeMap;
@@ -97,6 +98,12 @@ impl Archive {
         ground(data, master).await.map(drop)
     }
 
+    /// Whether the data volume takes the pairing with a new catalog, which is the last thing a rebuild writes: to be asked
+    /// before the first. Its superblock is written as it is.
+    pub async fn can_pair(data: &Handle, master: &MasterKey) -> Result<()> {
+        ground(data, master).await?.write_somewhere(data).await
+    }
+
     /// Fills an empty catalog from the data volume and opens the store. Refuses where something cannot be read.
     pub async fn rebuild(foundation: Foundation, options: Options) -> Result<(Archive, RebuildReport)> {
         let filled = Archive::fill(&foundation, &options, Rebuild::default()).await?;
@@ -171,7 +178,11 @@ impl Filled {
         if counts != expected || end != head || head.count != report.audit_records {
             return Err(ArchiveError::damaged(
                 "the rebuilt catalog",
-                format!("it holds {counts:?} versions, buckets and keys where {expected:?} were found"),
+                format!(
+                    "it holds {} versions, buckets and keys where {} were found",
+                    counts.map(|n| n.to_string()).join(", "),
+                    expected.map(|n| n.to_string()).join(", ")
+                ),
             ));
         }
         Ok(())

@@ -367,7 +367,7 @@ impl Store {
     }
 
     /// Walks the whole catalog for a reference into a segment. Slow; for segments with something doubtful in them.
-    fn refers_to(&self, segment: u32) -> Result<bool> {
+    pub(crate) fn refers_to(&self, segment: u32) -> Result<bool> {
         Ok(self.live_by_segment()?.contains_key(&segment))
     }
 

@@ -13,6 +13,7 @@ use crate::committing::{Committing, Proof};
 use crate::deletion::retained;
 use crate::error::{ArchiveError, Result};
 use crate::install::places;
+use crate::key_locks::KeyLock;
 use crate::lookup::{self, Found};
 use crate::principal::{Access, Caller, Role};
 use crate::record::content::{Content, Extent};
@@ -20,7 +21,7 @@ use crate::record::version::{VersionNote, VersionRef, VersionRow};
 use crate::record::{VERSIONS, encode};
 use crate::restating::Doubted;
 use crate::space::header::Kind;
-use crate::store::{KeyLock, Store};
+use crate::store::Store;
 use crate::time::Timestamp;
 use crate::version::{Retention, RetentionMode, VersionId};
 
@@ -30,6 +31,9 @@ pub struct Why {
     pub bucket: String,
     pub key: String,
     pub version: String,
+    /// It is a delete marker, not content.
+    #[serde(default)]
+    pub delete_marker: bool,
     /// Whether a delete by version would be refused now.
     pub protected: bool,
     pub mode: Option<String>,
@@ -362,9 +366,38 @@ fn inline(row: &VersionRow) -> &[Extent] {
     }
 }
 
+/// A delete marker holds nothing and is never retained; what it hides is what somebody wants to know of.
+fn explain_marker(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
+    let mut reasons = vec![
+        "it is a delete marker: it holds no content, and has no retention and no hold".to_owned(),
+        "it deletes nothing: it hides the versions below it, and each of those is kept by its own retention and hold"
+            .to_owned(),
+    ];
+    if found.latest {
+        reasons.push("deleting the marker by its version id shows the version below it again".to_owned());
+    }
+    reasons.push("ask about a version below it by its id: BUCKET/KEY@VERSION".to_owned());
+    Why {
+        bucket: bucket.name().into(),
+        key: key.into(),
+        version: found.id().to_string(),
+        delete_marker: true,
+        protected: false,
+        mode: None,
+        retained_until: None,
+        legal_hold: false,
+        compliance_time: now.to_string(),
+        deletable_from: Some(now.to_string()),
+        reasons,
+    }
+}
+
 fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
     let active = found.row.retention.filter(|retention| retention.until > now);
     let mut reasons = Vec::new();
+    if found.row.marker {
+        return explain_marker(bucket, key, found, now);
+    }
     if found.row.hold {
         reasons.push("a legal hold is on it; a hold has no end and is released only by whoever has the right".into());
     }
@@ -398,6 +431,7 @@ fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
         bucket: bucket.name().into(),
         key: key.into(),
         version: found.id().to_string(),
+        delete_marker: false,
         protected,
         mode: active.map(|retention| retention.mode.to_string()),
         retained_until: found.row.retention.map(|retention| retention.until.to_string()),

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use stele_catalog::{Direction, KeyRange};
 
@@ -17,9 +18,11 @@ use crate::get::Pieces;
 use crate::lookup::Found;
 use crate::principal::Caller;
 use crate::record::content::Content;
-use crate::record::segment::SegmentUse;
+use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::{VERSIONS, keys};
+use crate::space::BLOCK;
 use crate::space::walk::Walk;
+use crate::store::locked;
 
 /// Where a scrub goes on. Keep it between steps; start with the default.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -33,15 +36,72 @@ pub struct ScrubCursor {
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ScrubReport {
     pub versions: u64,
+    /// Content of versions, read and compared with its digests.
     pub bytes: u64,
     pub records: u64,
+    /// Content of records, the same content and more, whose checksums were compared before.
+    #[serde(default)]
+    pub record_bytes: u64,
     /// What does not verify, and where.
     pub findings: Vec<String>,
+    /// Of each finding: what to verify again to see whether it still holds.
+    #[serde(default)]
+    pub places: Vec<ScrubPlace>,
     /// This was the last step; the cursor starts again.
     pub finished: bool,
 }
 
+/// Something that is verified as a whole.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum ScrubPlace {
+    /// All records of a segment.
+    Segment(u32),
+    /// A version, by the key of its record.
+    Version(Vec<u8>),
+}
+
+impl ScrubReport {
+    fn find(&mut self, place: ScrubPlace, finding: String) {
+        self.findings.push(finding);
+        self.places.push(place);
+    }
+}
+
 impl Archive {
+    /// Verifies once more what did not verify before. Answers what does not verify now; none where all does, or it is gone.
+    pub async fn scrub_again(&self, place: &ScrubPlace) -> Result<Option<String>> {
+        let mut report = ScrubReport::default();
+        match place {
+            ScrubPlace::Segment(number) => {
+                if let Some(row) = self.store.segments.row(*number) {
+                    self.scrub_segment(*number, &row, &mut report).await?;
+                }
+            }
+            ScrubPlace::Version(record_key) => {
+                if let Some(value) = self.store.snapshot()?.get(VERSIONS, record_key)? {
+                    self.scrub_record(&Bytes::copy_from_slice(record_key), &value, &mut report).await?;
+                }
+            }
+        }
+        Ok(report.findings.into_iter().next())
+    }
+
+    /// What reclamation and the key table left out since it could not be read is looked at again: what can be read now is used
+    /// again, and its alarm ends.
+    pub async fn look_again(&self) -> Result<()> {
+        let unmovable: Vec<u32> = locked(&self.store.work.unmovable).iter().copied().collect();
+        for number in unmovable {
+            let mut report = ScrubReport::default();
+            if let Some(row) = self.store.segments.row(number).filter(|row| row.usage == SegmentUse::Sealed) {
+                self.scrub_segment(number, &row, &mut report).await?;
+            }
+            if report.findings.is_empty() {
+                locked(&self.store.work.unmovable).remove(&number);
+            }
+        }
+        self.store.keys.look_again().await
+    }
+
     /// Verifies some more, at most about `budget` bytes of content. Findings are recorded in the audit log.
     pub async fn scrub_step(&self, cursor: &mut ScrubCursor, budget: u64) -> Result<ScrubReport> {
         let mut report = ScrubReport::default();
@@ -62,34 +122,57 @@ impl Archive {
     /// Checksums of all records, whoever can open them.
     async fn scrub_segments(&self, cursor: &mut ScrubCursor, budget: u64, report: &mut ScrubReport) -> Result<()> {
         let store = &self.store;
-        while report.bytes < budget {
+        while report.record_bytes < budget {
             let next = store.segments.rows().into_iter().find(|(number, _)| *number > cursor.segment);
             let Some((number, row)) = next else {
                 cursor.segments_done = true;
                 return Ok(());
             };
             cursor.segment = number;
-            // What is still on its way to a segment that is full already shows in part: the next pass verifies it.
-            if row.usage != SegmentUse::Sealed || store.appender.writing().contains(&number) {
-                continue;
+            self.scrub_segment(number, &row, report).await?;
+        }
+        Ok(())
+    }
+
+    async fn scrub_segment(&self, number: u32, row: &SegmentRow, report: &mut ScrubReport) -> Result<()> {
+        let store = &self.store;
+        // What is still on its way to a segment that is full already shows in part: the next pass verifies it.
+        if row.usage != SegmentUse::Sealed || store.appender.writing().contains(&number) {
+            return Ok(());
+        }
+        let _reading = store.segments.reading();
+        let start = store.segments.start(number);
+        let mut walk = Walk::new(store.volume.clone(), start, store.segments.size, row.incarnation);
+        let (mut bad, mut first) = (0, None);
+        while let Some((at, header)) = walk.next().await? {
+            let payload = walk.payload(at, &header).await?;
+            report.records += 1;
+            report.record_bytes += u64::from(header.length());
+            if payload.is_none_or(|payload| stele_ground::digest::crc32c(&payload) != header.check) {
+                bad += 1;
+                first = first.or(Some((at, header.object)));
             }
-            let _reading = store.segments.reading();
-            let start = store.segments.start(number);
-            let mut walk = Walk::new(store.volume.clone(), start, store.segments.size, row.incarnation);
-            while let Some((at, header)) = walk.next().await? {
-                let payload = walk.payload(at, &header).await?;
-                report.records += 1;
-                report.bytes += u64::from(header.length());
-                if payload.is_none_or(|payload| stele_ground::digest::crc32c(&payload) != header.check) {
-                    report.findings.push(format!(
-                        "segment {number} at byte {at}: a record of object {} does not verify",
-                        header.object
-                    ));
-                }
-            }
-            for at in &walk.unreadable {
-                report.findings.push(format!("segment {number}: 4096 bytes at {at} cannot be read"));
-            }
+        }
+        // Of a segment that lies on lost drives there may be thousands: one line says it.
+        let mut what = Vec::new();
+        if let Some((at, object)) = first {
+            what.push(format!("{bad} records do not verify, the first at byte {at}, of object {object}"));
+        }
+        let ranges = merged(&walk.unreadable);
+        if let Some((at, _)) = ranges.first() {
+            let bytes = stele_ground::Bytes(u64::from(BLOCK) * walk.unreadable.len() as u64);
+            what.push(format!("{bytes} in {} ranges cannot be read, the first at byte {at}", ranges.len()));
+        }
+        // A record whose header is damaged is not found by walking. The catalog knows whether there is one.
+        if what.is_empty()
+            && walk.doubtful
+            && locked(&store.work.unmovable).contains(&number)
+            && store.refers_to(number)?
+        {
+            what.push("something in it is no record".to_owned());
+        }
+        if !what.is_empty() {
+            report.find(ScrubPlace::Segment(number), format!("segment {number}: {}", what.join("; ")));
         }
         Ok(())
     }
@@ -108,24 +191,30 @@ impl Archive {
             }
             for (record_key, value) in &page {
                 cursor.after = record_key.to_vec();
-                let (number, key, _) = keys::split(record_key)?;
-                let Some(bucket) = store.buckets.by_number(number) else { continue };
-                let found = Found::of(record_key, value, false)?;
-                report.versions += 1;
-                report.bytes += found.row.size;
-                if found.row.marker || found.row.customer.is_some() {
-                    continue;
-                }
-                // It may have been deleted or replaced since; then there is nothing to say about it.
-                if let Err(error) = self.scrub_version(&bucket, &key, &found).await
-                    && store.snapshot()?.get(VERSIONS, record_key)?.is_some_and(|now| now == *value)
-                {
-                    report.findings.push(error.to_string());
-                }
+                self.scrub_record(record_key, value, report).await?;
                 if report.bytes >= budget {
                     break;
                 }
             }
+        }
+        Ok(())
+    }
+
+    async fn scrub_record(&self, record_key: &Bytes, value: &Bytes, report: &mut ScrubReport) -> Result<()> {
+        let store = &self.store;
+        let (number, key, _) = keys::split(record_key)?;
+        let Some(bucket) = store.buckets.by_number(number) else { return Ok(()) };
+        let found = Found::of(record_key, value, false)?;
+        report.versions += 1;
+        report.bytes += found.row.size;
+        if found.row.marker || found.row.customer.is_some() {
+            return Ok(());
+        }
+        // It may have been deleted or replaced since; then there is nothing to say about it.
+        if let Err(error) = self.scrub_version(&bucket, &key, &found).await
+            && store.snapshot()?.get(VERSIONS, record_key)?.is_some_and(|now| now == *value)
+        {
+            report.find(ScrubPlace::Version(record_key.to_vec()), error.to_string());
         }
         Ok(())
     }
@@ -196,6 +285,18 @@ impl Archive {
         }
         Ok(())
     }
+}
+
+/// Runs of blocks that follow each other: offset and length.
+fn merged(blocks: &[u32]) -> Vec<(u32, u32)> {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for at in blocks {
+        match ranges.last_mut() {
+            Some((from, long)) if *from + *long == *at => *long += BLOCK,
+            _ => ranges.push((*at, BLOCK)),
+        }
+    }
+    ranges
 }
 
 fn check(name: &str, same: bool) -> Result<()> {

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use futures_util::future::{Either, select};
-use futures_util::lock::Mutex as AsyncMutex;
 use stele_catalog::{Catalog, Direction, KeyRange, Snapshot, Transaction};
 use stele_digests::Lanes;
 use stele_ground::Bytes as Size;
@@ -23,6 +22,7 @@ use crate::cache::Cache;
 use crate::clock::ComplianceClock;
 use crate::error::{ArchiveError, Result};
 use crate::gate::Gate;
+use crate::key_locks::{KeyLock, KeyLocks};
 use crate::mutation::Mutations;
 use crate::numbers::Numbers;
 use crate::pairing::Paired;
@@ -176,11 +176,6 @@ pub struct Archive {
 /// Segments tried for a note.
 const NOTE_ATTEMPTS: usize = 4;
 
-/// Keys whose versions change at once are serialised by this many locks.
-const LOCKS: usize = 1024;
-
-pub(crate) type KeyLock = futures_util::lock::OwnedMutexGuard<()>;
-
 pub(crate) struct Store {
     pub catalog: Arc<dyn Catalog>,
     /// The same catalog: what closes it to the store.
@@ -207,7 +202,7 @@ pub(crate) struct Store {
     pub pieces: Mutex<Cache<(u64, u32), Frames>>,
     /// The guard knows that something is retained.
     pub protected: RwLock<bool>,
-    pub locks: Vec<Arc<AsyncMutex<()>>>,
+    pub locks: KeyLocks,
     /// Where the MD5s of all bodies are computed side by side.
     pub lanes: Arc<Lanes>,
     /// Frames in a full piece.
@@ -223,10 +218,6 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    pub fn locks() -> Vec<Arc<AsyncMutex<()>>> {
-        (0..LOCKS).map(|_| Arc::default()).collect()
-    }
-
     /// Refuses where the store was opened for reading only.
     pub fn writable(&self) -> Result<()> {
         match self.read_only {
@@ -266,22 +257,18 @@ impl Store {
         u64::from_be_bytes(bytes)
     }
 
-    /// Serialises changes to the versions of a key. Held from judging until the commit is acknowledged. Where it is held
-    /// by a commit whose request went away, that is settled by whoever comes here next.
+    /// Serialises changes to the versions of a key, in the order of the requests. Held from judging until the commit is
+    /// acknowledged. Where it is held by a commit whose request went away, that is settled by whoever comes here next.
     pub async fn lock(self: &Arc<Store>, bucket: u32, key: &str) -> Result<KeyLock> {
-        let hash = key.bytes().fold(0xCBF2_9CE4_8422_2325 ^ u64::from(bucket), |hash: u64, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01B3)
-        });
-        let lock = &self.locks[(hash >> 20) as usize % LOCKS];
-        if let Some(free) = lock.try_lock_owned() {
+        let lock = self.locks.of(bucket, key);
+        if let Ok(free) = Arc::clone(&lock).try_lock_owned() {
             return Ok(free);
         }
-        let mut waiting = Arc::clone(lock).lock_owned();
+        let mut waiting = std::pin::pin!(lock.lock_owned());
         loop {
             let abandonment = std::pin::pin!(self.work.abandonment.notified());
-            match select(waiting, abandonment).await {
-                Either::Left((held, _)) => return Ok(held),
-                Either::Right(((), still)) => waiting = still,
+            if let Either::Left((held, _)) = select(waiting.as_mut(), abandonment).await {
+                return Ok(held);
             }
             self.settle_abandoned().await?;
         }

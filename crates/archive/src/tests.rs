@@ -15,4 +15,6 @@ mod readers;
 mod rebuilding;
 mod refused;
 mod rules;
+mod turns;
 mod two_people;
+mod unreadable;

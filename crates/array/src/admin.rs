@@ -206,6 +206,16 @@ pub enum Command {
     KeepDrive {
         drive: u32,
     },
+    /// Forgets the errors of a drive. One that was given up for them, and answers, is taken back with what it holds, and is
+    /// brought up to date like one that was away.
+    ClearDrive {
+        drive: u32,
+    },
+    /// Takes a drive of the pool back that is attached anew at this index.
+    OnlineDrive {
+        drive: u32,
+        index: u32,
+    },
     /// Declares a drive lost; its strips are rebuilt into spare space.
     FailDrive {
         drive: u32,
@@ -244,8 +254,10 @@ pub struct VolumeStatus {
     pub read_ahead: u8,
     /// Bytes of data in slots that were written for it since its last snapshot, or, of a snapshot, that no older one has.
     pub allocated: Bytes,
-    /// Stripes known to be lost: offset and length in the volume.
+    /// Ranges of stripes known to be lost: offset and length in the volume.
     pub lost: Vec<(u64, u64)>,
+    /// Ranges of stripes that cannot be read now: those, and the ones whose drives are away.
+    pub unreadable: Vec<(u64, u64)>,
 }
 
 impl VolumeStatus {
@@ -261,6 +273,7 @@ impl VolumeStatus {
             read_ahead: 0,
             allocated: Bytes(0),
             lost: Vec::new(),
+            unreadable: Vec::new(),
         }
     }
 }
@@ -311,6 +324,7 @@ pub enum DriveHealth {
 
 #[derive(Clone, Debug)]
 pub struct DriveStatus {
+    /// Its number in the pool; [`NOT_A_MEMBER`] of a drive that is attached and not used.
     pub index: u32,
     pub identity: DriveId,
     pub name: String,
@@ -334,6 +348,15 @@ pub struct DriveStatus {
     pub alarm: Option<AlarmKind>,
 }
 
+/// The number of drives that are no members of the pool.
+pub const NOT_A_MEMBER: u32 = u32::MAX;
+
+impl DriveStatus {
+    pub fn is_member(&self) -> bool {
+        self.index != NOT_A_MEMBER
+    }
+}
+
 /// A drive that has left the pool.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Departed {
@@ -350,6 +373,20 @@ pub struct Progress {
     pub since: Instant,
     /// Bytes a second, recent.
     pub rate: u64,
+}
+
+/// Room for data of volumes of one code and strip. Bytes are of data, without redundancy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CodeSpace {
+    pub code: Code,
+    pub strip: Bytes,
+    pub volumes: u32,
+    /// What the volumes may grow to by their sizes.
+    pub promised: Bytes,
+    /// In slots, snapshots included.
+    pub allocated: Bytes,
+    /// What would fit more, were nothing else written.
+    pub free: Bytes,
 }
 
 #[derive(Clone, Debug)]
@@ -380,7 +417,18 @@ pub struct PoolStatus {
     pub scrubs_finished: u64,
     pub scrub_damage_found: u64,
     pub scrub_damage_repaired: u64,
+    /// Passes that ended before they were whole since the pool was opened, and why the last one did.
+    pub scrubs_stopped: u64,
+    pub scrub_trouble: String,
     pub lost_stripes: u64,
+    /// Stripes that cannot be read now: the lost ones, and those whose drives are away.
+    pub unreadable_stripes: u64,
+    /// Stripes with a strip on a lost drive that no spare cell is left for.
+    pub stripes_without_spare: u64,
+    /// What keeps the log from being as safe as it should be, and since when, where that is known; nothing where it is.
+    pub log_trouble: Option<(String, Option<Instant>)>,
+    /// Room for data, code by code.
+    pub codes: Vec<CodeSpace>,
     /// Stripes that have a slot, and of them those that may lose no further drive without loss of data.
     pub stripes: u64,
     pub critical_stripes: u64,

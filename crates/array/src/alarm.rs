@@ -37,12 +37,15 @@ impl AlarmKind {
         };
         match self {
             AlarmKind::DriveMissing => format!("check its path and power, or {}", replace()),
-            AlarmKind::DriveFailed => replace(),
+            AlarmKind::DriveFailed => match drive {
+                Some(drive) => format!("{}, or, if only its path failed, stele drive clear {drive}", replace()),
+                None => replace(),
+            },
             AlarmKind::DriveRejected => "take it out of [pool] drives, or correct the cabling".to_owned(),
             AlarmKind::DriveSuspect => format!("if more follow: {}", replace()),
             AlarmKind::DriveSlow => format!("check its path; if it stays slow: {}", replace()),
             AlarmKind::DriveNeeded => format!("return the drives that are missing; then {}", replace()),
-            AlarmKind::StripeLost => "return missing drives; stele volume list names what is lost".to_owned(),
+            AlarmKind::StripeLost => "return missing drives; stele affected names what is lost".to_owned(),
             AlarmKind::LogDegraded | AlarmKind::TableDegraded => {
                 "stele pool status; return or replace drives".to_owned()
             }

@@ -109,27 +109,47 @@ impl Anchor {
     }
 }
 
+/// What a whole anchor says of its layout, whichever version wrote it: its format, and whose pool it is of. These fields and
+/// the check keep their places in every format. The check does not cover the format: that of one copy alone may be damage.
+pub fn stamp(bytes: &[u8]) -> Option<(u32, PoolId)> {
+    let word = |at: usize| bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);
+    let (format, length, crc) = (word(8)?, word(12)? as usize, word(16)?);
+    let whole = bytes.get(..8)? == MAGIC && crc32c(bytes.get(HEADER..length)?) == crc;
+    let pool = PoolId(bytes.get(HEADER..HEADER + 16)?.try_into().ok()?);
+    whole.then_some((format, pool))
+}
+
+/// Anchors of a later format that make a pool one of a later version.
+pub const LATER_MIN: usize = 2;
+
 /// Where the anchor of this sequence goes.
 pub fn slot_at(sequence: u64) -> u64 {
     ANCHOR_AT + (sequence % 2) * SLOT
 }
 
-/// The whole anchors on a drive, up to two.
-pub async fn read(io: &Io, index: usize) -> Vec<Anchor> {
-    let mut found = Vec::new();
+/// The whole anchors on a drive, up to two, and the formats of those of this pool that a later version may have written.
+pub async fn read(io: &Io, index: usize, pool: PoolId) -> (Vec<Anchor>, Vec<u32>) {
+    let (mut found, mut later) = (Vec::new(), Vec::new());
     for slot in 0..2 {
-        found.extend(read_at(io, index, slot_at(slot), Priority::Host).await.map(|(anchor, _)| anchor));
+        let Some(bytes) = read_slot(io, index, slot_at(slot), Priority::Host).await else { continue };
+        let newer = stamp(&bytes).filter(|(format, of)| *format > FORMAT && *of == pool);
+        later.extend(newer.map(|(format, _)| format));
+        found.extend(Anchor::decode(&bytes).filter(|anchor| anchor.pool == pool));
     }
-    found
+    (found, later)
 }
 
 /// The anchor in one slot, and its bytes; none where there is no whole one.
 pub async fn read_at(io: &Io, index: usize, at: u64, priority: Priority) -> Option<(Anchor, Shared)> {
+    let bytes = read_slot(io, index, at, priority).await?;
+    Some((Anchor::decode(&bytes)?, bytes))
+}
+
+async fn read_slot(io: &Io, index: usize, at: u64, priority: Priority) -> Option<Shared> {
     let head = io.read(index, at, BLOCK, priority).await.ok()?;
     let length = head.get(12..16).and_then(|b| b.try_into().ok()).map_or(0, u32::from_le_bytes) as usize;
     if head.get(..8) != Some(MAGIC) || length as u64 > SLOT {
         return None;
     }
-    let bytes = io.read(index, at, length.next_multiple_of(BLOCK).max(BLOCK), priority).await.ok()?.freeze();
-    Some((Anchor::decode(&bytes)?, bytes))
+    Some(io.read(index, at, length.next_multiple_of(BLOCK).max(BLOCK), priority).await.ok()?.freeze())
 }

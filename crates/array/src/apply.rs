@@ -331,6 +331,7 @@ impl Engine {
             head.references
         });
         if left == 0 {
+            self.losses_seen.freed(slot);
             self.space.count(slot, false);
         }
     }

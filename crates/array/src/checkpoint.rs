@@ -42,7 +42,8 @@ const LATE_PART: u64 = 16;
 /// The log is sealed after so long without a record.
 const SEAL_AFTER: Duration = Duration::from_millis(100);
 const ROOT_SIZE: usize = 48;
-const ROOT_VERSION: u32 = 1;
+/// The layout of the root, and of the pages that it is the root of.
+pub const ROOT_VERSION: u32 = 1;
 
 impl Root {
     pub fn encode(&self) -> Vec<u8> {
@@ -58,6 +59,11 @@ impl Root {
         w.u32(self.scrub_row);
         w.u32(0);
         bytes
+    }
+
+    /// What a root says of its layout, whichever version wrote it.
+    pub fn version(bytes: &[u8]) -> Option<u32> {
+        bytes.get(..4)?.try_into().ok().map(u32::from_le_bytes)
     }
 
     pub fn decode(bytes: &[u8]) -> Option<Root> {

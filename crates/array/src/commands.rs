@@ -55,6 +55,8 @@ impl Serving {
             Command::AddDrives { drives } => self.add_drives(&drives).await.map(|()| Reply::Done),
             Command::RemoveDrive { drive } => engine.remove_drive(drive).await.map(|()| Reply::Done),
             Command::KeepDrive { drive } => engine.keep_drive(drive).await.map(|()| Reply::Done),
+            Command::ClearDrive { drive } => self.clear_drive(drive).await.map(|()| Reply::Done),
+            Command::OnlineDrive { drive, index } => self.online_drive(drive, index).await.map(|()| Reply::Done),
             Command::FailDrive { drive } => {
                 let number =
                     u16::try_from(drive).map_err(|_| ArrayError::Missing(format!("the pool has no drive {drive}")));
@@ -145,7 +147,7 @@ impl Engine {
         self.check_writable()?;
         check_spec(&spec)?;
         if self.volumes.named(&spec.name).is_some() {
-            return Err(ArrayError::Invalid(format!("a volume named '{}' exists; choose another name", spec.name)));
+            return Err(ArrayError::Exists(format!("a volume named '{}' exists; choose another name", spec.name)));
         }
         let judged = self.space.layout.borrow().judge(spec.code);
         let lacks = judged.map_err(|text| ArrayError::Invalid(format!("volume '{}': {text}", spec.name)))?;

@@ -14,6 +14,7 @@ use crate::hospital::Hospital;
 use crate::io::Io;
 use crate::label::{Configuration, DriveState};
 use crate::log::{Haste, Log, Purpose, Reservation};
+use crate::losses::Losses;
 use crate::mutation::Mutation;
 use crate::place::{Cell as StripCell, DriveNumber, Lsn, PageId, RowId, SlotId};
 use crate::pool::Action;
@@ -145,6 +146,8 @@ pub struct Engine {
     pub scrub_row: Cell<u32>,
     pub scrub_wanted: Cell<bool>,
     pub scrub_notify: Notify,
+    /// Passes that ended before they were whole, and why the last one did.
+    pub scrubs_stopped: RefCell<(u64, String)>,
     /// Host operations under way; background work yields to them.
     pub hosts_active: Cell<u64>,
     pub last_host: Cell<Instant>,
@@ -156,6 +159,8 @@ pub struct Engine {
     /// Set once by whatever makes going on impossible.
     pub stopped: RefCell<Option<ArrayError>>,
     pub closing: Cell<bool>,
+    /// What cannot be read, and what of it was told.
+    pub losses_seen: Losses,
     /// Lost stripes as they stand in their table.
     pub lost_slots: RefCell<Vec<Option<StripeKey>>>,
     pub lost_changed: Cell<bool>,
@@ -176,8 +181,8 @@ pub struct Engine {
     pub spare_warned: Cell<bool>,
     pub space_warned: Cell<bool>,
     pub copies_warned: Cell<bool>,
-    /// The last rebuild had to leave something undone.
-    pub rebuild_failed: Cell<bool>,
+    /// Members of rows that the rebuild under way had to leave as they are: they have no spare cell, or cannot be read.
+    pub undone: RefCell<BTreeSet<(RowId, u8)>>,
     /// It waits for drives that spare cells are on.
     pub rebuild_waits: Cell<bool>,
     /// Stripes that hosts had to have reconstructed because a drive is gone.
@@ -262,6 +267,7 @@ impl Engine {
             scrub_row: Cell::new(0),
             scrub_wanted: Cell::new(false),
             scrub_notify: Notify::default(),
+            scrubs_stopped: RefCell::default(),
             hosts_active: Cell::new(0),
             last_host: Cell::new(now),
             losses: RefCell::default(),
@@ -269,6 +275,7 @@ impl Engine {
             drives_lost: Cell::new(0),
             stopped: RefCell::default(),
             closing: Cell::new(false),
+            losses_seen: Losses::default(),
             lost_slots: RefCell::default(),
             lost_changed: Cell::new(false),
             withheld: RefCell::default(),
@@ -281,7 +288,7 @@ impl Engine {
             trimmed: Cell::new(Lsn(0)),
             settled: Cell::new(now),
             copies_warned: Cell::new(false),
-            rebuild_failed: Cell::new(false),
+            undone: RefCell::default(),
             rebuild_waits: Cell::new(false),
             promoted: RefCell::default(),
             bucket: Bucket::new(now),

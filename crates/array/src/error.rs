@@ -5,8 +5,10 @@ use std::fmt;
 /// Each message gives cause, place and the next step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ArrayError {
-    /// The request is wrong as it stands: a name taken, a size out of range, too few drives for the code.
+    /// The request is wrong as it stands: a size out of range, too few drives for the code.
     Invalid(String),
+    /// The name is taken.
+    Exists(String),
     /// Forbidden in this state: protected volume, read-only pool, pool in use elsewhere.
     Refused(String),
     /// No room, now; nothing was stored.
@@ -24,6 +26,7 @@ pub enum ArrayError {
 impl fmt::Display for ArrayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (ArrayError::Invalid(message)
+        | ArrayError::Exists(message)
         | ArrayError::Refused(message)
         | ArrayError::Full(message)
         | ArrayError::Degraded(message)

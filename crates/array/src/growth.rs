@@ -251,17 +251,23 @@ impl Engine {
         if let Err(why) = layout.can_empty(after, &leaving, &absorbed) {
             return refuse(format!("{why} on the {} drives that would remain; add drives first", remain.len()));
         }
-        for row in layout.rows().filter(|row| row.class.kind == RowKind::Data && row.uses(drive)) {
-            let unsound = |cell: crate::place::Cell| !self.drives.is_sound(cell.drive);
-            let bad = row.members.iter().filter(|m| unsound(m.cell) && m.replacement.is_none_or(unsound)).count();
-            if bad > row.class.code.tolerates() && self.space.used(row.id) > 0 {
-                return refuse(format!(
-                    "stripes of {} in row {} cannot be read now, and so not be moved; return missing drives first",
-                    row.class.code, row.id.0
-                ));
-            }
+        drop(layout);
+        self.check_readable_rows(drive)
+    }
+
+    /// Refuses to empty a drive where some stripe on it cannot be read now, and so not be moved.
+    pub fn check_readable_rows(&self, drive: DriveNumber) -> Result<(), ArrayError> {
+        let layout = self.space.layout.borrow();
+        let rows = layout.rows().filter(|row| row.class.kind == RowKind::Data && row.uses(drive));
+        let mut used = rows.filter(|row| self.space.used(row.id) > 0);
+        match used.find(|row| self.strips_without(row, |_| false) > row.class.code.tolerates()) {
+            None => Ok(()),
+            Some(row) => Err(ArrayError::Refused(format!(
+                "{drive} cannot be removed: stripes of {} in row {} cannot be read now, and so not be moved; wait for the \
+                 rebuild, or return missing drives first",
+                row.class.code, row.id.0
+            ))),
         }
-        Ok(())
     }
 
     /// The drives that answer must be able to agree that this one is gone, and go on agreeing.

@@ -26,6 +26,7 @@ use crate::sync::Notify;
 use crate::{AlarmKind, Severity};
 
 pub mod condition;
+mod probe;
 mod ward;
 
 /// Errors within this span decide whether a drive is given up.
@@ -50,11 +51,13 @@ const READS_MIN: u64 = 16;
 /// Late: so many times the median of the drives' means, and this much above it.
 const LATE_TIMES: u64 = 4;
 const LATE_ABOVE: Duration = Duration::from_millis(2);
-/// Slow: so many late ones among the last 32 reads, and a mean so many times the median, lest the first drives to show that all
-/// have much to do were called slow; and so also of each request's share of the time, lest a drive were that has the longest
-/// queue. Well again: no late one among the last eight.
+/// Slow: so many late ones among the last 32 reads; a mean so many times the median, lest the first drives to show that all
+/// have much to do were called slow, and as much above it as a late read, lest a drive were whose peers answer from memory;
+/// and so many times also of each request's share of the time, lest a drive were that has the longest queue. Well again: no
+/// late one among the last eight for half a minute, lest a drive that stalls now and then were called slow and well by turns.
 const LATE_MAX: u32 = 8;
 const MEAN_TIMES: u64 = 2;
+const WELL_AFTER: Duration = Duration::from_secs(30);
 /// A read is overdue after so many times the median of the means, within bounds: short stalls of flash drives pass,
 /// and no host waits for more than the upper one where others can answer.
 const OVERDUE_TIMES: u64 = 8;
@@ -94,6 +97,10 @@ pub(crate) struct Chart {
     errors: VecDeque<(Instant, Trouble)>,
     suspect_since: Option<Instant>,
     slow_since: Option<Instant>,
+    /// The means, its own and its peers', when it was found slow.
+    means: (Duration, Duration),
+    /// Last found late.
+    late_at: Instant,
     silent_since: Option<Instant>,
     /// Given up for its errors since then: what they were.
     failed: Option<(Instant, String)>,
@@ -105,6 +112,8 @@ pub(crate) struct Chart {
 pub struct Hospital {
     charts: RefCell<BTreeMap<DriveNumber, Chart>>,
     slow: RefCell<BTreeSet<DriveNumber>>,
+    /// Some drive was found slow.
+    slowed: Notify,
     silent: RefCell<BTreeSet<DriveNumber>>,
     /// The oldest request out on each drive, by index, and at how many looks it was the same.
     looks: RefCell<BTreeMap<usize, (Out, u32)>>,
@@ -129,6 +138,7 @@ impl Default for Hospital {
         Hospital {
             charts: RefCell::default(),
             slow: RefCell::default(),
+            slowed: Notify::default(),
             silent: RefCell::default(),
             looks: RefCell::default(),
             ward: RefCell::default(),
@@ -277,9 +287,16 @@ impl Engine {
         let mut slow: Vec<(Duration, DriveNumber)> = served
             .iter()
             .filter(|(drive, service)| match was.contains(drive) {
-                true => service.late_of(8) > 0,
+                true => hospital.chart(*drive, |chart| {
+                    if service.late_of(8) > 0 {
+                        chart.late_at = now;
+                    }
+                    now < chart.late_at + WELL_AFTER
+                }),
                 false => {
-                    service.late_of(32) >= LATE_MAX && service.mean.0 > times(median) && service.share.0 > times(share)
+                    service.late_of(32) >= LATE_MAX
+                        && service.mean.0 > times(median).max(median.0 + LATE_ABOVE.0)
+                        && service.share.0 > times(share)
                 }
             })
             .map(|(drive, service)| (service.mean, *drive))
@@ -290,8 +307,11 @@ impl Engine {
         }
         for (mean, drive) in &slow {
             if !was.contains(drive) {
-                hospital.chart(*drive, |chart| chart.slow_since = Some(now));
+                hospital.chart(*drive, |chart| {
+                    (chart.slow_since, chart.late_at, chart.means) = (Some(now), now, (*mean, median));
+                });
                 hospital.slow.borrow_mut().insert(*drive);
+                hospital.slowed.wake_all();
                 self.alarm(
                     AlarmKind::DriveSlow,
                     Severity::Warning,

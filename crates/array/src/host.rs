@@ -46,7 +46,7 @@ pub struct Serving {
 /// As a drive's error, for the host's side.
 pub fn media_error(error: &ArrayError) -> MediaError {
     let fault = match error {
-        ArrayError::Invalid(_) => MediaFault::Invalid,
+        ArrayError::Invalid(_) | ArrayError::Exists(_) => MediaFault::Invalid,
         ArrayError::Refused(_) => MediaFault::Refused,
         ArrayError::Full(_) => MediaFault::Full,
         ArrayError::Degraded(_) => MediaFault::Refused,
@@ -67,6 +67,8 @@ impl Serving {
         });
         let io = engine.io.clone();
         io.spawn(Rc::clone(&serving).watch_flow());
+        io.spawn(Rc::clone(&engine).losses_flow());
+        io.spawn(Rc::clone(&engine).probe_flow());
         if !engine.read_only.get() {
             io.spawn(Rc::clone(&engine).destage_flow());
             io.spawn(Rc::clone(&engine).checkpoint_flow());
@@ -342,11 +344,18 @@ impl Engine {
             Home::Unmapped => !self.cache.borrow().is_dirty(key) && !self.shows_through(volume, stripe).await?,
         };
         if nothing {
-            return Ok(None);
+            return self.what_shows_that(volume, stripe).await;
         }
         // On a base, only a word of the layer's own hides what is there.
         let zero = zero || volume.base.get().is_some();
         self.unmap_locked(volume, stripe, home, zero).await.map(Some)
+    }
+
+    /// The record that must become durable before anybody is told that the stripe is as it shows: none, or that of a mapping
+    /// that another has changed and that waits for its log group.
+    async fn what_shows_that(&self, volume: &Rc<Volume>, stripe: u64) -> Result<Option<Lsn>, ArrayError> {
+        let found = self.found(volume, stripe).await?;
+        Ok(self.unsettled_in(&found, stripe))
     }
 
     /// As `unmap`, with the stripe's lock held and its home known: the stripe has no slot, and the word says so.
@@ -397,7 +406,7 @@ impl Engine {
         let home = self.home(key).await?;
         let owns = matches!(home, Home::Slot(_)) || self.cache.borrow().is_dirty(key);
         if !owns && (home == Home::Zero || !self.shows_through(volume, stripe).await?) {
-            return Ok(None);
+            return self.what_shows_that(volume, stripe).await;
         }
         let record = Record::Zero { volume: volume.id, at, length, unmap: false };
         let blocks = (length / BLOCK as u64) as usize;

@@ -29,7 +29,7 @@ pub mod service;
 mod turns;
 
 pub use service::DriveCounters;
-use service::{Kind, Service, kind};
+use service::{Ended, Kind, Service, Untimed, kind};
 
 /// Requests handed out to one drive at a time.
 pub const DEPTH: usize = 128;
@@ -52,6 +52,7 @@ struct Inner {
     buffers: BufferPool,
     /// A read that takes longer is late, as its drive's peers go.
     late_after: Cell<Duration>,
+    untimed: RefCell<Untimed>,
     /// Somebody looks after drives that do not answer, and need not be told that there is work for him.
     watching: Cell<bool>,
     busy: Notify,
@@ -114,6 +115,7 @@ impl Io {
             next_timer: Cell::new(0),
             buffers: BufferPool::new(BUFFERS_KEPT),
             late_after: Cell::new(Duration(0)),
+            untimed: RefCell::default(),
             watching: Cell::new(true),
             busy: Notify::default(),
         }))
@@ -358,20 +360,18 @@ impl Io {
         out.append(&mut actions);
     }
 
-    /// Takes in one completion. An answer to nothing we asked is ignored.
+    /// Takes in one completion. An answer to nothing we asked is ignored. How long it took is reckoned when the time is told.
     pub fn complete(&self, drive: usize, completion: Completion) {
         let now = self.now();
+        let mut untimed = self.0.untimed.borrow_mut();
         let mut drives = self.0.drives.borrow_mut();
         let Some(state) = drives.get_mut(drive) else { return };
         let (tenant, index) = ((completion.tag >> 32) as u32, (completion.tag as u32) as usize);
         let Some(slot) = state.slots.get_mut(index).filter(|slot| slot.tenant == tenant) else { return };
         let was_out = slot.submitted != NEVER;
-        let elapsed = now.since(slot.submitted);
         let reads = slot.reads && was_out && completion.result.is_ok();
         let owed = std::mem::take(&mut slot.owed);
-        if reads {
-            state.service.note(elapsed, slot.depth, self.0.late_after.get());
-        }
+        let mut ended = Ended { drive, submitted: slot.submitted, depth: reads.then_some(slot.depth), counted: None };
         let mut flushed = None;
         let mut waker = None;
         let (done, counted) = (completion.result.is_ok(), kind(&completion.op));
@@ -387,9 +387,7 @@ impl Io {
             SlotState::Waiting(waiting) => {
                 let bytes = completion.op.range().map_or(0, |(_, length)| length);
                 waker = waiting;
-                if was_out {
-                    state.counters.count(counted, bytes, elapsed, done);
-                }
+                ended.counted = was_out.then_some((counted, bytes, done));
                 state.unflushed |= volatile;
                 slot.state = SlotState::Done(completion);
             }
@@ -399,19 +397,21 @@ impl Io {
                 state.free.push(index);
             }
             SlotState::Flush => {
-                state.counters.count(Kind::Flush, 0, elapsed, done);
+                ended.counted = Some((Kind::Flush, 0, done));
                 state.unflushed |= !done;
                 flushed = state.flushing.take().map(|round| (round, completion.result));
                 slot.tenant = slot.tenant.wrapping_add(1);
                 state.free.push(index);
             }
         }
+        untimed.ended.push(ended);
         if was_out {
             state.out -= 1;
             while state.out < DEPTH
                 && let Some(request) = state.next_waiting()
             {
                 if !state.drop_unwanted(&request) {
+                    untimed.begun.push((drive, request.tag));
                     state.hand_out(drive, request, now, &mut self.0.actions.borrow_mut());
                 }
             }
@@ -429,6 +429,7 @@ impl Io {
     pub fn advance(&self, now: Instant) {
         assert!(now >= self.now(), "the clock handed to the pool went backwards");
         self.0.now.set(now);
+        self.reckon(now);
         loop {
             let waker = {
                 let mut timers = self.0.timers.borrow_mut();

@@ -89,6 +89,8 @@ impl Engine {
             }
         }
         self.layout_follows();
+        // Rows may be better off with them.
+        self.drives_changed.wake_all();
         Ok(())
     }
 

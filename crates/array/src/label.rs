@@ -158,6 +158,8 @@ struct Register {
     complete: u64,
     /// It holds everything it should hold, now.
     caught_up: bool,
+    /// The newest pair of its copies is known to be on its medium.
+    flushed: bool,
 }
 
 impl DriveState {
@@ -242,6 +244,7 @@ impl Labels {
                 promised: label.promised,
                 complete: label.complete,
                 caught_up: label.complete >= discovery.floor && entry.state != DriveState::Filling,
+                flushed: false,
             };
         }
         Labels::assemble(io, configuration, registers, override_quorum, discovery.ballot, discovery.floor)
@@ -319,6 +322,7 @@ impl Labels {
                 promised: label.promised,
                 complete: label.complete,
                 caught_up: false,
+                flushed: false,
             },
         );
     }
@@ -393,7 +397,7 @@ impl Labels {
         // Twice, for both pairs of copies.
         self.0.settled.set(configuration.epoch);
         for _ in 0..2 {
-            let results = self.write_everywhere(&configuration, &self.takers(&configuration)).await;
+            let results = self.write_everywhere(&configuration, &self.takers(&configuration, &configuration)).await;
             if let Some((drive, error)) = results.into_iter().find_map(|(drive, r)| r.err().map(|e| (drive, e))) {
                 return Err(ArrayError::Degraded(format!(
                     "the label of {drive} could not be written ({error}); replace it and create the pool again"
@@ -423,6 +427,12 @@ impl Labels {
         let Some(index) = before.index else {
             return Err(MediaError::new(MediaFault::Gone, format!("{number} is not attached")));
         };
+        let io = &self.0.io;
+        if !before.flushed && !io.lacks(Mutation::LabelFlush) {
+            // What was read may be in the drive's cache alone, from a process that was killed before it could flush: a power cut
+            // would tear it together with the other pair.
+            io.flush(index).await?;
+        }
         let sequence = before.sequence + 1;
         let bytes = Label { sequence, number, promised, complete, configuration: new.clone() }.encode();
         let rest = if whole { LABEL_SIZE as usize - bytes.len() } else { 0 };
@@ -430,7 +440,6 @@ impl Labels {
         if rest > 0 {
             pieces.push(Buffer::zeroed(rest).freeze());
         }
-        let io = &self.0.io;
         let copies = copies_of(sequence);
         let writes = copies.map(|copy| io.write(index, copy_at(size, copy), pieces.clone(), Priority::Urgent));
         for result in join_all(writes).await {
@@ -447,6 +456,7 @@ impl Labels {
         {
             (register.sequence, register.epoch) = (sequence, new.epoch);
             (register.promised, register.complete) = (promised, complete);
+            register.flushed = true;
         }
         Ok(())
     }

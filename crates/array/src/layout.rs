@@ -105,11 +105,13 @@ impl Layout {
         self.share_reserve();
     }
 
-    /// Every drive keeps its part of what the spare drives would hold, rounded up.
+    /// Every drive keeps its part of what the spare drives would hold, rounded up: at most half of itself. A pool that shrank
+    /// to as many drives as it has spare ones would otherwise take nothing new.
     fn share_reserve(&mut self) {
         let open = self.drives.iter().filter(|drive| drive.open).count() as u64;
+        let spare = u64::from(self.spare_drives).min(open / 2);
         for drive in &mut self.drives {
-            let share = u64::from(drive.units.total()) * u64::from(self.spare_drives);
+            let share = u64::from(drive.units.total()) * spare;
             drive.reserved =
                 if drive.open { share.div_ceil(open.max(1)).min(u64::from(drive.units.total())) as u32 } else { 0 };
         }

@@ -12,7 +12,7 @@ pub mod anchor;
 mod apply;
 mod cache;
 mod carry;
-mod checkpoint;
+pub mod checkpoint;
 mod claim;
 mod codec;
 mod commands;
@@ -32,6 +32,7 @@ pub mod label;
 mod layers;
 pub mod layout;
 pub mod log;
+mod losses;
 mod membership;
 mod memory;
 mod missed;
@@ -47,6 +48,7 @@ mod rebuild;
 pub mod records;
 mod recovery;
 mod redo;
+mod reinstate;
 mod repair;
 mod scrub;
 mod space;
@@ -64,8 +66,9 @@ mod write;
 mod yard;
 
 pub use admin::{
-    AheadCounts, Alarm, AlarmKind, CacheLimits, CacheStatus, Command, CreateOptions, Departed, DigestUnit, DriveHealth,
-    DriveStatus, OpenOptions, PoolStatus, Progress, Reply, Severity, VolumeDetail, VolumeSpec, VolumeStatus, WriteMode,
+    AheadCounts, Alarm, AlarmKind, CacheLimits, CacheStatus, CodeSpace, Command, CreateOptions, Departed, DigestUnit,
+    DriveHealth, DriveStatus, NOT_A_MEMBER, OpenOptions, PoolStatus, Progress, Reply, Severity, VolumeDetail,
+    VolumeSpec, VolumeStatus, WriteMode,
 };
 pub use error::ArrayError;
 pub use pool::{Action, Attached, Event, Pool, State};

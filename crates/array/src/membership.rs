@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use stele_ground::{Bytes, DriveId};
 
+use crate::drives::Seen;
 use crate::engine::Engine;
 use crate::host::Serving;
 use crate::label::agreement::is_ancestor;
@@ -22,6 +23,8 @@ use crate::{AlarmKind, ArrayError, Attached, DriveHealth, Severity};
 
 /// Why a blank drive that is attached is not used yet. That is no fault, and nothing is said.
 const BLANK: &str = "it carries no label of this pool; put it in the place of a failed drive";
+/// Why a drive that was given up is not used when it is attached. Its state says so.
+const GIVEN_UP: &str = "it was given up; `stele drive clear` takes it back, or put it in the place of a failed drive";
 
 impl Engine {
     /// Runs for the pool's life: goes on with additions that were cut off, and commits losses of drives.
@@ -65,7 +68,10 @@ impl Engine {
         // What was moved back is recorded for good before the drive counts as whole, or a crash would leave strips in spare
         // cells of a drive that nobody fills any more.
         self.log.durable(Lsn(self.log.next_lsn().0 - 1)).await?;
-        assert!(!self.has_spares(drive), "invariant 13: {drive} is called whole while strips of it lie in spare cells");
+        // It may have left meanwhile, and its strips may be on their way to spare cells.
+        if self.drives.index(drive).is_none() || self.has_spares(drive) {
+            return Err(ArrayError::Degraded(format!("{drive} left while it was being called whole")));
+        }
         self.drives.labels.caught_up(drive);
         if self.drive_state(drive) == DriveState::Filling {
             let whole = |configuration: &mut Configuration| {
@@ -73,6 +79,7 @@ impl Engine {
                 if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0))
                     && entry.state == DriveState::Filling
                     && !self.drives.has_missed(drive)
+                    && self.drives.index(drive).is_some()
                 {
                     entry.state = DriveState::Active;
                 }
@@ -141,12 +148,7 @@ impl Engine {
     fn check_unneeded(&self, drive: DriveNumber) -> Result<(), ArrayError> {
         let layout = self.space.layout.borrow();
         for row in layout.rows().filter(|row| row.uses(drive) && self.space.used(row.id) > 0) {
-            let unsound = |cell: crate::place::Cell| cell.drive == drive || !self.drives.is_sound(cell.drive);
-            let without = row
-                .members
-                .iter()
-                .filter(|member| unsound(member.cell) && member.replacement.is_none_or(unsound))
-                .count();
+            let without = self.strips_without(row, |lost| lost == drive);
             if without > row.class.code.tolerates() {
                 return Err(ArrayError::Refused(format!(
                     "giving {drive} up would make stripes of {} in row {} unreadable; wait for the rebuild, or bring \
@@ -185,6 +187,8 @@ impl Engine {
         );
         if !self.read_only.get() {
             self.commit_state(drive, DriveState::Filling).await?;
+            // A rebuild that was quick has called it whole already, before the labels said anything else.
+            self.drives.change(drive, |seen| seen.stale = true);
             self.log.replenish().await?;
         }
         self.drives_changed.wake_all();
@@ -203,6 +207,7 @@ impl Serving {
             if let Err(note) = serving.receive(index, &attached).await
                 && serving.engine.drives.labels.number(index).is_none()
                 && note != BLANK
+                && note != GIVEN_UP
             {
                 serving.engine.alarm(
                     AlarmKind::DriveRejected,
@@ -249,7 +254,7 @@ impl Serving {
                 return Err("another drive has taken its place in the pool; it can be put in anew".into());
             }
             if !entry.state.votes() && entry.state != DriveState::Joining {
-                return Err("it was given up; put it in the place of a failed drive to use it again".into());
+                return Err(GIVEN_UP.into());
             }
             if attached.geometry.size < entry.size {
                 return Err(format!("it has {}, the pool needs {}", attached.geometry.size, entry.size));
@@ -350,6 +355,8 @@ impl Serving {
         if let Some((_, arrived)) = self.arrivals.borrow_mut().iter_mut().find(|(have, _)| *have == index) {
             arrived.enclosure = attached.enclosure;
         }
+        engine.check_readable_rows(old)?;
+        let _width = engine.table.keep_width();
         self.add_drives(&[(index as u32, identity)]).await?;
         let refused = engine.remove_drive(u32::from(old.0)).await;
         if let Err(error) = &refused
@@ -405,10 +412,9 @@ impl Serving {
         let configuration = engine.drives.labels.configuration().clone();
         engine.space.layout.borrow_mut().configure(&configuration);
         engine.drives.change(old, |seen| {
-            seen.stale = true;
-            seen.missing_since = None;
-            seen.name.clone_from(&attached.name);
-            seen.note = "new; being filled".into();
+            // Another drive: what its predecessor did wrong is not its own.
+            let (name, note) = (attached.name.clone(), "new; being filled".into());
+            *seen = Seen { name, stale: true, note, ..Seen::default() };
         });
         engine.hospital.replaced(old);
         self.rejected.borrow_mut().retain(|rejected| rejected.index != index);

@@ -316,13 +316,7 @@ impl Engine {
         }
         self.settle_map(key, stored?, Some(old)).await?;
         if newly_lost {
-            let text = format!(
-                "volume '{}': stripe {stripe} at offset {} has moved without a part that cannot be read: too many of its \
-                 strips are lost",
-                volume.name(),
-                stripe * of.shape.data()
-            );
-            self.alarm(AlarmKind::StripeLost, Severity::Critical, None, text);
+            self.note_lost(&volume, stripe);
         }
         Ok(None)
     }

@@ -1,5 +1,5 @@
 //! Switches that remove one protection each, so that a test suite can prove that it would notice.
-//! A pool outside tests carries none. Each is a cheap check of one bit.
+//! The product is built without the feature `mutations`: there each is a constant, and no pool can lack a protection.
 
 /// One protection that can be taken away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -166,13 +166,15 @@ impl Default for Mutations {
 }
 
 impl Mutations {
+    /// Not in the product: see the feature `mutations`.
+    #[cfg(any(test, feature = "mutations"))]
     pub fn with(self, mutation: Mutation) -> Mutations {
         Mutations(self.0 | 1 << mutation as u8)
     }
 
     #[inline]
     pub fn has(self, mutation: Mutation) -> bool {
-        self.0 & 1 << mutation as u8 != 0
+        cfg!(any(test, feature = "mutations")) && self.0 & 1 << mutation as u8 != 0
     }
 }
 

@@ -219,7 +219,7 @@ impl Engine {
     }
 
     /// The newest mapping of the stripe that is not settled, in any of the layers.
-    fn unsettled_in(&self, found: &Found, stripe: u64) -> Option<Lsn> {
+    pub fn unsettled_in(&self, found: &Found, stripe: u64) -> Option<Lsn> {
         let unsettled = self.unsettled.borrow();
         if unsettled.is_empty() {
             return None;

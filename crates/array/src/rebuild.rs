@@ -59,6 +59,17 @@ struct Task {
     member: u8,
 }
 
+/// What came of bringing a strip to where it belongs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Placed {
+    /// It is there, or listed as lost.
+    There,
+    /// Only drives that are away can tell what it is.
+    Waits,
+    /// To be tried again.
+    Again,
+}
+
 /// Tasks that are done since the round began.
 #[derive(Default)]
 struct Done(RefCell<BTreeSet<(RowId, u8, Need, u32)>>);
@@ -296,7 +307,9 @@ impl Engine {
 
     /// Nothing is left to do: says so, and makes filled drives full members again.
     async fn finish_rebuild(self: &Rc<Self>, done: &Done, round: &Round) {
-        let failed = self.rebuild_failed.replace(false) | self.rebuild_waits.replace(false);
+        let undone = self.undone.take();
+        let failed = self.rebuild_waits.replace(false) || !undone.is_empty();
+        let unfilled = self.drives_of(&undone);
         if let Some(work) = self.rebuild.take()
             && !failed
         {
@@ -307,12 +320,10 @@ impl Engine {
                 format!("rebuild into spare space finished: {}", stele_ground::Bytes(work.done)),
             );
         }
-        if failed {
-            return;
-        }
         self.copy_back.take();
         let mut filled = 0;
-        for drive in round.present.iter().copied() {
+        // What has no spare cell keeps no other drive from counting again: it may be what the operator waits for.
+        for drive in round.present.iter().copied().filter(|drive| !unfilled.contains(drive)) {
             let stale = self.drives.index(drive).is_some() && self.drives.seen(drive).stale;
             if stale && !self.drives.has_missed(drive) && self.drive_state(drive).votes() {
                 let mut go_on = |_: u64, _: u64| true;
@@ -327,6 +338,9 @@ impl Engine {
                     done.clear();
                 }
             }
+        }
+        if failed {
+            return;
         }
         if let Err(error) = self.widen_tables().await {
             tracing::warn!("the pool's tables could not be put on more drives: {error}");
@@ -359,14 +373,14 @@ impl Engine {
             return Ok(false);
         }
         if left == Leave::Needed || !has && !self.choose_replacement(&row, member).await? {
-            self.rebuild_failed.set(true);
+            self.note_undone(task.row, task.member);
             return Ok(true);
         }
-        let complete = self.for_each_stripe(task, true, lanes, done).await?;
-        if complete {
+        let placed = self.for_each_stripe(task, true, lanes, done).await?;
+        if placed == Placed::There {
             self.note_moved(task);
         }
-        Ok(complete)
+        Ok(placed != Placed::Again)
     }
 
     /// False when the spare space has no cell for the member.
@@ -392,6 +406,7 @@ impl Engine {
         let now = self.row(row.id).and_then(|now| now.members[member].replacement);
         assert!(now.is_none(), "invariant 13: a spare cell is exchanged while strips may lie in it");
         let Some(cell) = choose() else {
+            self.losses_seen.without_spare.borrow_mut().insert((row.id, member as u8));
             if !self.spare_warned.replace(true) {
                 self.alarm(
                     AlarmKind::SpareExhausted,
@@ -411,6 +426,7 @@ impl Engine {
         let record = Record::Replacement { row: row.id, member: member as u8, cell: Some(cell) };
         self.append(&record, &pages, &mut funds);
         self.forget_moved(row.id, member);
+        self.losses_seen.without_spare.borrow_mut().remove(&(row.id, member as u8));
         self.spare_warned.set(false);
         Ok(true)
     }
@@ -420,9 +436,10 @@ impl Engine {
         let member = usize::from(task.member);
         let Some(row) = self.row(task.row) else { return Ok(true) };
         let home_here = self.drives.index(row.members[member].cell.drive).is_some();
-        let complete = self.for_each_stripe(task, !home_here, lanes, done).await?;
-        if !complete || !home_here || row.members[member].replacement.is_none() {
-            return Ok(complete);
+        let placed = self.for_each_stripe(task, !home_here, lanes, done).await?;
+        if placed != Placed::There || !home_here || row.members[member].replacement.is_none() {
+            // What waits for drives that are away is looked at again when one comes.
+            return Ok(placed != Placed::Again);
         }
         self.release_spare(task).await
     }
@@ -455,8 +472,7 @@ impl Engine {
         Ok(true)
     }
 
-    /// Brings one strip to where it belongs: the replacement (`to_spare`), or home. True when it is there, or listed as
-    /// lost; false when it has to be tried again.
+    /// Brings one strip to where it belongs: the replacement (`to_spare`), or home.
     async fn place_strip(
         self: &Rc<Self>,
         volume: VolumeId,
@@ -464,18 +480,18 @@ impl Engine {
         slot: SlotId,
         member: usize,
         to_spare: bool,
-    ) -> Result<bool, ArrayError> {
-        let Some(volume) = self.volumes.get(volume) else { return Ok(true) };
+    ) -> Result<Placed, ArrayError> {
+        let Some(volume) = self.volumes.get(volume) else { return Ok(Placed::There) };
         let _guard = self.locks.exclusive(volume.id, stripe).await;
         if self.home(StripeKey { volume: volume.id, stripe }).await? != Home::Slot(slot) {
-            return Ok(true);
+            return Ok(Placed::There);
         }
-        let Some(of) = self.locate(&volume, stripe).await? else { return Ok(true) };
+        let Some(of) = self.locate(&volume, stripe).await? else { return Ok(Placed::There) };
         let (page, at) = self.slot_page(&of.shape, slot).await?;
         let moved = page.read(|bytes| entry::head(bytes, at)).exceptions >> member & 1 == 1;
-        let Some(target) = self.target(&of, member, to_spare) else { return Ok(true) };
+        let Some(target) = self.target(&of, member, to_spare) else { return Ok(Placed::There) };
         if moved == to_spare && to_spare && self.drives.is_sound(target.cell.drive) {
-            return Ok(true);
+            return Ok(Placed::There);
         }
         let columns = self.read_columns(&of, Strips::of([member]), 0..of.shape.units, Priority::Rebuild).await;
         if !columns.lost.is_empty() {
@@ -483,30 +499,21 @@ impl Engine {
             let hoped_for = columns.lost.iter().any(|(strip, unit)| of.digest(*strip, *unit) != entry::LOST);
             if hoped_for && self.may_come_back(&of, &columns) {
                 // Drives that are only away may bring it back: until then the member is not whole.
-                self.rebuild_failed.set(true);
-                return Ok(true);
+                self.note_undone(slot.row, member as u8);
+                return Ok(Placed::Waits);
             }
             if !volume.lost.borrow().contains(&stripe) {
                 self.record_lost(&of, Strips::of([member])).await?;
-                self.alarm(
-                    AlarmKind::StripeLost,
-                    Severity::Critical,
-                    None,
-                    format!(
-                        "volume '{}': stripe {stripe} at offset {} cannot be rebuilt: too many of its strips are lost",
-                        volume.name(),
-                        stripe * of.shape.data()
-                    ),
-                );
+                self.note_lost(&volume, stripe);
             }
         }
         let in_place = moved == to_spare;
         // What verifies only under an image that it is owed is not there: nobody keeps the image for long.
         let mut amiss = columns.repair.iter().chain(&columns.owed);
         let whole = amiss.all(|(strip, _)| *strip != member) && columns.lost.is_empty();
-        let Some(data) = columns.strips.into_iter().nth(member).flatten() else { return Ok(false) };
+        let Some(data) = columns.strips.into_iter().nth(member).flatten() else { return Ok(Placed::Again) };
         if in_place && whole && self.drives.index(target.cell.drive).is_some() {
-            return Ok(true);
+            return Ok(Placed::There);
         }
         // Units that are lost are not written: whatever lies there fails their digests.
         let good = (0..of.shape.units).filter(|unit| !columns.lost.contains(&(member, *unit)));
@@ -519,19 +526,20 @@ impl Engine {
         let mut there = of.clone();
         there.places[member] = target;
         if self.drives.index(target.cell.drive).is_none() {
-            return Ok(false);
+            return Ok(Placed::Again);
         }
         let unwritten = self.write_strips(&there, writes, Priority::Rebuild).await;
         let unflushed = self.flush_strips(&there, Strips::of([member]).without(unwritten)).await;
         if !unwritten.is_empty() || !unflushed.is_empty() {
-            return Ok(false);
+            return Ok(Placed::Again);
         }
         add(&self.count.rebuilt, 1);
         if !in_place {
             let record = Record::Moved { slot, generation: of.generation, strip: member as u8, replaced: to_spare };
             self.record(record, Purpose::Inside).await?;
+            self.look_again(&of.shape, slot).await?;
         }
-        Ok(true)
+        Ok(Placed::There)
     }
 
     fn target(&self, of: &Stripe, member: usize, to_spare: bool) -> Option<Place> {

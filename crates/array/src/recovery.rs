@@ -14,7 +14,7 @@ use stele_media::Shared;
 
 use crate::apply::read_row;
 use crate::cache::{BlockKey, StripeKey};
-use crate::checkpoint::{Root, read_lost};
+use crate::checkpoint::{ROOT_VERSION, Root, read_lost};
 use crate::drives::Drives;
 use crate::engine::Engine;
 use crate::io::Io;
@@ -213,7 +213,10 @@ pub async fn open(io: Io, options: OpenOptions, drives: Vec<Attached>) -> Result
     if read_only {
         let why = match discovery.majority {
             true => "asked for, or its format is newer than this program writes",
-            false => "fewer than half of its drives answer; attach more, or override the quorum",
+            false => {
+                "no majority of its drives answers, so what it shows may be older than what was acknowledged last; attach \
+                 more, or override the quorum"
+            }
         };
         engine.alarm(AlarmKind::ReadOnly, Severity::Warning, None, format!("the pool is open read-only: {why}"));
     }
@@ -244,7 +247,13 @@ fn reject(engine: &Engine, found: &[crate::label::Found], drives: &[Attached]) -
 /// Rows, volumes and the list of lost stripes, as the checkpoint has them.
 async fn load_tables(engine: &Engine, opened: &Opened) -> Result<(), ArrayError> {
     let root = Root::decode(&opened.root)
-        .ok_or_else(|| ArrayError::Damaged("the root of the checkpoint makes no sense; restore the pool".into()))?;
+        .ok_or_else(|| match Root::version(&opened.root).filter(|version| *version > ROOT_VERSION) {
+            Some(version) => ArrayError::Refused(format!(
+                "the tables of this pool have version {version}, and this version of Stele reads up to {ROOT_VERSION}; open \
+                 the pool with the version that wrote it"
+            )),
+            None => ArrayError::Damaged("the root of the checkpoint makes no sense; restore the pool".into()),
+        })?;
     engine.volumes.next.set(root.next_volume);
     engine.space.generation_floor.set(root.generation_floor);
     engine.space.generation_high.set(root.generation_high);

@@ -119,17 +119,7 @@ impl Engine {
         if listed == beyond.is_empty() {
             self.record_lost(&of, beyond).await?;
             if !listed {
-                self.alarm(
-                    AlarmKind::StripeLost,
-                    Severity::Critical,
-                    None,
-                    format!(
-                        "volume '{}': stripe {stripe} at offset {} is lost in part: too many of its strips are damaged; \
-                         restore the range from elsewhere",
-                        volume.name(),
-                        stripe * volume.shape.data()
-                    ),
-                );
+                self.note_lost(volume, stripe);
             }
         }
         if columns.repair.is_empty() && columns.owed.is_empty() {

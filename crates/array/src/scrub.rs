@@ -84,6 +84,8 @@ impl Engine {
                 }
                 Err(error) => {
                     tracing::warn!("the scrub stopped early: {error}");
+                    let mut stopped = self.scrubs_stopped.borrow_mut();
+                    *stopped = (stopped.0 + 1, error.to_string());
                     next = self.io.now() + AGAIN;
                 }
             }
@@ -100,9 +102,13 @@ impl Engine {
         add(&self.count.scrubs, 1);
         self.count.scrub_found.set(found.bad + found.lost);
         self.count.scrub_repaired.set(found.repaired);
-        let severity = if found.bad + found.lost > 0 { Severity::Warning } else { Severity::Notice };
+        let unreadable = self.unreadable_stripes();
+        let severity = if found.bad + found.lost + unreadable > 0 { Severity::Warning } else { Severity::Notice };
         let mut text =
             format!("scrub finished: {} units damaged, {} repaired, {} lost", found.bad, found.repaired, found.lost);
+        if unreadable > 0 {
+            text.push_str(&format!("; {unreadable} stripes cannot be read"));
+        }
         let (exposed, crowded) = self.crowded_stripes();
         if exposed > 0 {
             text.push_str(&format!(

@@ -1,13 +1,16 @@
 //! What a pool shows of itself.
 
-use stele_ground::Bytes;
+use stele_ground::{Bytes, Instant};
 
+use crate::admin::NOT_A_MEMBER;
 use crate::engine::Engine;
 use crate::hospital::condition::standing;
 use crate::host::Serving;
 use crate::label::{Configuration, DriveState};
+use crate::layout::RowClass;
 use crate::place::DriveNumber;
-use crate::{AlarmKind, DriveStatus, PoolStatus};
+use crate::volumes::Kind;
+use crate::{AlarmKind, CodeSpace, DriveStatus, PoolStatus};
 
 impl Serving {
     pub fn status(&self) -> PoolStatus {
@@ -18,7 +21,7 @@ impl Serving {
             in_pool(engine, &configuration).map(|drive| drive_status(engine, drive)).collect();
         for rejected in self.rejected.borrow().iter() {
             drives.push(DriveStatus {
-                index: u32::MAX,
+                index: NOT_A_MEMBER,
                 identity: stele_ground::DriveId::default(),
                 name: rejected.name.clone(),
                 enclosure: rejected.enclosure,
@@ -38,6 +41,9 @@ impl Serving {
         }
         let (stripes, critical_stripes) = engine.exposure();
         let (exposed_stripes, crowded_stripes) = engine.crowded_stripes();
+        let (scrubs_stopped, scrub_trouble) = engine.scrubs_stopped.borrow().clone();
+        let stripes_without_spare = engine.stripes_without_spare();
+        let codes = codes(engine);
         let layout = engine.space.layout.borrow();
         let (mut raw, mut used, mut spare) = (0, 0, 0);
         for drive in in_pool(engine, &configuration) {
@@ -75,6 +81,12 @@ impl Serving {
             critical_stripes,
             exposed_stripes,
             crowded_stripes,
+            scrubs_stopped,
+            scrub_trouble,
+            unreadable_stripes: engine.unreadable_stripes(),
+            stripes_without_spare,
+            log_trouble: log_trouble(engine),
+            codes,
             lost_stripes: engine.lost_slots.borrow().iter().flatten().count() as u64,
             rebuilt: count.rebuilt.get(),
             repaired: count.repaired.get(),
@@ -118,6 +130,48 @@ fn drive_status(engine: &Engine, drive: DriveNumber) -> DriveStatus {
         next: condition.next,
         alarm: condition.alarm,
     }
+}
+
+/// What keeps the log from being as safe as it should be.
+fn log_trouble(engine: &Engine) -> Option<(String, Option<Instant>)> {
+    if let Some(error) = engine.log.stopped() {
+        return Some((format!("the log has stopped: {error}"), None));
+    }
+    if let Some((since, error)) = &*engine.checkpoint_trouble.borrow() {
+        return Some((format!("no checkpoint can be written, and the log fills up: {error}"), Some(*since)));
+    }
+    let (members, _) = engine.log.members();
+    let configuration = engine.drives.labels.configuration();
+    let there = configuration.drives.iter().filter(|entry| !matches!(entry.state, DriveState::Retired)).count();
+    let wanted = configuration.replicas().min(there);
+    (members.len() < wanted && !engine.read_only.get())
+        .then(|| (format!("the log lies on {} drives instead of {wanted}", members.len()), None))
+}
+
+/// Room by code, in the order of the volumes' numbers.
+fn codes(engine: &Engine) -> Vec<CodeSpace> {
+    let mut codes: Vec<(RowClass, CodeSpace)> = Vec::new();
+    let layout = engine.space.layout.borrow();
+    for volume in engine.volumes.all() {
+        let class = volume.class;
+        let at = codes.iter().position(|(known, _)| *known == class).unwrap_or_else(|| {
+            let data = volume.shape.data();
+            let rows = layout.rows().filter(|row| row.class == class);
+            let used: u64 = rows.map(|row| u64::from(engine.space.used(row.id))).sum();
+            let free = engine.space.free(class) + layout.slots_left(class);
+            let (promised, allocated, free) = (Bytes(0), Bytes(used * data), Bytes(free * data));
+            let (code, strip) = (class.code, class.strip);
+            codes.push((class, CodeSpace { code, strip, volumes: 0, promised, allocated, free }));
+            codes.len() - 1
+        });
+        if volume.kind.get() == Kind::Volume
+            && let Some((_, space)) = codes.get_mut(at)
+        {
+            space.volumes += 1;
+            space.promised.0 += volume.size();
+        }
+    }
+    codes.into_iter().map(|(_, space)| space).collect()
 }
 
 fn counters(engine: &Engine) -> Vec<(&'static str, u64)> {

@@ -72,6 +72,8 @@ struct Inner {
     /// A checkpoint ended, well or not.
     settled: Notify,
     counters: Cell<TableCounters>,
+    /// Copies of a page at most, while drives take the places of others, and how many do.
+    copies_most: Cell<(usize, u32)>,
 }
 
 #[derive(Default)]
@@ -170,6 +172,7 @@ impl Table {
             writing: Mutex::default(),
             settled: Notify::default(),
             counters: Cell::default(),
+            copies_most: Cell::new((usize::MAX, 0)),
         }))
     }
 

@@ -258,6 +258,13 @@ impl Yard {
         }
     }
 
+    /// The process dies; what drives have taken stays in their caches.
+    pub fn kill(&mut self) {
+        self.cut_at = None;
+        self.queue.clear();
+        self.held = None;
+    }
+
     /// The power goes, and nothing is left that was not flushed.
     pub fn cut_bare(&mut self) {
         self.queue.clear();

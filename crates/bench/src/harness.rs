@@ -71,12 +71,6 @@ impl Bench {
         self.options.pattern.split_whitespace().all(|word| case.contains(word))
     }
 
-    /// As `wants`, apart from the bench: for cases that threads measure side by side.
-    pub fn filter(&self) -> impl Fn(&str) -> bool + Sync + use<> {
-        let pattern = self.options.pattern.clone();
-        move |case| pattern.split_whitespace().all(|word| case.contains(word))
-    }
-
     /// No case is left out.
     pub fn is_whole(&self) -> bool {
         self.options.pattern.trim().is_empty()

@@ -2,6 +2,7 @@
 //! access, that of the whole machine (kernel workers hide some), and accesses a second. Histograms are always on.
 
 mod agreement;
+mod data;
 mod ran;
 mod search;
 
@@ -90,11 +91,15 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         search::run(bench)?;
     }
     let (costs, agrees) = (CASES.iter().any(|case| wants(bench, case)), agreement::wants(bench));
-    if !costs && !agrees {
+    let writes = data::wants(bench);
+    if !costs && !agrees && !writes {
         return Ok(());
     }
     if Command::new("fio").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
         return Err("fio is not installed; Debian: apt-get install fio".into());
+    }
+    if writes {
+        data::run(bench)?;
     }
     if costs {
         bench.note("4 KiB random reads for 2 s a round; our histograms are on, fio's best settings have none");

@@ -32,7 +32,6 @@ mod lab;
 mod process;
 mod rebuild;
 mod s3;
-mod virtual_time;
 
 use std::process::ExitCode;
 
@@ -56,7 +55,6 @@ const BENCHES: &[(&str, &str, Run)] = &[
     ("lab", "the load generator beside fio: processor time for each access", lab::run),
     ("rebuild", "rebuild time and critical share against the number of drives, in virtual time", rebuild::run),
     ("s3", "PUT and GET over S3 by 8 clients, with the server's CPU and memory", s3::run),
-    ("virtual", "the DS4500's published tables on modelled drives, and Stele on the same drives", virtual_time::run),
 ];
 
 /// Measures Stele beside its peers and limits.

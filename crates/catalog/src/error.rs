@@ -16,6 +16,8 @@ pub enum CatalogError {
     Busy,
     /// What is stored does not verify. Names the place; restore, or rebuild from the data volume.
     Damaged(String),
+    /// A later version of this code wrote it: nothing is damaged, and nothing of it is to be replaced.
+    Newer(String),
     /// The store has stopped, and whether this transaction took place is known only after it is opened again.
     Stopped(String),
 }
@@ -42,6 +44,7 @@ impl fmt::Display for CatalogError {
             CatalogError::Full(message) => write!(f, "the catalog is full: {message}"),
             CatalogError::Busy => f.write_str("the catalog's queue is full; nothing was changed, try again"),
             CatalogError::Damaged(message) => write!(f, "the catalog is damaged: {message}"),
+            CatalogError::Newer(message) => write!(f, "a newer version of Stele wrote the catalog: {message}"),
             CatalogError::Stopped(message) => {
                 write!(f, "the catalog has stopped: {message}; open it again to see what was committed")
             }

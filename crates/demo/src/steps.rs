@@ -57,7 +57,12 @@ async fn walk(arguments: &Arguments, dir: &Path, server: &mut Server) -> Outcome
     server.start().await?;
     println!("   ready in {:.1} s at {}", begun.elapsed().as_secs_f64(), server.endpoint);
     for volume in server.ask(&["volume", "list"]).await?.as_array().into_iter().flatten() {
-        println!("   volume {:<8} {:<9} {}", text(volume, "name"), text(volume, "code"), Bytes(number(volume, "size")));
+        println!(
+            "   volume {:<8} {:<9} {}",
+            text(volume, "name"),
+            text(volume, "code"),
+            Bytes(number(volume, "size_bytes"))
+        );
     }
 
     say("2. A real tree into a bucket with COMPLIANCE retention");
@@ -150,13 +155,8 @@ async fn cut_off(client: &aws_sdk_s3::Client, server: &mut Server) -> Outcome<(D
 /// Bytes written to the volumes of the pool since it was opened.
 async fn written(server: &Server) -> Outcome<u64> {
     let status = server.ask(&["pool", "status"]).await?;
-    let counters = status.get("counters").and_then(Value::as_array);
-    let named = |counter: &&Value| counter.get(0).and_then(Value::as_str) == Some("written bytes");
-    let counter = counters.into_iter().flatten().find(named);
-    counter
-        .and_then(|counter| counter.get(1))
-        .and_then(Value::as_u64)
-        .ok_or_else(|| "the pool counts no writes".to_owned())
+    let counter = status.get("counters").and_then(|counters| counters.get("written bytes"));
+    counter.and_then(Value::as_u64).ok_or_else(|| "the pool counts no writes".to_owned())
 }
 
 async fn repair(dir: &Path, server: &mut Server, stored: &Stored, lines: &mut Vec<Line>) -> Outcome<Pace> {
@@ -203,11 +203,14 @@ async fn lose_enclosure(dir: &Path, server: &mut Server, stored: &Stored, lines:
         }
         match status.get("rebuild") {
             Some(work) if !work.is_null() => {
-                let line = format!("{} of {}", Bytes(number(work, "done")), Bytes(number(work, "total")));
+                let line = format!("{} of {}", Bytes(number(work, "done_bytes")), Bytes(number(work, "total_bytes")));
                 if line != last {
                     let left = work.get("seconds_left").and_then(Value::as_u64);
                     let left = left.map_or("time left unknown".to_owned(), |seconds| format!("{seconds} s left"));
-                    println!("   rebuilding onto spare space: {line}, {}/s, {left}", Bytes(number(work, "rate")));
+                    println!(
+                        "   rebuilding onto spare space: {line}, {}/s, {left}",
+                        Bytes(number(work, "bytes_per_second"))
+                    );
                     last = line;
                 }
             }

@@ -5,9 +5,11 @@ pub mod clock;
 pub mod dice;
 pub mod digest;
 pub mod ids;
+pub mod shown;
 pub mod units;
 
 pub use clock::{Duration, Instant};
 pub use dice::Dice;
 pub use ids::{DriveId, PoolId, VolumeId};
+pub use shown::{Shown, shown};
 pub use units::{BLOCK, BlockIndex, Bytes, GIB, KIB, MIB};

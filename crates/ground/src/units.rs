@@ -26,17 +26,22 @@ impl Bytes {
         self.0 / BLOCK as u64
     }
 
-    /// Parses `512`, `64K`, `64KiB`, `1.5G`, `20T` (powers of 1024, case-insensitive).
+    /// Parses `512`, `64K`, `64KiB`, `1.5G`, `20T` (powers of 1024) and `12TB` (powers of 1000), case-insensitive.
     pub fn parse(text: &str) -> Option<Bytes> {
         let text = text.trim();
         let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, suffix) = text.split_at(split);
         let scale = match suffix.trim().to_ascii_lowercase().as_str() {
             "" | "b" => 1,
-            "k" | "kib" | "kb" => KIB,
-            "m" | "mib" | "mb" => MIB,
-            "g" | "gib" | "gb" => GIB,
-            "t" | "tib" | "tb" => GIB * 1024,
+            "k" | "kib" => KIB,
+            "m" | "mib" => MIB,
+            "g" | "gib" => GIB,
+            "t" | "tib" => GIB * 1024,
+            // As drives are sold.
+            "kb" => 1000,
+            "mb" => 1_000_000,
+            "gb" => 1_000_000_000,
+            "tb" => 1_000_000_000_000,
             _ => return None,
         };
         if let Ok(whole) = number.parse::<u64>() {

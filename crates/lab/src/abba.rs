@@ -9,8 +9,8 @@ use stele_ground::Dice;
 
 use crate::error::LabError;
 use crate::job::{Axes, Cell};
-use crate::paper::chosen;
 use crate::record::{CellRecord, Recorded};
+use crate::report::chosen;
 use crate::search::margin_of;
 
 /// Fewer have no interval, or one that says nothing.
@@ -115,7 +115,8 @@ pub fn judged(cells: &[CellRecord]) -> Vec<Judged> {
             .collect();
         let name = if own.is_empty() { cell.workload.clone() } else { own.join(", ") };
         let total = run.total();
-        let run = (block.to_owned(), is_against(&cell.axes), total.rate, total.response.mean().0 as f64, run.steady);
+        let run =
+            (block.to_owned(), is_against(&cell.axes), total.rate, total.response.mean().0 as f64, run.is_steady());
         match all.iter_mut().find(|(known, _)| *known == name) {
             Some((_, runs)) => runs.push(run),
             None => all.push((name, vec![run])),

@@ -4,8 +4,8 @@
 //! freedom, which errs to the wide side). Runs made one after the other may differ by what changed in between; the interval
 //! says nothing of that.
 
-use crate::paper::chosen;
 use crate::record::{CellRecord, Recorded};
+use crate::report::chosen;
 use crate::search::margin_of;
 
 /// A cell that both results have.
@@ -36,17 +36,22 @@ pub fn compare(first: &Recorded, second: &Recorded) -> (Vec<Compared>, Vec<Strin
     let mut both = Vec::new();
     let mut alone = Vec::new();
     for cell in &first.cells {
-        match second.cells.iter().find(|other| other.name == cell.name) {
-            Some(other) => both.extend(of(cell, other)),
+        match second.cells.iter().find(|other| is_same(cell, other)) {
+            Some(other) => both.extend(compared(cell, other)),
             None => alone.push(cell.name.clone()),
         }
     }
-    let unknown = second.cells.iter().filter(|cell| !first.cells.iter().any(|other| other.name == cell.name));
+    let unknown = second.cells.iter().filter(|cell| !first.cells.iter().any(|other| is_same(other, cell)));
     alone.extend(unknown.map(|cell| cell.name.clone()));
     (both, alone)
 }
 
-fn of(first: &CellRecord, second: &CellRecord) -> Option<Compared> {
+/// What was done to names is not what was done to data, whatever cells are called.
+pub(crate) fn is_same(one: &CellRecord, other: &CellRecord) -> bool {
+    (one.name.as_str(), one.names) == (other.name.as_str(), other.names)
+}
+
+pub(crate) fn compared(first: &CellRecord, second: &CellRecord) -> Option<Compared> {
     let runs = (chosen(first)?, chosen(second)?);
     let totals = (runs.0.total(), runs.1.total());
     let rate = |cell: &CellRecord, measured: f64| cell.search.as_ref().map_or(measured, |search| search.rate);

@@ -12,8 +12,10 @@ pub enum LabError {
     Missing(String),
     /// No room for the target.
     Full(String),
-    /// The target failed, or gave back something else than was written.
+    /// The target failed.
     Failed(String),
+    /// The target gave back something else than was written.
+    Damaged(String),
 }
 
 impl LabError {
@@ -36,7 +38,8 @@ impl fmt::Display for LabError {
             | LabError::Refused(text)
             | LabError::Missing(text)
             | LabError::Full(text)
-            | LabError::Failed(text) => f.write_str(text),
+            | LabError::Failed(text)
+            | LabError::Damaged(text) => f.write_str(text),
         }
     }
 }

@@ -12,7 +12,6 @@ pub mod wire;
 use serde::{Deserialize, Serialize};
 
 use crate::record::{HistogramRecord, RoundRecord, RunRecord};
-use crate::steady;
 
 /// What one host did in a cell.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -32,10 +31,9 @@ pub struct HostRecord {
 
 impl HostRecord {
     pub fn of(host: &str, run: &RunRecord) -> HostRecord {
-        let rounds = run.rounds.len().max(1) as f64;
         HostRecord {
             host: host.to_owned(),
-            rate: run.rounds.iter().map(|round| round.rate).sum::<f64>() / rounds,
+            rate: run.mean(|round| round.rate),
             lag_share: run.lag_share,
             cpu_own: run.rounds.iter().map(|round| round.cpu_own).sum(),
             cpu_machine: run.rounds.iter().map(|round| round.cpu_machine).sum(),
@@ -59,19 +57,22 @@ pub fn merged(runs: &[RunRecord]) -> Option<RunRecord> {
         })
         .collect();
     let rounds = rounds?;
-    let rates: Vec<f64> = rounds.iter().map(|round| round.rate).collect();
     let lag = together(rounds.iter().map(|round| round.lag_ns));
     let spans = together(rounds.iter().flat_map(|round| [round.read.sum_ns, round.write.sum_ns]));
-    Some(RunRecord {
+    let mut all = RunRecord {
         outstanding: runs.iter().map(|run| run.outstanding).try_fold(0, |sum: u32, one| Some(sum.saturating_add(one?))),
         rate_asked: runs.iter().map(|run| run.rate_asked).sum(),
         workers: runs.iter().fold(0, |sum: u32, run| sum.saturating_add(run.workers)),
-        steady: steady::is_steady(&rates),
+        steady: false,
         stopped: runs.iter().any(|run| run.stopped),
         lag_share: lag as f64 / spans.max(1) as f64,
+        under_way: runs.iter().map(|run| run.under_way).sum(),
+        saturation: runs.iter().filter_map(|run| run.saturation).max_by(f64::total_cmp),
         busy: Vec::new(),
         rounds,
-    })
+    };
+    all.steady = all.is_steady();
+    Some(all)
 }
 
 /// A host may say anything: a sum that cannot be counted stays at its end.
@@ -99,6 +100,8 @@ fn round(rounds: &[&RoundRecord]) -> Option<RoundRecord> {
         held_back: together(rounds.iter().map(|round| round.held_back)),
         cpu_own: sum(|round| round.cpu_own),
         cpu_machine: sum(|round| round.cpu_machine),
+        // As long as any host was answered, storage answered.
+        gap_ns: rounds.iter().map(|round| round.gap_ns).min().unwrap_or(0),
     })
 }
 

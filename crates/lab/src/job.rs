@@ -179,6 +179,8 @@ pub struct SearchPart {
     pub outstanding_max: Option<u64>,
 }
 
+/// Rounds of a measurement that is short.
+const ROUNDS_LEAST: u64 = 10;
 /// Cells of a job.
 pub const CELLS_MAX: u64 = 100_000;
 
@@ -237,6 +239,12 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     };
     let nanoseconds = number * scale;
     (nanoseconds.is_finite() && nanoseconds < u64::MAX as f64).then_some(Duration(nanoseconds as u64))
+}
+
+/// The length of rounds where none is stated: a second, or a tenth of a shorter measurement, and such that they fill it.
+fn round_of(least: Duration) -> Duration {
+    let count = (least.0 / 1_000_000_000).max(ROUNDS_LEAST);
+    Duration((least.0 / count).max(1_000_000))
 }
 
 fn duration(what: &str, text: &Option<String>, default: Duration) -> Result<Duration, LabError> {
@@ -388,9 +396,11 @@ impl Job {
         }
     }
 
-    pub(crate) fn timing(&self) -> Result<Timing, LabError> {
+    pub fn timing(&self) -> Result<Timing, LabError> {
         let part = &self.time;
-        let round = duration("time.round", &part.round, Duration::from_secs(1))?;
+        let stated = part.round.as_ref().map(|_| duration("time.round", &part.round, Duration(0))).transpose()?;
+        let asked = part.least.as_ref().map(|_| duration("time.least", &part.least, Duration(0))).transpose()?;
+        let round = stated.or(asked.map(round_of)).unwrap_or(Duration::from_secs(1));
         if round < Duration::from_millis(1) {
             return Err(bad("time.round", round, "at least 1ms"));
         }
@@ -520,7 +530,7 @@ pub(crate) fn greatest_common(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { greatest_common(other, one % other) }
 }
 
-pub(crate) fn processors() -> u32 {
+pub fn processors() -> u32 {
     std::thread::available_parallelism().map_or(1, usize::from) as u32
 }
 

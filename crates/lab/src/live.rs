@@ -7,6 +7,7 @@
 //!
 //! Workers keep no shared state: each hands its histograms over at the end of every round, and those are merged exactly.
 
+pub mod clock;
 pub mod content;
 pub mod directory;
 pub mod engine;
@@ -16,14 +17,19 @@ pub mod iscsi;
 mod local;
 pub mod nbd;
 pub mod nfs;
+pub mod random;
+mod reach;
+pub mod read_back;
 pub mod run;
 pub mod s3;
+mod signatures;
 pub(crate) mod stream;
 pub mod target;
 mod uring;
 pub mod versions;
 pub mod volume;
 mod worker;
+pub mod wrong;
 
 #[cfg(test)]
 mod tests;

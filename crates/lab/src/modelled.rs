@@ -1,4 +1,5 @@
-//! Arrays of modelled drives as targets, in virtual time: Stele's own code, or the profile of the published machine.
+//! Arrays of modelled drives as targets, in virtual time: Stele's own code, or the model of a published machine, which the crate of
+//! papers brings.
 //!
 //! An answer depends on the array, the workload, the loads and the effort, and on nothing else: not on the clock, on threads, or
 //! on what was asked before.
@@ -13,10 +14,9 @@ use stele_ground::{Bytes, Dice};
 use stele_media::simulated::HardDriveSpec;
 
 use crate::closed::{GoesOn, Length, Loop, Probe, Round, Target};
-use crate::ds4500::{Charge, Ds4500, Profile};
 use crate::error::LabError;
 use crate::pool::{Filled, PoolSpec, PoolTarget};
-use crate::published::Level;
+use crate::raid::Level;
 use crate::search::{self, Goal, Highest};
 use crate::workload::{AccessSpec, Alignment, Generator};
 use parts::Parts;
@@ -29,9 +29,6 @@ pub mod sweep;
 pub const MEMORY: u64 = 2 << 30;
 /// Of each drive that is in use so many bytes are simulated, spread over all of it, so that answers come in seconds.
 const SIMULATED: f64 = 367.5e6;
-/// The profile's cache is sampled further, so that it is as full as it stays before a probe ends: of a larger one the probes would
-/// see how it drains.
-pub const PROFILE_SAMPLE: u64 = 16;
 /// Replicas of the log of a pool that survives one loss.
 const LOG_REPLICAS: u64 = 4;
 /// Drives of an array at most: the model's tables are in memory.
@@ -97,17 +94,6 @@ impl Effort {
     }
 }
 
-/// What may differ from the published machine, to fit its parameters.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Machine {
-    pub drive: HardDriveSpec,
-    pub charge: Charge,
-}
-
-impl Machine {
-    pub const PUBLISHED: Machine = Machine { drive: HardDriveSpec::published_15k(), charge: Charge::PUBLISHED };
-}
-
 /// Where Stele's log lies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum LogPlace {
@@ -164,7 +150,7 @@ impl Array {
     }
 
     /// A pool of Stele: 9+1, 8+2 or mirror-2, declustered over all drives.
-    pub fn pool(&self, machine: Machine) -> Result<PoolSpec, String> {
+    pub fn pool(&self, drive: HardDriveSpec) -> Result<PoolSpec, String> {
         let code: Code = match self.level {
             Level::Raid5 => "9+1",
             Level::Raid10 => "mirror-2",
@@ -177,8 +163,8 @@ impl Array {
             code,
             strip: Bytes(crate::raid::SEGMENT),
             stroke: f64::from(self.stroke) / 100.0,
-            drive: machine.drive,
-            sample: self.sample(machine.drive),
+            drive,
+            sample: self.sample(drive),
             log: Bytes(MEMORY / LOG_REPLICAS),
             seed: 0x57E1E + u64::from(self.drives),
         })
@@ -204,6 +190,9 @@ impl fmt::Display for Array {
     }
 }
 
+/// Builds the model of an array that is not Stele's.
+pub type Models<'a> = &'a (dyn Fn(&Array, &AccessSpec, Alignment) -> Box<dyn Running> + Sync);
+
 /// A probe with what it is made of.
 #[derive(Clone, Debug)]
 pub struct Measured {
@@ -220,36 +209,6 @@ impl<T: Target> Running for Loop<T> {
     fn measure(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<Measured, String> {
         let probe = self.probe(outstanding, length, goes_on)?;
         Ok(Measured { probe, rounds: self.window().to_vec() })
-    }
-}
-
-/// The profile, whose cache is as full as the load keeps it when a probe begins. It is filled first, for a load that fills it takes long to
-/// do so, and then drained by a load that the drives keep up with.
-struct Full {
-    running: Loop<Ds4500>,
-    filling: Generator,
-}
-
-/// A load that drains less of the cache than this in a round keeps it as full as it is.
-const KEPT: f64 = 0.02;
-/// Rounds that a load may take to drain it.
-const DRAINING: usize = 60;
-
-impl Running for Full {
-    fn measure(&mut self, outstanding: u64, length: Length, goes_on: GoesOn<'_>) -> Result<Measured, String> {
-        let now = self.running.now();
-        let filling = &mut self.filling;
-        self.running.target_mut().prefill(now, |array, bytes| filling.draw(array, bytes));
-        let mut before = self.running.target().fullness();
-        for _ in 0..DRAINING {
-            self.running.warm_up(outstanding, length.round, goes_on)?;
-            let now = self.running.target().fullness();
-            if now + KEPT >= before {
-                break;
-            }
-            before = now;
-        }
-        self.running.measure(outstanding, length, goes_on)
     }
 }
 
@@ -272,24 +231,6 @@ impl Running for Warming {
         self.before = outstanding;
         self.running.measure(outstanding, length, goes_on)
     }
-}
-
-/// The published machine's profile, its cache full.
-pub fn profile(array: &Array, machine: Machine, spec: &AccessSpec, alignment: Alignment) -> Box<dyn Running> {
-    let mut dice = Dice::new(array.seed(spec));
-    let target = Ds4500::new(Profile {
-        level: array.level,
-        drives: array.drives as usize,
-        cached: array.cached,
-        stroke: f64::from(array.stroke) / 100.0,
-        drive: machine.drive,
-        charge: machine.charge,
-        cache: MEMORY / PROFILE_SAMPLE,
-        seed: dice.roll(),
-    });
-    let generator = Generator::new(spec.clone(), alignment, dice.fork());
-    let filling = Generator::new(spec.clone(), alignment, dice.fork());
-    Box::new(Full { running: Loop::new(target, generator, Default::default()), filling })
 }
 
 /// A filled pool of Stele, opened for this array, its volume in as many parts as there are streams.

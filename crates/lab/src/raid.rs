@@ -1,6 +1,36 @@
 //! Classic RAID as an address map: arrays of ten drives, 64 KiB segments, no declustering.
 
-use crate::published::Level;
+/// A RAID level.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Level {
+    Raid5,
+    Raid10,
+    /// Two parities, as 8+2: of no published table, but of the machine behind published streams.
+    Raid6,
+}
+
+impl Level {
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Raid5 => "RAID-5",
+            Level::Raid10 => "RAID-10",
+            Level::Raid6 => "RAID-6",
+        }
+    }
+
+    /// As a job names it.
+    pub fn number(self) -> u8 {
+        match self {
+            Level::Raid5 => 5,
+            Level::Raid10 => 10,
+            Level::Raid6 => 6,
+        }
+    }
+
+    pub fn numbered(number: u8) -> Option<Level> {
+        [Level::Raid5, Level::Raid10, Level::Raid6].into_iter().find(|level| level.number() == number)
+    }
+}
 
 /// Bytes of a segment.
 pub const SEGMENT: u64 = 64 << 10;

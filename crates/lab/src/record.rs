@@ -15,19 +15,36 @@ use stele_ground::Duration;
 use crate::error::LabError;
 use crate::histogram::Histogram;
 use crate::hosts::HostRecord;
-use crate::job::{Cell, Job};
-use crate::live::run::{Found, Load, Round};
+use crate::job::{Cell, Job, OfPart};
+use crate::live::read_back::ReadBack;
+use crate::live::run::{Found, Load, Of};
 use crate::precondition::PreconditionRecord;
 use crate::search::{Ending, Goal, Highest, Statistic};
+use crate::steady;
+
+mod rounds;
+
+pub use rounds::{HistogramRecord, RoundRecord};
 
 pub const VERSION: u32 = 1;
+/// What each file begins with.
+const HEAD_BEGINS: &[u8] = b"{\"line\":\"head\"";
+
+/// A load that falls short by more than this share was not reached.
+const UNREACHED: f64 = 0.05;
+/// Threads that are busy for a larger share of the time are what is measured.
+const SATURATED: f64 = 0.9;
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(tag = "line", rename_all = "kebab-case")]
 enum Line {
     Head(Box<Head>),
     Cell(Box<CellRecord>),
-    End { blake3: String },
+    /// A cell that ended before its time: the last one of a run, which measures it again when it goes on.
+    Partial(Box<CellRecord>),
+    End {
+        blake3: String,
+    },
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -55,6 +72,9 @@ pub struct CellRecord {
     pub name: String,
     pub axes: Vec<(String, String)>,
     pub workload: String,
+    /// Its accesses looked at names, or made and removed them: they moved no data.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub names: bool,
     /// One for a plain run; all probes of a search, in the order in which they were made.
     pub runs: Vec<RunRecord>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -62,9 +82,21 @@ pub struct CellRecord {
     /// Of a run on several hosts, what each of them did; the runs are all of them together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostRecord>,
+    /// Why it ended before its time: the target failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
     /// What was written before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precondition: Option<PreconditionRecord>,
+    /// Sectors of 512 bytes that its reads brought otherwise than they were written; the first of them ended it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub wrong_sectors: u64,
+    /// All of the target was read after it, since reads are checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub read_back: Option<ReadBack>,
+    /// A thread still waited for the target when it was given up, so that nothing could be read back.
+    #[serde(skip)]
+    pub left_behind: bool,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -107,48 +139,21 @@ pub struct RunRecord {
     pub stopped: bool,
     /// Lateness of the generator over the mean response.
     pub lag_share: f64,
+    /// Accesses under way in the mean, by Little's law; absent where pauses keep them away.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub under_way: Option<f64>,
+    /// Share of the time that the generator's threads were at work or waited for a processor; absent where their work is the
+    /// target's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saturation: Option<f64>,
     /// Parts of a modelled array, and the share of the time that they were at work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub busy: Vec<(String, f64)>,
     pub rounds: Vec<RoundRecord>,
 }
 
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct RoundRecord {
-    pub seconds: f64,
-    /// Accesses, and bytes, a second.
-    pub rate: f64,
-    pub read_bytes: f64,
-    pub written_bytes: f64,
-    pub read: HistogramRecord,
-    pub write: HistogramRecord,
-    pub lag_ns: u64,
-    pub held_back: u64,
-    /// Seconds of processor time.
-    pub cpu_own: f64,
-    pub cpu_machine: f64,
-}
-
-/// Buckets that hold something, with their counts. Bucket n below 64 is n nanoseconds; above, each power of two has 64.
-#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
-pub struct HistogramRecord {
-    pub sum_ns: u64,
-    pub longest_ns: u64,
-    pub counts: Vec<(usize, u64)>,
-}
-
-impl HistogramRecord {
-    pub fn of(histogram: &Histogram) -> HistogramRecord {
-        HistogramRecord {
-            sum_ns: u64::try_from(histogram.sum()).unwrap_or(u64::MAX),
-            longest_ns: histogram.longest().0,
-            counts: histogram.counts().collect(),
-        }
-    }
-
-    pub(crate) fn histogram(&self) -> Option<Histogram> {
-        Histogram::from_counts(&self.counts, u128::from(self.sum_ns), Duration(self.longest_ns))
-    }
+fn is_zero(value: &u64) -> bool {
+    *value == 0
 }
 
 /// Rounded to so many parts of one, so that a value has no more digits than are read again exactly.
@@ -158,23 +163,6 @@ pub fn rounded(value: f64, parts: f64) -> f64 {
 
 pub const THOUSANDTHS: f64 = 1e3;
 pub const BILLIONTHS: f64 = 1e9;
-
-impl RoundRecord {
-    fn of(round: &Round) -> RoundRecord {
-        RoundRecord {
-            seconds: rounded(round.span, BILLIONTHS),
-            rate: rounded(round.rate, THOUSANDTHS),
-            read_bytes: round.read_bytes_rate.round(),
-            written_bytes: round.written_bytes_rate.round(),
-            read: HistogramRecord::of(&round.read),
-            write: HistogramRecord::of(&round.write),
-            lag_ns: round.lag.0,
-            held_back: round.held_back,
-            cpu_own: rounded(round.cpu_own, BILLIONTHS),
-            cpu_machine: rounded(round.cpu_machine, BILLIONTHS),
-        }
-    }
-}
 
 /// A run's rounds together.
 #[derive(Clone, Default, Debug)]
@@ -204,17 +192,18 @@ impl RunRecord {
             steady: found.steady,
             stopped: found.stopped,
             lag_share: rounded(found.lag_share(), BILLIONTHS),
+            under_way: found.under_way().map(|count| rounded(count, THOUSANDTHS)),
+            saturation: found.saturation().map(|share| rounded(share, THOUSANDTHS)),
             busy: Vec::new(),
             rounds: found.rounds.iter().map(RoundRecord::of).collect(),
         }
     }
 
     pub fn total(&self) -> Total {
-        let mut total = Total::default();
-        let count = self.rounds.len().max(1) as f64;
+        let rate = self.mean(|round| round.rate);
+        let bytes = self.mean(|round| round.read_bytes + round.written_bytes);
+        let mut total = Total { rate, bytes, ..Total::default() };
         for round in &self.rounds {
-            total.rate += round.rate / count;
-            total.bytes += (round.read_bytes + round.written_bytes) / count;
             total.read.merge(&round.read.histogram().unwrap_or_default());
             total.write.merge(&round.write.histogram().unwrap_or_default());
             total.cpu_own += round.cpu_own;
@@ -225,6 +214,60 @@ impl RunRecord {
         let each = 1e6 / total.response.count().max(1) as f64;
         (total.cpu_own, total.cpu_machine) = (total.cpu_own * each, total.cpu_machine * each);
         total
+    }
+
+    /// What was done over the time that it took, where rounds say how much they did each second: their mean, each by its length.
+    pub fn mean(&self, of: impl Fn(&RoundRecord) -> f64) -> f64 {
+        let seconds: f64 = self.rounds.iter().map(|round| round.seconds).sum();
+        // The sum of nothing is -0.
+        self.rounds.iter().fold(0.0, |sum, round| sum + of(round) * round.seconds) / seconds.max(1e-9)
+    }
+
+    /// Why the rounds are not those of a steady state, from the rounds alone. What is stored of it is what was known then.
+    pub fn shortfall(&self) -> Option<String> {
+        if self.rounds.is_empty() {
+            return (!self.steady).then(|| "there are no rounds".to_owned());
+        }
+        let gaps = self.rounds.iter().map(|round| Duration(round.gap_ns));
+        steady::shortfall_with_gaps(&self.rates(), gaps).or_else(|| self.stretched())
+    }
+
+    /// The load that was asked for was not reached, or the generator was what was measured.
+    pub fn shortcomings(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        if self.rounds.is_empty() {
+            return found;
+        }
+        if let (Some(asked), Some(reached)) = (self.outstanding, self.under_way)
+            && reached < f64::from(asked) * (1.0 - UNREACHED)
+        {
+            found.push(format!(
+                "the load was not reached: {asked} outstanding were asked for, and by Little's law {reached:.1} were"
+            ));
+        }
+        if let Some(share) = self.saturation.filter(|share| *share > SATURATED) {
+            found.push(format!(
+                "the generator was busy for {:.0} % of the time of its {} threads: the rate may be its own; ask for more \
+                 workers, or measure from more hosts",
+                share * 100.0,
+                self.workers
+            ));
+        }
+        found
+    }
+
+    pub fn is_steady(&self) -> bool {
+        self.shortfall().is_none()
+    }
+
+    /// A round of a former version became longer where the target stood still. Rounds in virtual time are so many accesses.
+    fn stretched(&self) -> Option<String> {
+        let mut lengths: Vec<f64> = self.rounds.iter().map(|round| round.seconds).collect();
+        lengths.sort_by(f64::total_cmp);
+        let usual = lengths.get(lengths.len() / 2).copied().filter(|_| self.busy.is_empty())?;
+        let longest = self.rounds.iter().position(|round| round.seconds >= usual + 1.0)?;
+        let took = self.rounds.get(longest)?.seconds;
+        Some(format!("a gap: round {} took {took:.1} s, and the others {usual:.1} s", longest + 1))
     }
 
     /// Accesses a second, round by round.
@@ -243,7 +286,11 @@ impl RunRecord {
 
 impl CellRecord {
     pub fn plain(number: usize, cell: &Cell, found: &Found) -> CellRecord {
-        CellRecord::with(number, cell, vec![RunRecord::of(found)], None)
+        CellRecord {
+            wrong_sectors: found.wrong.sectors,
+            left_behind: found.left_behind,
+            ..CellRecord::with(number, cell, vec![RunRecord::of(found)], None)
+        }
     }
 
     pub fn with(number: usize, cell: &Cell, runs: Vec<RunRecord>, search: Option<SearchRecord>) -> CellRecord {
@@ -252,10 +299,15 @@ impl CellRecord {
             name: cell.name(),
             axes: cell.axes.clone(),
             workload: cell.setup.spec.name.clone(),
+            names: cell.setup.of == Of::Names,
             runs,
             search,
             hosts: Vec::new(),
+            failed: None,
             precondition: None,
+            wrong_sectors: 0,
+            read_back: None,
+            left_behind: false,
         }
     }
 
@@ -274,9 +326,44 @@ impl CellRecord {
     /// The figures are those of a steady state: of a search, at both probes around the answer.
     pub fn is_steady(&self) -> bool {
         match &self.search {
-            Some(search) => search.steady,
-            None => self.runs.last().is_some_and(|run| run.steady),
+            Some(search) => search.steady && self.around(search).all(RunRecord::is_steady),
+            None => self.runs.last().is_some_and(RunRecord::is_steady),
         }
+    }
+
+    /// The probes around the answer of a search.
+    fn around(&self, search: &SearchRecord) -> impl Iterator<Item = &RunRecord> {
+        let response = |run: &RunRecord| {
+            let response = run.total().response;
+            search.percentile.map_or_else(|| response.mean(), |share| response.percentile(share)).0
+        };
+        let (within, beyond): (Vec<&RunRecord>, Vec<&RunRecord>) =
+            self.runs.iter().partition(|run| response(run) <= search.response_ns);
+        let within = within.into_iter().max_by_key(|run| run.outstanding);
+        let least = within.map_or(Some(0), |run| run.outstanding);
+        let beyond = beyond.into_iter().filter(|run| run.outstanding > least).min_by_key(|run| run.outstanding);
+        within.into_iter().chain(beyond)
+    }
+
+    fn moved_nothing(&mut self) {
+        self.names = true;
+        for round in self.runs.iter_mut().flat_map(|run| &mut run.rounds) {
+            (round.read_bytes, round.written_bytes) = (0.0, 0.0);
+        }
+    }
+
+    /// Accesses of a mixed load were reads and writes; then each has its own responses.
+    pub fn is_mixed(&self) -> bool {
+        let counts = |run: &RunRecord| {
+            let total = run.total();
+            total.read.count() > 0 && total.write.count() > 0
+        };
+        self.runs.iter().any(counts)
+    }
+
+    /// The target gave back something else than was written.
+    pub fn is_damaged(&self) -> bool {
+        self.wrong_sectors > 0 || self.read_back.as_ref().is_some_and(|found| !found.wrong.is_none())
     }
 
     /// The value of an axis.
@@ -337,13 +424,24 @@ impl Recorder {
             _ => LabError::of(&error, "cannot be created", path),
         })?;
         let mut recorder = Recorder { path: path.to_owned(), file, hasher: blake3::Hasher::new() };
-        recorder.line(&Line::Head(Box::new(head)))?;
+        if let Err(error) = recorder.line(&Line::Head(Box::new(head))) {
+            // Half a head is of no use, and would be in the way.
+            let _ = std::fs::remove_file(path);
+            return Err(error);
+        }
         Ok(recorder)
+    }
+
+    /// There is a file whose head was never written whole: nothing of it is lost when it is made anew.
+    pub fn never_began(path: &Path) -> bool {
+        let bytes = std::fs::read(path).unwrap_or_else(|_| b"unreadable".to_vec());
+        !bytes.contains(&b'\n')
+            && (bytes.is_empty() || bytes.starts_with(HEAD_BEGINS) || HEAD_BEGINS.starts_with(&bytes))
     }
 
     /// Goes on behind what an unfinished file holds; a last line that was cut off is taken away.
     pub fn resume(path: &Path) -> Result<(Recorder, Recorded), LabError> {
-        let (recorded, good) = scan(path)?;
+        let (recorded, _, good) = scan(path)?;
         if recorded.digest.is_some() {
             return Err(LabError::Refused(format!("{}: came to its end already", path.display())));
         }
@@ -358,6 +456,11 @@ impl Recorder {
 
     pub fn cell(&mut self, cell: &CellRecord) -> Result<(), LabError> {
         self.line(&Line::Cell(Box::new(cell.clone())))
+    }
+
+    /// What was counted of a cell that was stopped, or whose target failed. Nothing follows it.
+    pub fn partial(mut self, cell: &CellRecord) -> Result<(), LabError> {
+        self.line(&Line::Partial(Box::new(cell.clone())))
     }
 
     pub fn finish(mut self) -> Result<String, LabError> {
@@ -378,24 +481,32 @@ impl Recorder {
 
 /// Reads a file, and compares its digest.
 pub fn read(path: &Path) -> Result<Recorded, LabError> {
-    scan(path).map(|(recorded, _)| recorded)
+    scan(path).map(whole)
 }
 
-/// Also tells how many bytes belong to whole lines.
-fn scan(path: &Path) -> Result<(Recorded, u64), LabError> {
+/// What was read, a cell that ended before its time, and how many bytes belong to whole lines before that.
+type Scanned = (Recorded, Option<CellRecord>, u64);
+
+/// With the cell that ended before its time behind the others.
+fn whole((mut recorded, partial, _): Scanned) -> Recorded {
+    recorded.cells.extend(partial);
+    recorded
+}
+
+fn scan(path: &Path) -> Result<Scanned, LabError> {
     let cannot = |error: std::io::Error| LabError::of(&error, "cannot be read", path);
     scan_from(BufReader::new(File::open(path).map_err(cannot)?), path)
 }
 
 /// From bytes that stand in for a file.
 pub fn read_from(reader: impl BufRead) -> Result<Recorded, LabError> {
-    scan_from(reader, Path::new("the bytes given")).map(|(recorded, _)| recorded)
+    scan_from(reader, Path::new("the bytes given")).map(whole)
 }
 
-fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<(Recorded, u64), LabError> {
+fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<Scanned, LabError> {
     let cannot = |error: std::io::Error| LabError::of(&error, "cannot be read", path);
     let bad = |number: usize, why: &str| LabError::Failed(format!("{}: line {number}: {why}", path.display()));
-    let (mut head, mut cells, mut digest) = (None, Vec::new(), None);
+    let (mut head, mut cells, mut partial, mut digest) = (None, Vec::new(), None, None);
     let mut hasher = blake3::Hasher::new();
     let (mut text, mut good) = (Vec::new(), 0);
     for number in 1.. {
@@ -404,7 +515,7 @@ fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<(Recorded, u64), L
         if length == 0 || text.last() != Some(&b'\n') {
             break;
         }
-        if digest.is_some() {
+        if digest.is_some() || partial.is_some() {
             return Err(bad(number, "there is something behind the end"));
         }
         let line =
@@ -416,7 +527,11 @@ fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<(Recorded, u64), L
             }
             Line::Head(_) => return Err(bad(number, "a second head")),
             Line::Cell(cell) if is_sound(&cell) => cells.push(*cell),
-            Line::Cell(_) => return Err(bad(number, "a histogram contradicts itself")),
+            Line::Partial(cell) if is_sound(&cell) => {
+                partial = Some(*cell);
+                continue;
+            }
+            Line::Cell(_) | Line::Partial(_) => return Err(bad(number, "a histogram contradicts itself")),
             Line::End { blake3 } => {
                 if blake3 != hasher.finalize().to_hex().as_str() {
                     return Err(bad(
@@ -430,8 +545,12 @@ fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<(Recorded, u64), L
         hasher.update(&text);
         good += length as u64;
     }
-    let head = head.ok_or_else(|| bad(1, "is not the head of a .lab file"))?;
-    Ok((Recorded { head, cells, digest }, good))
+    let head: Head = head.ok_or_else(|| bad(1, "is not the head of a .lab file"))?;
+    // Files of a former version say it of the whole job, and count bytes that no name has.
+    if matches!(head.job.workload.of, Some(OfPart::Names)) {
+        cells.iter_mut().for_each(CellRecord::moved_nothing);
+    }
+    Ok((Recorded { head, cells, digest }, partial, good))
 }
 
 /// Each histogram by itself, and all counts of a cell together, which reports add up.

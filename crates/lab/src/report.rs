@@ -1,262 +1,459 @@
-//! The tables as Markdown: published, ours, error; then Stele.
+//! What was measured as a report. `document` says what a report holds, `charts` what it draws, `html` makes a page of it.
 
-use std::fmt::Write;
+use stele_ground::{Bytes, Duration};
 
-use crate::modelled::{Machine, PROFILE_SAMPLE};
-use crate::published::{Level, suspicion};
-use crate::set::{Row, StrokeRow, is_fitted, nearness};
+use crate::abba::{self, Judged};
+use crate::error::LabError;
+use crate::histogram::Histogram;
+use crate::job::Given;
+use crate::precondition::PreconditionRecord;
+use crate::record::{CellRecord, Recorded, RunRecord};
+use crate::sweep;
+use chart::{Axis, Bars, Chart, figure};
+use charts::{KINDS, Kind, Runs, curves};
+use document::{Document, Entry, Place, Table, Text};
 
-pub fn thousands(rate: f64) -> String {
-    let digits = format!("{rate:.0}");
-    let mut out = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
+pub mod chart;
+pub mod charts;
+pub mod document;
+pub mod html;
+pub mod metrics;
+
+/// A rate that falls by more than this with more accesses outstanding is called an anomaly.
+const FALL: f64 = 0.05;
+
+/// The run that stands for a cell: of a search, the probe nearest to the answer.
+pub fn chosen(cell: &CellRecord) -> Option<&RunRecord> {
+    let Some(search) = &cell.search else { return cell.runs.last() };
+    let near = |run: &&RunRecord| (f64::from(run.outstanding.unwrap_or(0)) - search.outstanding).abs();
+    cell.runs.iter().min_by(|left, right| near(left).total_cmp(&near(right)))
+}
+
+/// The report of a file. `title` may be none; then the target gives it its name.
+pub fn report(recorded: &Recorded, title: Option<&str>) -> Document {
+    let head = &recorded.head;
+    let title = title.map_or_else(|| format!("What {} sustains", head.target), str::to_owned);
+    let mut document = Document::new(title, format!("{}, by {}", date(head.begun), head.program));
+    summary(recorded, &mut document);
+    if let Some(judged) = abba::of(recorded) {
+        comparison(recorded, &judged, &mut document);
     }
-    out
+    // Bars of many cells are a forest; one cell's are none.
+    let few = (2..=24).contains(&recorded.cells.len());
+    // The runs of a comparison are no curve.
+    let kinds = if head.against.is_some() { &[] } else { KINDS };
+    for (_, kind, _) in kinds {
+        if few || !matches!(kind, Kind::Bars | Kind::Multipliers) {
+            document.chart(kind.of(recorded));
+        }
+    }
+    document.section("Results");
+    document.table(results(recorded));
+    anomalies(recorded, &mut document);
+    method(recorded, &mut document);
+    document
 }
 
-fn percent(share: f64) -> String {
-    format!("{:+.1} %", share * 100.0)
+/// As an HTML page.
+pub fn html(recorded: &Recorded, title: Option<&str>) -> Result<String, LabError> {
+    html::page(&report(recorded, title))
 }
 
-/// The whole page.
-pub fn markdown(rows: &[Row], strokes: &[StrokeRow]) -> String {
-    let mut page = String::new();
-    head(&mut page);
-    near(&mut page, rows);
-    judged(&mut page, rows);
-    missed(&mut page, rows);
-    for (table, level, title) in [
-        (1, Level::Raid5, "OLTP (67 % reads)"),
-        (4, Level::Raid5, "random reads and random writes"),
-        (5, Level::Raid10, "OLTP (67 % reads)"),
-        (8, Level::Raid10, "random reads and random writes"),
+/// The place of a cell's figure in the table of results.
+fn place(cell: &CellRecord, column: &str) -> Place {
+    Place::new(format!("cell {}", cell.number), column)
+}
+
+fn summary(recorded: &Recorded, document: &mut Document) {
+    let head = &recorded.head;
+    document.section("Summary");
+    let used = Bytes(head.target_bytes);
+    document.paragraph(format!("Measured was {} ({}), of which {used} were used.", head.target, head.reached));
+    let searched: Vec<&CellRecord> = recorded.cells.iter().filter(|cell| cell.search.is_some()).collect();
+    for cell in &searched {
+        let Some(search) = &cell.search else { continue };
+        let of = search
+            .percentile
+            .map_or("a mean response".into(), |share| format!("a response of {} %", figure(share * 100.0)));
+        let open = search.open_end.as_ref().map_or(String::new(), |end| format!(" ({end})"));
+        let text = Text::from(format!("{}: ", cell.name))
+            .cell_as(&place(cell, "rate"), " accesses a second")
+            .say(format!(" at {of} of {}, with ", Duration(search.response_ns)))
+            .cell(&place(cell, "load"))
+            .say(format!("{open}."));
+        document.paragraph(text);
+    }
+    if !searched.is_empty() || head.against.is_some() {
+        return;
+    }
+    let steady = || recorded.cells.iter().filter(|cell| cell.is_steady());
+    let measured = || steady().filter_map(|cell| Some((cell, chosen(cell)?.total())));
+    let short = recorded.cells.len() - steady().count();
+    if short > 0 {
+        let of = recorded.cells.len();
+        document.paragraph(format!(
+            "{short} of {of} cells did not reach a steady state; their figures are those of the time measured and no more, and are left \
+             out of what follows."
+        ));
+    }
+    let most = measured().max_by(|left, right| left.1.rate.total_cmp(&right.1.rate));
+    let prompt = measured().min_by_key(|(_, total)| total.response.mean());
+    if let Some((cell, _)) = most {
+        document.paragraph(
+            Text::from("The highest rate was ")
+                .cell_as(&place(cell, "rate"), " accesses a second")
+                .say(format!(", in the cell “{}”, with a mean response of ", cell.name))
+                .cell(&place(cell, "mean"))
+                .say(" and 99 % within ")
+                .cell(&place(cell, "p99"))
+                .say("."),
+        );
+    }
+    if let Some((cell, _)) = prompt {
+        document.paragraph(
+            Text::from("The shortest mean response was ")
+                .cell(&place(cell, "mean"))
+                .say(format!(", in the cell “{}”, at ", cell.name))
+                .cell_as(&place(cell, "rate"), " accesses a second")
+                .say("."),
+        );
+    }
+}
+
+fn comparison(recorded: &Recorded, judged: &[Judged], document: &mut Document) {
+    let against = recorded.head.against.as_deref().unwrap_or_default();
+    document.section("Comparison");
+    let mut table = Table::new(format!("A is {}, B is {against}; ratios are B over A", recorded.head.target))
+        .left("cell", "cell")
+        .right("a", "A, accesses/s")
+        .right("b", "B, accesses/s")
+        .right("ratio", "ratio")
+        .right("interval", "95 %")
+        .right("response", "ratio of responses")
+        .right("apart", "95 %")
+        .right("blocks", "blocks");
+    let interval = |ratio: &abba::Ratio| {
+        Entry::text(ratio.interval.map_or("none".into(), |(low, high)| format!("{low:.3} to {high:.3}")))
+    };
+    for (number, cell) in judged.iter().enumerate() {
+        let row = format!("compared {number}");
+        let of = |column: &str| Place::new(row.as_str(), column);
+        let text = Text::from(format!("{}: B's rate is ", cell.name))
+            .cell_as(&of("ratio"), " times A's")
+            .say(" (95 %: ")
+            .cell(&of("interval"))
+            .say(if cell.rate.differs() { ")." } else { "): no difference shown." });
+        document.paragraph(text);
+        table.row(
+            row,
+            vec![
+                Entry::text(cell.name.as_str()),
+                Entry::number(cell.rates.0),
+                Entry::number(cell.rates.1),
+                Entry::said(cell.rate.ratio, format!("{:.3}", cell.rate.ratio)),
+                interval(&cell.rate),
+                Entry::said(cell.response.ratio, format!("{:.3}", cell.response.ratio)),
+                interval(&cell.response),
+                Entry::said(cell.blocks as f64, cell.blocks.to_string()),
+            ],
+        );
+    }
+    table.remark = Some(Text::from(
+        "Runs are made in blocks of ABBA or BAAB, drawn by the seed; the interval is of the mean of the logarithms of the blocks' \
+         ratios, by Student's t. Where it spans 1, no difference is shown.",
+    ));
+    document.table(table);
+    let bars = [("A", 0), ("B", 1)].map(|(name, side)| Bars {
+        name: name.into(),
+        values: judged.iter().map(|cell| Some(if side == 0 { cell.rates.0 } else { cell.rates.1 })).collect(),
+    });
+    let groups = judged.iter().map(|cell| cell.name.clone()).collect();
+    document.chart(Chart::bars("Rates of both", Axis::linear("accesses a second"), groups, bars.into()));
+}
+
+fn results(recorded: &Recorded) -> Table {
+    let mut table = Table::new("").left("cell", "cell");
+    for (name, title) in [
+        ("load", "load"),
+        ("rate", "accesses/s"),
+        ("bytes", "MB/s"),
+        ("mean", "mean"),
+        ("p50", "50 %"),
+        ("p99", "99 %"),
+        ("p999", "99.9 %"),
+        ("longest", "longest"),
+        ("cpu", "CPU, us"),
     ] {
-        let _ = writeln!(page, "\n## Table {table}: {} {title}\n", level.name());
-        table_of(&mut page, rows, table);
+        table = table.right(name, title);
     }
-    stroke_tables(&mut page, strokes);
-    log_on_drives(&mut page, rows);
-    page
-}
-
-fn head(page: &mut String) {
-    let (drive, charge) = (Machine::PUBLISHED.drive, Machine::PUBLISHED.charge);
-    let _ = write!(
-        page,
-        "# The DS4500's experiments in virtual time\n\n\
-         Made by `./x bench virtual`; the same digits at every run. The unit is accesses a second at a mean response of 20 ms.\n\n\
-         **Published** is the table's cell as printed. **Profile** is a model of the published machine: 15,000 rpm drives \
-         (track {} to average {} to full {}, writes {} more, {} a command, a window of {} commands), two controllers that \
-         charge {:.2} us for each command to a drive and {:.3} us for each KiB, RAID-5 9+1 and RAID-10 in arrays of ten, \
-         reads and writes in place, 8 % of each drive in use, accesses aligned to their size. **Stele** is the array's own \
-         code on the same modelled drives without those controllers, declustered, 9+1 and mirror-2: write-through where the \
-         published cache is off, write-back where it is on. Its log lies in the same 2 GiB of memory that the published \
-         machine had as its cache, on four replicas; its time on a processor is not counted. Working set and cache are \
-         sampled to one part in 4, spread over the whole share of the drives. Reads are not cached, as the published \
-         machine read without a cache. These runs end before table pages are stored at the \
-         rate of the long run: by calculation a page for every fifteen to forty small writes, in runs, up to 3 % of the drives' time. \
-         The profile's cache is sampled to one part in {PROFILE_SAMPLE}, and full when it is asked, so that it is as full as it stays \
-         before it is measured.\n\n\
-         The drive's seeks, settling, overhead and window were fitted to the 18 uncached cells of 20 drives, the \
-         controllers' charge to the four random reads of 140 drives; those cells are marked f. Everything else is held out. \
-         Cells that contradict their own table or text are marked with what is wrong with them.\n",
-        drive.seek_track,
-        drive.seek_average,
-        drive.seek_full,
-        drive.write_settle,
-        drive.overhead,
-        drive.window,
-        charge.command_nanos / 1000.0,
-        charge.kib_nanos / 1000.0,
-    );
-}
-
-fn near(page: &mut String, rows: &[Row]) {
-    let _ = writeln!(
-        page,
-        "\n## How near the profile comes\n\n| cells | count | mean absolute error |\n| --- | --- | --- |"
-    );
-    let trusted = |row: &Row| suspicion(&row.cell).is_none();
-    for (name, found) in nearness_lines(rows) {
-        let _ = writeln!(page, "| {name} | {} | {:.1} % |", found.cells, found.error * 100.0);
-    }
-    let _ = writeln!(page, "\nThe largest errors among the cells that nothing speaks against:\n");
-    let mut worst: Vec<&Row> = rows.iter().filter(|row| trusted(row)).collect();
-    worst.sort_by(|a, b| b.error().abs().total_cmp(&a.error().abs()));
-    for row in worst.iter().take(8) {
-        let _ = writeln!(page, "- {}: {}", crate::set::name(&row.cell), percent(row.error()));
-    }
-}
-
-/// What the errors are taken over, with each.
-pub fn nearness_lines(rows: &[Row]) -> Vec<(&'static str, crate::set::Nearness)> {
-    let trusted = |row: &Row| suspicion(&row.cell).is_none();
-    let held_out = |row: &Row| !is_fitted(&row.cell);
-    let bound = |row: &Row| row.profile.controller_bound();
-    vec![
-        (
-            "drive-bound, uncached, held out, not suspect",
-            nearness(rows, |row| !row.cell.cached && held_out(row) && trusted(row) && !bound(row)),
-        ),
-        (
-            "controller-bound, uncached, held out, not suspect",
-            nearness(rows, |row| !row.cell.cached && held_out(row) && trusted(row) && bound(row)),
-        ),
-        ("drive-bound, cached, not suspect", nearness(rows, |row| row.cell.cached && trusted(row) && !bound(row))),
-        ("controller-bound, cached, not suspect", nearness(rows, |row| row.cell.cached && trusted(row) && bound(row))),
-        ("drive-bound, fitted", nearness(rows, |row| is_fitted(&row.cell) && !bound(row))),
-        ("suspect, all", nearness(rows, |row| !trusted(row))),
-        ("all cells", nearness(rows, |_| true)),
-    ]
-}
-
-fn judged(page: &mut String, rows: &[Row]) {
-    let asked: Vec<(&Row, f64)> = rows.iter().filter_map(|row| Some((row, row.stele?.rate))).collect();
-    let count = |passes: &dyn Fn(&Row, f64) -> bool| asked.iter().filter(|(row, rate)| passes(row, *rate)).count();
-    let bound = |row: &Row| row.profile.controller_bound();
-    let doubled = |row: &Row| row.cell.cached && row.cell.workload == "random_write" && row.cell.level == Level::Raid5;
-    let _ = write!(
-        page,
-        "\n## How Stele stands\n\n\
-         - at or above the profile (to 1 %) in {} of {} cells; of those that the profile's drives bound, in {} of {}\n\
-         - above the published figure in {} of {} controller-bound cells\n\
-         - RAID-5 random writes with write-back: {} of {} cells at twice the profile, {} at twice the published figure\n",
-        count(&|row, rate| rate >= row.profile.rate * 0.99),
-        asked.len(),
-        count(&|row, rate| !bound(row) && rate >= row.profile.rate * 0.99),
-        count(&|row, _| !bound(row)),
-        count(&|row, rate| bound(row) && rate > row.cell.rate),
-        count(&|row, _| bound(row)),
-        count(&|row, rate| doubled(row) && rate >= 2.0 * row.profile.rate),
-        count(&|row, _| doubled(row)),
-        count(&|row, rate| doubled(row) && rate >= 2.0 * row.cell.rate),
-    );
-}
-
-/// Where Stele misses what it was to reach, and why.
-fn missed(page: &mut String, rows: &[Row]) {
-    let _ = writeln!(page, "\n## Where it falls short, and what would help\n");
-    let asked = || rows.iter().filter_map(|row| Some((row, row.stele?.rate)));
-    let _ = writeln!(page, "Below 0.99 of the profile:\n");
-    for (row, rate) in asked().filter(|(row, rate)| *rate < row.profile.rate * 0.99) {
-        let _ = writeln!(page, "- {}: {:.2}", crate::set::name(&row.cell), rate / row.profile.rate);
-    }
-    let _ = writeln!(page, "\nWith more drives the rate falls here:\n");
-    for (row, rate) in asked() {
-        let cell = &row.cell;
-        let before = asked().rfind(|(other, _)| {
-            let other = &other.cell;
-            other.drives < cell.drives
-                && (other.table, other.cached, other.size, &other.workload)
-                    == (cell.table, cell.cached, cell.size, &cell.workload)
-        });
-        if let Some((fewer, former)) = before.filter(|(_, former)| rate < *former) {
-            let name = crate::set::name(cell);
-            let _ =
-                writeln!(page, "- {name}: {} after {} at {}", thousands(rate), thousands(former), fewer.cell.drives);
+    table = table.left("remark", "");
+    for cell in &recorded.cells {
+        let Some(run) = chosen(cell) else { continue };
+        let total = run.total();
+        let response = &total.response;
+        let (rate, load) = match &cell.search {
+            Some(search) => {
+                let margin = search.margin.map_or(String::new(), |margin| format!(" ± {}", figure(margin)));
+                let rate = Entry::said(search.rate, rate_said(cell, format!("{}{margin}", figure(search.rate))));
+                (rate, format!("{} outstanding", figure(search.outstanding)))
+            }
+            None => (Entry::said(total.rate, rate_said(cell, figure(total.rate))), run.load()),
+        };
+        table.row(
+            place(cell, "").row,
+            vec![
+                Entry::text(called(cell)),
+                Entry::text(load),
+                rate,
+                if cell.names { Entry::absent() } else { Entry::number(total.bytes / 1e6) },
+                Entry::span(response.mean()),
+                Entry::span(response.percentile(0.5)),
+                Entry::span(response.percentile(0.99)),
+                Entry::span(response.percentile(0.999)),
+                Entry::span(response.longest()),
+                Entry::number(total.cpu_own),
+                Entry::text(remark(cell)).faint(),
+            ],
+        );
+        for side in sides(cell, run) {
+            let response = &side.response;
+            table.row(
+                place(cell, side.name).row + " " + side.name,
+                vec![
+                    Entry::text(format!("{}, {}", cell.name, side.name)).faint(),
+                    Entry::text(""),
+                    Entry::number(side.rate),
+                    if cell.names { Entry::absent() } else { Entry::number(side.bytes / 1e6) },
+                    Entry::span(response.mean()),
+                    Entry::span(response.percentile(0.5)),
+                    Entry::span(response.percentile(0.99)),
+                    Entry::span(response.percentile(0.999)),
+                    Entry::span(response.longest()),
+                    Entry::absent(),
+                    Entry::text(""),
+                ],
+            );
         }
     }
-    let _ = writeln!(
-        page,
-        "\nA small write to 9+1 is four commands of drives in place, here as there: old data and old parity are read, both are \
-         written; to a mirror it is two. What Stele adds (table pages, anchors) is at most a tenth of a command; its log is in \
-         memory. Without a cache it can therefore not be faster than the profile, and is slower: an access waits for \
-         the later of two drives, and in a declustered pool any two drives form a pair, with queues of their own, while the \
-         two of a fixed pair get the same writes in the same order; and the profile's load is dealt out to each array of ten in equal \
-         parts. With write-back it gains from the order in which dirty stripes leave, not from fewer commands: its log of \
-         512 MiB a replica holds some 15,000 dirty blocks with their parity's images, less than one for each stripe, and hosts \
-         wait whenever the oldest of them keeps the log from being trimmed, which is what makes those cells unsteady. Twice the \
-         profile at every number of drives takes fewer commands: a stripe that moves whole to a new slot with what is dirty of \
-         it, once the log holds enough of it; or a type of volume that appends small writes to new stripes and cleans. Neither \
-         exists."
-    );
+    table
 }
 
-fn table_of(page: &mut String, rows: &[Row], table: u8) {
-    let _ = writeln!(
-        page,
-        "| drives | cache | access | published | profile | error | bound by | Stele | of profile | of published | |\n\
-         | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
-    );
-    for row in rows.iter().filter(|row| row.cell.table == table) {
-        let cell = &row.cell;
-        let stele = match row.stele {
-            Some(figure) => format!(
-                "{} | {:.2} | {:.2}",
-                thousands(figure.rate),
-                figure.rate / row.profile.rate,
-                figure.rate / cell.rate
-            ),
-            None => " | | ".to_owned(),
-        };
-        let unsteady = row.stele.is_some_and(|figure| !figure.steady) || !row.profile.steady;
-        let mut marks: Vec<&str> = Vec::new();
-        marks.extend(is_fitted(cell).then_some("f"));
-        marks.extend(unsteady.then_some("not steady"));
-        marks.extend(suspicion(cell));
-        let _ = writeln!(
-            page,
-            "| {} | {} | {} {} KiB | {} | {} | {} | {} | {stele} | {} |",
-            cell.drives,
-            if cell.cached { "on" } else { "off" },
-            cell.workload.replace('_', " "),
-            cell.size >> 10,
-            thousands(cell.rate),
-            thousands(row.profile.rate),
-            percent(row.error()),
-            if row.profile.controller_bound() { "controllers" } else { "drives" },
-            marks.join("; "),
-        );
+/// A cell's name, and what its rate is of where that is no data.
+pub fn called(cell: &CellRecord) -> String {
+    if cell.names { format!("{} (names, no data)", cell.name) } else { cell.name.clone() }
+}
+
+/// One direction of a mixed load.
+pub struct Side {
+    pub name: &'static str,
+    pub rate: f64,
+    /// Bytes a second.
+    pub bytes: f64,
+    pub response: Histogram,
+}
+
+/// Reads and writes apart; empty where there are only the one or the other.
+pub fn sides(cell: &CellRecord, run: &RunRecord) -> Vec<Side> {
+    let total = run.total();
+    if total.read.count() == 0 || total.write.count() == 0 {
+        return Vec::new();
+    }
+    let all = total.response.count() as f64;
+    let words = if cell.names { ["looks", "makes and removals"] } else { ["reads", "writes"] };
+    let bytes = [run.mean(|round| round.read_bytes), run.mean(|round| round.written_bytes)];
+    let side = |((name, response), bytes): ((&'static str, Histogram), f64)| Side {
+        name,
+        rate: total.rate * response.count() as f64 / all,
+        bytes,
+        response,
+    };
+    words.into_iter().zip([total.read.clone(), total.write.clone()]).zip(bytes).map(side).collect()
+}
+
+/// What was used, beside the memory that may hold it and the device that it lies on.
+fn working_set(recorded: &Recorded) -> Table {
+    let head = &recorded.head;
+    let used = Bytes(head.target_bytes);
+    let known = |name: &str| head.environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str());
+    let memory = known("memory")
+        .and_then(|value| value.strip_suffix(" kB")?.trim().parse::<u64>().ok())
+        .map(|kib| Bytes(kib * 1024));
+    let beside = match memory {
+        Some(memory) if used < memory => format!("{memory}: the working set fits into it"),
+        Some(memory) => format!("{memory}: the working set is larger"),
+        None => "not known".to_owned(),
+    };
+    let cache = match &head.reached {
+        _ if matches!(head.job.buffered, Given::Many(_)) => "used or passed by, as the cells' axis says",
+        reached if reached.contains("in memory") => "none: the target itself lies in memory",
+        reached if reached.contains("past the page cache") => "passed by (O_DIRECT)",
+        reached if reached.contains("through the page cache") && memory.is_some_and(|memory| used < memory) => {
+            "used, and it can hold the working set: the figures are those of memory"
+        }
+        reached if reached.contains("through the page cache") => "used",
+        _ => "not of this machine, or not used",
+    };
+    let device = known("device size").unwrap_or("not known");
+    Table::of_pairs(
+        "working-set",
+        [
+            ("working set", used.to_string().as_str()),
+            ("page cache", cache),
+            ("memory", &beside),
+            ("device size", device),
+            ("written before", &preconditioned(recorded)),
+        ],
+    )
+}
+
+/// What was done to the target before its cells were measured.
+fn preconditioned(recorded: &Recorded) -> String {
+    let Some(times) = &recorded.head.job.precondition else {
+        return "nothing before each cell; a file that the laboratory made was filled once".to_owned();
+    };
+    let all = || recorded.cells.iter().filter_map(|cell| cell.precondition.as_ref());
+    let sum = |of: fn(&PreconditionRecord) -> u64| Bytes(all().map(of).fold(0, u64::saturating_add));
+    let (ordered, random) = (sum(|done| done.ordered_bytes), sum(|done| done.random_bytes));
+    let before =
+        format!("before each cell all of it {times} in order, in accesses of 128 KiB: {ordered} over all cells");
+    match random.0 {
+        0 => before,
+        _ => format!("{before}; and before random writes at random places until that was steady: {random}"),
     }
 }
 
-fn stroke_tables(page: &mut String, strokes: &[StrokeRow]) {
-    let _ = writeln!(
-        page,
-        "\n## Tables 2 and 6: factor on the rate at 8 % when more of each drive is in use\n\n\
-         OLTP at 20 drives, cache off; ours is the mean over 4, 8 and 16 KiB, for which the paper states one factor.\n\n\
-         | table | level | share in use | published | profile | error |\n| --- | --- | --- | --- | --- | --- |"
-    );
-    for row in strokes {
-        let _ = writeln!(
-            page,
-            "| {} | {} | {} % | {:.2} | {:.3} | {} |",
-            row.table,
-            row.level.name(),
-            row.percent,
-            row.published,
-            row.ours,
-            percent(row.ours / row.published - 1.0)
-        );
+/// A cell's rate as it is said: no bare number where the steady state was not reached.
+pub fn rate_said(cell: &CellRecord, rate: String) -> String {
+    if cell.is_steady() { rate } else { format!("not reached ({rate})") }
+}
+
+/// What has to be known of a cell beside its figures.
+pub fn remark(cell: &CellRecord) -> String {
+    let mut remarks = Vec::new();
+    if let Some(open_end) = cell.search.as_ref().and_then(|search| search.open_end.clone()) {
+        remarks.push(open_end);
+    }
+    let again = cell.search.as_ref().and_then(|search| Some((search.response_ns, search.twice.as_ref()?)));
+    if let Some((_, twice)) = again.filter(|(asked, twice)| twice.response_ns <= *asked) {
+        remarks.push(format!(
+            "a second crossing: with {} outstanding the response is {} again, at {} a second",
+            twice.outstanding,
+            Duration(twice.response_ns),
+            figure(twice.rate)
+        ));
+    }
+    if !cell.is_steady() {
+        let runs = chosen(cell).into_iter().chain(&cell.runs).filter(|run| !run.is_steady());
+        let why = runs.filter_map(RunRecord::shortfall).next();
+        remarks.push(format!("steady state not reached{}", why.map_or(String::new(), |why| format!(": {why}"))));
+    }
+    if cell.precondition.as_ref().is_some_and(|done| done.steady == Some(false)) {
+        remarks.push("the random writes before it did not become steady".to_owned());
+    }
+    for host in &cell.hosts {
+        if let Some(why) = &host.failed {
+            remarks.push(format!("partial: host {} was lost: {why}", host.host));
+        }
+    }
+    if let Some(why) = &cell.failed {
+        let what = if cell.wrong_sectors > 0 { "damaged" } else { "partial: the target failed" };
+        remarks.push(format!("{what}: {why}"));
+    } else if chosen(cell).is_some_and(|run| run.stopped) {
+        remarks.push("stopped".to_owned());
+    }
+    if let Some(found) = cell.read_back.as_ref().filter(|found| !found.wrong.is_none()) {
+        remarks.push(format!("damaged: of {} that were read back, {}", Bytes(found.bytes), found.wrong));
+    }
+    remarks.extend(chosen(cell).into_iter().flat_map(RunRecord::shortcomings));
+    if let Some(void) = chosen(cell).and_then(|run| sweep::void(run.lag_share)) {
+        remarks.push(format!("void: {void}"));
+    }
+    remarks.join("; ")
+}
+
+/// What speaks against itself, or against expectation.
+pub fn found_odd(recorded: &Recorded) -> Vec<String> {
+    let mut found = Vec::new();
+    for cell in &recorded.cells {
+        let remark = remark(cell);
+        if !remark.is_empty() {
+            found.push(format!("{}: {remark}.", cell.name));
+        }
+    }
+    for (name, curve) in curves(recorded, &["outstanding"], Runs::All) {
+        for pair in curve.windows(2) {
+            let [(low, before), (high, after)] = pair else { continue };
+            let (before, after) = (before.total().rate, after.total().rate);
+            if high > low && after < before * (1.0 - FALL) {
+                found.push(format!(
+                    "{name}: the rate falls from {} to {} a second between {low} and {high} outstanding.",
+                    figure(before),
+                    figure(after)
+                ));
+            }
+        }
+    }
+    if recorded.digest.is_none() {
+        found.push("The run did not come to its end: cells may be missing.".into());
+    }
+    found
+}
+
+fn anomalies(recorded: &Recorded, document: &mut Document) {
+    document.section("What is odd");
+    let found = found_odd(recorded);
+    match found.is_empty() {
+        true => document.paragraph("Nothing: all cells are steady, and no rate falls as the load grows."),
+        false => document.list(found),
     }
 }
 
-fn log_on_drives(page: &mut String, rows: &[Row]) {
-    let _ = writeln!(
-        page,
-        "\n## Stele with its log on the hard drives\n\n\
-         Write-back, no memory beside the drives: four of them carry the log, at the outer edge, beside their share of the data.\n\n\
-         | level | drives | access | log in memory | log on the drives | ratio |\n| --- | --- | --- | --- | --- | --- |"
+fn method(recorded: &Recorded, document: &mut Document) {
+    let head = &recorded.head;
+    document.section("Method");
+    document.paragraph(
+        "The response of an access is the time from its intended start to the reading of the clock at which its answer was found; \
+         no access is spared because others are late. A run is steady when over its last five rounds the rates' range is at most \
+         20 % of their mean and their rise at most 10 %, and no change and no dip is found among all its rounds (by ranks, exact by shuffling, at 5 %; \
+         by more than 10 % of the mean), and there is no second without an answer. A rate is what was answered over the time that \
+         it took; all rounds of a run have the same length. Percentiles are exact to 1.6 %, means exactly. “CPU” is processor time of \
+         the measuring process for each access.",
     );
-    for row in rows {
-        let (Some(memory), Some(drives)) = (row.stele, row.stele_log_on_drives) else { continue };
-        let _ = writeln!(
-            page,
-            "| {} | {} | {} {} KiB | {} | {} | {:.2} |",
-            row.cell.level.name(),
-            row.cell.drives,
-            row.cell.workload.replace('_', " "),
-            row.cell.size >> 10,
-            thousands(memory.rate),
-            thousands(drives.rate),
-            drives.rate / memory.rate
-        );
+    if head.target_bytes > 0 {
+        document.table(working_set(recorded));
     }
+    document.note(
+        "What is behind the target may have memory of its own, as a drive, a controller or a server has: a working set that fits \
+         there is measured with it, and a larger one (--size) is needed to measure the drives.",
+    );
+    document.section("Machine");
+    document.table(Table::of_pairs(
+        "machine",
+        head.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())),
+    ));
+    document.section("To measure it again");
+    let how = Text::from("Save this as ")
+        .code("job.toml")
+        .say(", then ")
+        .code("stele lab run job.toml --out again.lab")
+        .say(".");
+    document.paragraph(how);
+    document.code(toml::to_string(&head.job).unwrap_or_default());
+    let digest = recorded.digest.as_deref().unwrap_or("none: the run did not come to its end");
+    document.paragraph(Text::from("BLAKE3 of the raw data: ").code(digest).say("."));
+}
+
+/// The day in UTC of so many seconds since 1970.
+pub fn date(seconds: u64) -> String {
+    // Days are counted from 1 March of year 0, so that leap days end a year.
+    let days = seconds / 86_400 + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (date, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    format!("{}-{month:02}-{date:02}", era * 400 + year + u64::from(month <= 2))
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -1,4 +1,4 @@
-//! Whether the rates of a run's rounds are those of a steady state. Two tests, and both must pass.
+//! Whether the rates of a run's rounds are those of a steady state. Four tests, and all must pass.
 //!
 //! The SNIA's looks at the last five rounds. What happened before them it does not see, though a run's figures are means over all
 //! its rounds: a cache that overflowed in the middle gives a mean of two storages, neither of which exists. So all rounds are
@@ -10,7 +10,11 @@
 //! slow wandering would often pass for a change. Therefore a change also has to be large, and long runs are first
 //! gathered into few batches. With fewer than eight rounds nothing can be told from chance, and no change is found.
 
-use stele_ground::Dice;
+//!
+//! A change that is taken back is a dip (or a peak): the window of neighbouring rounds whose ranks stand out most, by as much
+//! and as unlikely by chance. And a time in which nothing at all was answered is a gap, whatever the rounds around it look like.
+
+use stele_ground::{Dice, Duration};
 
 /// Rounds of the window that the SNIA's test looks at.
 pub const ROUNDS: usize = 5;
@@ -22,6 +26,14 @@ const SIZE: f64 = 0.1;
 /// Rounds are gathered into so many batches at most.
 const BATCHES: usize = 40;
 const SHUFFLES: u32 = 999;
+/// Of a dip; a slow round or two are none.
+const DIP_ROUNDS: usize = 3;
+/// Rounds that a dip is looked for in; more are gathered.
+const DIP_BATCHES: usize = 120;
+/// Without an answer for so long the target stood still.
+const GAP: Duration = Duration(1_000_000_000);
+/// Where answers are few, that many of them must be missing.
+const GAP_ANSWERS: f64 = 10.0;
 
 /// Where the rates of a run changed for good.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -53,9 +65,35 @@ pub fn shortfall(rates: &[f64]) -> Option<String> {
     if rise > 0.1 {
         return Some(format!("the rate moves by {:.0} % over the last {ROUNDS} rounds", rise * 100.0));
     }
-    change(rates).map(|Change { round, from, to, .. }| {
+    let changed = change(rates).map(|Change { round, from, to, .. }| {
         format!("the rate changed from {from:.0} to {to:.0} after round {round}: two states, a longer warm-up leaves out the first")
+    });
+    changed.or_else(|| {
+        dip(rates).map(|Dip { first, rounds, inside, outside, .. }| {
+            let what = if inside < outside { "a dip" } else { "a peak" };
+            format!(
+                "{what}: the rate was {inside:.0} in rounds {} to {}, and {outside:.0} in the others",
+                first + 1,
+                first + rounds
+            )
+        })
     })
+}
+
+/// Nothing was answered for so long that the target stood still.
+pub fn is_gap(span: Duration) -> bool {
+    span >= GAP
+}
+
+/// As `shortfall`, where it is known for how long nothing was answered in each round.
+pub fn shortfall_with_gaps(rates: &[f64], gaps: impl Iterator<Item = Duration>) -> Option<String> {
+    let least = GAP.as_secs_f64().max(GAP_ANSWERS / mean(rates).max(f64::MIN_POSITIVE));
+    // A gap that goes on through several rounds is told with its whole length.
+    let longest = gaps.enumerate().max_by_key(|(at, gap)| (*gap, std::cmp::Reverse(*at)));
+    match longest.filter(|(_, gap)| gap.as_secs_f64() >= least) {
+        Some((at, gap)) => Some(format!("a gap: nothing was answered for {gap} until round {}", at + 1)),
+        None => shortfall(rates),
+    }
 }
 
 /// The rule of the SNIA's performance test on a window: the rates' range is at most 20 % of their mean, and their rise over all of
@@ -105,6 +143,68 @@ pub fn change(rates: &[f64]) -> Option<Change> {
     }
     let chance = f64::from(as_large + 1) / f64::from(SHUFFLES + 1);
     (chance <= CHANCE).then_some(Change { round, from, to, chance })
+}
+
+/// Rounds beside each other whose rates stand out from those before and behind.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Dip {
+    /// Rounds before it, and of it.
+    pub first: usize,
+    pub rounds: usize,
+    /// Means in it, and of all others.
+    pub inside: f64,
+    pub outside: f64,
+    /// How often shuffled rounds have one that stands out as much.
+    pub chance: f64,
+}
+
+/// The rounds that stand out most, if they do.
+pub fn dip(rates: &[f64]) -> Option<Dip> {
+    let each = rates.len().div_ceil(DIP_BATCHES).max(1);
+    let batches: Vec<f64> = rates.chunks(each).map(mean).collect();
+    if batches.len() < 2 * DIP_ROUNDS + 1 {
+        return None;
+    }
+    let mut ranks = centred_ranks(&batches);
+    let (window, most) = standing_out(&ranks);
+    let (first, end) = (window.0 * each, (window.1 * each).min(rates.len()));
+    let others: Vec<f64> = rates.iter().take(first).chain(rates.iter().skip(end)).copied().collect();
+    let (inside, outside) = (mean(rates.get(first..end)?), mean(&others));
+    if (inside - outside).abs() <= SIZE * mean(rates) {
+        return None;
+    }
+    let mut dice = Dice::new(1);
+    let mut as_large = 0;
+    for _ in 0..SHUFFLES {
+        for last in (1..ranks.len()).rev() {
+            ranks.swap(last, dice.below(last as u64 + 1) as usize);
+        }
+        as_large += u32::from(standing_out(&ranks).1 >= most);
+    }
+    let chance = f64::from(as_large + 1) / f64::from(SHUFFLES + 1);
+    (chance <= CHANCE).then_some(Dip { first, rounds: end - first, inside, outside, chance })
+}
+
+/// The window of at most half of the ranks whose sum is largest for its length, and by how much (up to a factor).
+fn standing_out(ranks: &[i64]) -> ((usize, usize), f64) {
+    let count = ranks.len();
+    let mut sums = Vec::with_capacity(count + 1);
+    sums.push(0i64);
+    for rank in ranks {
+        sums.push(sums.last().copied().unwrap_or(0) + rank);
+    }
+    let mut best = ((0, DIP_ROUNDS), 0.0);
+    for length in DIP_ROUNDS..=count / 2 {
+        let spread = ((length * (count - length)) as f64).sqrt();
+        for (first, pair) in sums.windows(length + 1).enumerate() {
+            let sum = pair.last().unwrap_or(&0) - pair.first().unwrap_or(&0);
+            let out = sum.abs() as f64 / spread;
+            if out > best.1 {
+                best = ((first, first + length), out);
+            }
+        }
+    }
+    best
 }
 
 fn mean(values: &[f64]) -> f64 {

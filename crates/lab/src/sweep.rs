@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use crate::closed::Probe;
 use crate::error::LabError;
 use crate::job::Cell;
-use crate::live::run::{Found, LAG_SHARE_MAX, Load, Round, Setup, run_until};
+use crate::live::run::{Found, LAG_SHARE_MAX, Load, Round, Setup, run_kept};
 use crate::live::target::Ready;
 use crate::precondition;
 use crate::record::{CellRecord, RunRecord, SearchRecord};
@@ -52,15 +52,28 @@ fn measured(
     watch: Watch<'_>,
 ) -> Result<Option<CellRecord>, LabError> {
     let Some(goal) = cell.goal else {
-        let found = one(ready, number, &cell.setup, end, watch)?;
-        return Ok((!found.rounds.is_empty()).then(|| CellRecord::plain(number, cell, &found)));
+        let (found, failed) = one(ready, number, &cell.setup, end, watch)?;
+        // Wrong data is told also where it came before the first round was over.
+        let kept = !found.rounds.is_empty() || !found.wrong.is_none();
+        let record = kept.then(|| CellRecord::plain(number, cell, &found));
+        return match (record, failed) {
+            (Some(record), Some(error)) => Ok(Some(CellRecord { failed: Some(error.to_string()), ..record })),
+            (None, Some(error)) => Err(error),
+            (record, None) => Ok(record),
+        };
     };
     searched(number, cell, goal, &mut |outstanding| {
         let load = Load::Outstanding(outstanding);
-        let found = one(ready, number, &Setup { load, ..cell.setup.clone() }, end, watch)?;
+        let (found, failed) = one(ready, number, &Setup { load, ..cell.setup.clone() }, end, watch)?;
+        if let Some(error) = failed {
+            return Err(error);
+        }
         Ok((!found.stopped).then(|| RunRecord::of(&found)))
     })
 }
+
+/// What was counted, and why no more was.
+type Kept = (Found, Option<LabError>);
 
 /// One run of a search at so many outstanding; none where it was stopped.
 pub type Probing<'a> = &'a mut dyn FnMut(u32) -> Result<Option<RunRecord>, LabError>;
@@ -106,17 +119,17 @@ pub fn searched(
     Ok(Some(record))
 }
 
-fn one(ready: &Ready, number: usize, setup: &Setup, end: &AtomicBool, watch: Watch<'_>) -> Result<Found, LabError> {
+fn one(ready: &Ready, number: usize, setup: &Setup, end: &AtomicBool, watch: Watch<'_>) -> Result<Kept, LabError> {
     let load = setup.load;
     let mut watch = |round: i64, counted: &Round| {
         watch(Step { cell: number, load, number: round, preconditions: false, round: counted })
     };
-    run_until(ready, setup, end, &mut watch)
+    run_kept(ready, setup, end, &mut watch)
 }
 
-pub(crate) fn probe_of(outstanding: u64, run: &RunRecord) -> Probe {
+pub fn probe_of(outstanding: u64, run: &RunRecord) -> Probe {
     let total = run.total();
-    Probe { outstanding, rate: total.rate, response: total.response, rates: run.rates(), steady: run.steady }
+    Probe { outstanding, rate: total.rate, response: total.response, rates: run.rates(), steady: run.is_steady() }
 }
 
 /// Why a run says nothing of its target, if so.

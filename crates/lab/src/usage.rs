@@ -11,23 +11,28 @@ pub struct Usage {
     pub at: Instant,
     /// Seconds of all threads of this process that are alive, user and kernel.
     pub own: f64,
+    /// Seconds that they could have run and had no processor.
+    pub waited: f64,
     /// Seconds that the machine's processors were busy, its kernel's own threads and interrupts included.
     pub machine: f64,
 }
 
 impl Usage {
     pub fn now() -> Usage {
-        Usage { at: Instant::now(), own: own().unwrap_or(0.0), machine: machine().unwrap_or(0.0) }
+        let (own, waited) = own().unwrap_or((0.0, 0.0));
+        Usage { at: Instant::now(), own, waited, machine: machine().unwrap_or(0.0) }
     }
 }
 
-fn own() -> Option<f64> {
-    let mut nanoseconds = 0u64;
+fn own() -> Option<(f64, f64)> {
+    let (mut ran, mut waited) = (0u64, 0u64);
     for thread in fs::read_dir("/proc/self/task").ok()?.flatten() {
         let text = fs::read_to_string(thread.path().join("schedstat")).unwrap_or_default();
-        nanoseconds += text.split(' ').next().and_then(|word| word.parse::<u64>().ok()).unwrap_or(0);
+        let mut words = text.split_whitespace().map(|word| word.parse::<u64>().unwrap_or(0));
+        ran += words.next().unwrap_or(0);
+        waited += words.next().unwrap_or(0);
     }
-    Some(nanoseconds as f64 / 1e9)
+    Some((ran as f64 / 1e9, waited as f64 / 1e9))
 }
 
 fn machine() -> Option<f64> {

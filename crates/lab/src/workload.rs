@@ -65,7 +65,7 @@ pub struct Access {
 /// The specifications that are shipped, from `data/workloads.csv`.
 pub fn shipped() -> Vec<AccessSpec> {
     let mut specs: Vec<AccessSpec> = Vec::new();
-    for row in crate::published::rows(include_str!("../data/workloads.csv")) {
+    for row in crate::csv::rows(include_str!("../data/workloads.csv")) {
         let [name, random, read, size, share] = row.as_slice() else { continue };
         let size = (size.parse().unwrap_or(0), share.parse().unwrap_or(0));
         match specs.last_mut() {

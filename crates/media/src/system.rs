@@ -34,6 +34,34 @@ pub fn free_space(path: &std::path::Path) -> io::Result<stele_ground::Bytes> {
     Ok(stele_ground::Bytes(found.f_bavail.saturating_mul(found.f_frsize)))
 }
 
+/// Whether something keeps the system's clock right, as the kernel says; none where it does not say.
+pub fn clock_is_synchronised() -> Option<bool> {
+    let mut found = MaybeUninit::<libc::timex>::zeroed();
+    // SAFETY: zeros are a valid timex that changes nothing, and the call fills the struct that is alive during it.
+    match unsafe { libc::adjtimex(found.as_mut_ptr()) } {
+        state if state < 0 => None,
+        state => Some(state != libc::TIME_ERROR),
+    }
+}
+
+/// The two parts of a device's number.
+pub fn major(device: u64) -> u64 {
+    u64::from(libc::major(device))
+}
+
+pub fn minor(device: u64) -> u64 {
+    u64::from(libc::minor(device))
+}
+
+/// From now on no file or folder that this process makes may be written by others than its owner, unless it says so.
+pub fn withhold_writing() {
+    // SAFETY: sets a number of the process, which every call answers; there is nothing that can fail.
+    unsafe {
+        let given = libc::umask(0o077);
+        libc::umask(given | 0o022);
+    }
+}
+
 /// An eventfd: any thread writes to wake the one that waits for it to become readable.
 pub struct EventFd(File);
 

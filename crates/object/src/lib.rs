@@ -19,7 +19,7 @@ mod sigv4;
 mod wire;
 
 pub use face::{Clock, Face, SnapshotSource, admin};
-pub use metrics::{Alarm, DriveSample, Health, Metrics, Snapshot};
+pub use metrics::{Alarm, DriveSample, Health, Metrics, Snapshot, Totals};
 pub use operation::Operation;
 pub use payload::Pace;
 pub use serve::{Doors, Peer, serve_connection};

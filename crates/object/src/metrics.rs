@@ -25,6 +25,21 @@ struct PerOperation {
     latency_sum_us: AtomicU64,
 }
 
+/// Requests of all operations together, since the start.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Totals {
+    pub requests: u64,
+    /// Answered with 500 and above.
+    pub failed: u64,
+    /// From head to head, in microseconds, added up.
+    pub took_us: u64,
+    pub received: u64,
+    pub sent: u64,
+    /// Open now.
+    pub connections: u64,
+    pub under_way: u64,
+}
+
 /// What the face counts.
 pub struct Metrics {
     operations: Vec<PerOperation>,
@@ -107,6 +122,24 @@ impl Metrics {
     /// A response had to be cut off after its head was sent.
     pub fn response_broken(&self) {
         self.responses_broken.fetch_add(1, Relaxed);
+    }
+
+    /// What all operations together come to.
+    pub fn totals(&self) -> Totals {
+        let mut totals = Totals {
+            received: self.received.load(Relaxed),
+            sent: self.sent.load(Relaxed),
+            connections: self.connections.load(Relaxed),
+            under_way: self.requests_now.load(Relaxed),
+            ..Totals::default()
+        };
+        for counts in &self.operations {
+            totals.requests += counts.latencies.iter().map(|count| count.load(Relaxed)).sum::<u64>();
+            totals.took_us += counts.latency_sum_us.load(Relaxed);
+            let failed = STATUSES.iter().zip(&counts.statuses).filter(|(status, _)| **status >= 500);
+            totals.failed += failed.map(|(_, count)| count.load(Relaxed)).sum::<u64>();
+        }
+        totals
     }
 
     /// The text a scrape reads.
@@ -206,16 +239,30 @@ pub enum Health {
     Degraded,
     /// Reads only.
     ReadOnly,
+    /// Something that was stored cannot be read; what else is there can.
+    DataUnreadable,
     /// Requests cannot be served.
     Down,
 }
 
 impl Health {
+    /// As the metrics have it: what there was before keeps its number.
+    fn number(self) -> u64 {
+        match self {
+            Health::Healthy => 0,
+            Health::Degraded => 1,
+            Health::ReadOnly => 2,
+            Health::Down => 3,
+            Health::DataUnreadable => 4,
+        }
+    }
+
     /// In the words of `/health`.
     pub fn word(self) -> &'static str {
         match self {
             Health::Healthy => "healthy",
             Health::Degraded => "degraded",
+            Health::DataUnreadable => "data-unreadable",
             Health::ReadOnly => "read-only",
             Health::Down => "down",
         }
@@ -237,11 +284,11 @@ pub struct DriveSample {
     pub size: u64,
     /// Allocated bytes of it.
     pub used: u64,
-    /// Failed reads since the pool was opened.
+    /// Failed reads.
     pub read_errors: u64,
-    /// Failed writes since the pool was opened.
+    /// Failed writes.
     pub write_errors: u64,
-    /// Blocks whose digest did not match since the pool was opened.
+    /// Blocks whose digest did not match.
     pub digest_errors: u64,
 }
 
@@ -279,6 +326,8 @@ pub struct Snapshot {
     pub stored: u64,
     /// What needs attention.
     pub alarms: Vec<Alarm>,
+    /// Alarms that came since the server started, by name; also those that ended, and those of one moment.
+    pub alarms_came: Vec<(String, u64)>,
     /// Further gauges by full name, with their help, for parts this crate does not know.
     pub more: Vec<(String, String, f64)>,
 }
@@ -289,7 +338,12 @@ impl Snapshot {
             head(text, name, kind, help);
             let _ = writeln!(text, "{name} {value}");
         };
-        single("stele_pool_health", "gauge", "0 healthy, 1 degraded, 2 read-only, 3 down.", self.health as u64);
+        single(
+            "stele_pool_health",
+            "gauge",
+            "0 healthy, 1 degraded, 2 read-only, 3 down, 4 data unreadable.",
+            self.health.number(),
+        );
         single("stele_pool_size_bytes", "gauge", "Raw bytes of all drives.", self.size);
         single("stele_pool_used_bytes", "gauge", "Raw bytes allocated.", self.used);
         single("stele_pool_free_bytes", "gauge", "Raw bytes that new data can take.", self.free);
@@ -311,6 +365,10 @@ impl Snapshot {
         for alarm in &self.alarms {
             let _ = writeln!(text, "stele_alarm{{alarm=\"{}\"}} 1", escaped(&alarm.name));
         }
+        head(text, "stele_alarms_total", "counter", "Alarms that came since the server started.");
+        for (alarm, count) in &self.alarms_came {
+            let _ = writeln!(text, "stele_alarms_total{{alarm=\"{}\"}} {count}", escaped(alarm));
+        }
         for (name, help, value) in &self.more {
             head(text, name, "gauge", help);
             let _ = writeln!(text, "{name} {value}");
@@ -323,22 +381,27 @@ impl Snapshot {
             ("stele_drive_online", "gauge", "1 if the drive serves.", |d| d.online.into()),
             ("stele_drive_size_bytes", "gauge", "Size of the drive.", |d| d.size),
             ("stele_drive_used_bytes", "gauge", "Allocated bytes of the drive.", |d| d.used),
-            ("stele_drive_read_errors_total", "counter", "Failed reads since open.", |d| d.read_errors),
-            ("stele_drive_write_errors_total", "counter", "Failed writes since open.", |d| d.write_errors),
-            ("stele_drive_digest_errors_total", "counter", "Digest mismatches since open.", |d| d.digest_errors),
+            ("stele_drive_read_errors_total", "counter", "Failed reads of this drive.", |d| d.read_errors),
+            ("stele_drive_write_errors_total", "counter", "Failed writes of this drive.", |d| d.write_errors),
+            ("stele_drive_digest_errors_total", "counter", "Digest mismatches of this drive.", |d| d.digest_errors),
         ];
         for (name, kind, help, field) in series {
             head(text, name, kind, help);
             for drive in &self.drives {
-                let _ = writeln!(
-                    text,
-                    "{name}{{drive=\"{}\",enclosure=\"{}\",state=\"{}\"}} {}",
-                    escaped(&drive.drive),
-                    escaped(&drive.enclosure),
-                    escaped(&drive.state),
-                    field(drive)
-                );
+                let (path, enclosure) = (escaped(&drive.drive), escaped(&drive.enclosure));
+                let _ = writeln!(text, "{name}{{drive=\"{path}\",enclosure=\"{enclosure}\"}} {}", field(drive));
             }
+        }
+        // Apart from the others: a label that changes begins another series, and a counter must go on in its own.
+        head(text, "stele_drive_state", "gauge", "1 for the state that the drive is in.");
+        for drive in &self.drives {
+            let _ = writeln!(
+                text,
+                "stele_drive_state{{drive=\"{}\",enclosure=\"{}\",state=\"{}\"}} 1",
+                escaped(&drive.drive),
+                escaped(&drive.enclosure),
+                escaped(&drive.state)
+            );
         }
     }
 
@@ -362,19 +425,11 @@ impl Snapshot {
     }
 }
 
-// Label values of the exposition format and JSON strings agree on these escapes.
+// Label values of the exposition format and JSON strings agree on these escapes. Both know the line break;
+// every other character that must not reach a terminal as it is gets written out first.
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            '\n' => out.push_str("\\n"),
-            control if control < ' ' => out.push(' '),
-            other => out.push(other),
-        }
-    }
-    out
+    let lines = text.split('\n').map(|line| stele_ground::shown(line).replace('\\', "\\\\").replace('"', "\\\""));
+    lines.collect::<Vec<_>>().join("\\n")
 }
 
 #[cfg(test)]

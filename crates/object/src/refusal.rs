@@ -125,7 +125,8 @@ pub fn translated(error: ArchiveError) -> S3Error {
             tracing::error!(%message, "a request met damage that redundancy could not repair");
             Code::InternalError
         }
-        ArchiveError::ReadOnly(_)
+        ArchiveError::Newer(_)
+        | ArchiveError::ReadOnly(_)
         | ArchiveError::Unpaired(_)
         | ArchiveError::WrongKey(_)
         | ArchiveError::Stopped(_) => Code::ServiceUnavailable,

@@ -117,6 +117,11 @@ impl Host {
         self.flying.values().map(|flying| flying.since).min()
     }
 
+    /// When the operation was handed over.
+    pub fn asked_at(&self, tag: u64) -> Option<Instant> {
+        self.flying.get(&tag).map(|flying| flying.since)
+    }
+
     fn range(&mut self) -> (u64, u64) {
         let unit = self.spec.block.0;
         let blocks = self.spec.size.0 / unit;

@@ -111,6 +111,9 @@ pub fn run<S: System>(world: &mut World<S>) -> Result<(), Violation> {
         if outages::befall(world) && world.refused.is_none() {
             command(world, Command::Checkpoint)?;
         }
+        if world.refused.is_none() {
+            outages::perhaps_return_enclosure(world);
+        }
         make(world, chosen)?;
         if world.setup.snapshots && world.refused.is_none() {
             layers::befall(world)?;

@@ -4,13 +4,15 @@
 //! after each crash and compares what it finds with what it promised.
 
 mod layers;
+mod openings;
 mod plan;
 mod space;
 
 use std::collections::BTreeMap;
 
 use stele_array::{
-    ArrayError, Command, CreateOptions, OpenOptions, PoolStatus, Reply, State, VolumeSpec, VolumeStatus,
+    Alarm, AlarmKind, ArrayError, Command, CreateOptions, OpenOptions, PoolStatus, Reply, State, VolumeSpec,
+    VolumeStatus,
 };
 use stele_ground::{Dice, Duration, Instant, PoolId};
 use stele_media::faulty::{FaultKind, FaultPlan};
@@ -335,6 +337,11 @@ impl<S: System> World<S> {
     pub fn status(&mut self) -> Result<Outcome<PoolStatus>, Violation> {
         match self.ask(Command::Status)? {
             Outcome::Reached(Ok(Reply::Status(status))) => Ok(Outcome::Reached(*status)),
+            Outcome::Reached(Err(error @ ArrayError::Stopped(_))) if self.atlas.is_beyond() => {
+                self.machine.coverage.count("pool stopped, honestly");
+                self.refused = Some(error);
+                Ok(Outcome::Crashed)
+            }
             Outcome::Reached(other) => Err(Violation(format!("Status was answered with {other:?}"))),
             Outcome::Crashed => Ok(Outcome::Crashed),
         }
@@ -394,7 +401,10 @@ impl<S: System> World<S> {
             match happening {
                 Happening::Finished { volume, completion } => {
                     let is_full = matches!(&completion.result, Err(error) if error.fault == MediaFault::Full);
-                    let excuse = Excuse { full: is_full && self.may_be_full(), anything: self.atlas.is_beyond() };
+                    let asked = self.hosts.values().find(|host| host.id == volume);
+                    let asked = asked.and_then(|host| host.asked_at(completion.tag));
+                    let full = is_full && (self.may_be_full() || self.was_roomless(asked));
+                    let excuse = Excuse { full, anything: self.atlas.is_beyond() };
                     let Some(host) = self.hosts.values_mut().find(|host| host.id == volume) else {
                         return Err(Violation(format!("an answer for {volume}, which does not exist")));
                     };
@@ -405,12 +415,28 @@ impl<S: System> World<S> {
                 Happening::Alarm(alarm) if alarm.message.contains("invariant 14") => {
                     return Err(Violation(alarm.message));
                 }
-                Happening::Alarm(alarm) => self.growth.hear(alarm),
+                Happening::Alarm(alarm) => {
+                    self.growth.given_up.extend(self.given_up_in(&alarm));
+                    self.growth.hear(alarm);
+                }
                 Happening::Ordered { .. } => {}
                 Happening::Lost { bay } => self.atlas.note_absent(bay),
             }
         }
         Ok(())
+    }
+
+    /// The bay of the drive of which an alarm says that the pool has given it up, now or before it was opened.
+    fn given_up_in(&self, alarm: &Alarm) -> Option<usize> {
+        let (now, before) = (AlarmKind::DriveFailed, AlarmKind::DriveRejected);
+        let name = match alarm.message.split_once(" is given up: ") {
+            Some((drive, _)) if alarm.kind == now => drive.split_once(" (")?.1.strip_suffix(')')?,
+            _ if alarm.kind == before && alarm.message.contains(" was given up earlier; ") => {
+                alarm.message.split_once(" is not used: ")?.0
+            }
+            _ => return None,
+        };
+        self.machine.bays.iter().position(|bay| bay.name == name)
     }
 
     /// Looks for things that do not end.
@@ -435,72 +461,6 @@ impl<S: System> World<S> {
             }
         }
         Ok(())
-    }
-
-    /// The machine stops now, and comes back.
-    pub fn crash_and_recover(&mut self) -> Result<(), Violation> {
-        loop {
-            crate::story::crash(self);
-            self.replies.clear();
-            self.hosts.values_mut().for_each(Host::crash);
-            crate::story::befall_while_down(self);
-            if self.start()? {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Opens the pool on what is there, and compares its volumes with what they should be. False if it crashed.
-    pub fn start(&mut self) -> Result<bool, Violation> {
-        self.refused = None;
-        if self.crash_dice.one_in(3) {
-            let sides = 1 << self.crash_dice.below(11);
-            self.machine.fuse = Some(1 + self.crash_dice.below(sides));
-            self.machine.coverage.count("fuse set during recovery");
-        }
-        crate::story::threaten_opening(self);
-        let options = self.open_options();
-        let order = self.machine.present(&mut self.crash_dice);
-        self.machine.open(options, &order);
-        let present = order.len();
-        let deadline = self.machine.now + PATIENCE;
-        loop {
-            match self.machine.state() {
-                // It lost a drive while it opened, and says to open again without it.
-                State::Failed(ArrayError::Degraded(_))
-                    if self.machine.present(&mut Dice::new(0)).len() < present && !self.atlas.is_beyond() =>
-                {
-                    self.machine.coverage.count("opened again without a drive lost while opening");
-                    return Ok(false);
-                }
-                State::Starting => {}
-                State::Ready { read_only } => {
-                    if read_only && !self.atlas.is_beyond() {
-                        return Err(Violation("the pool opened read-only within tolerance".into()));
-                    }
-                    break;
-                }
-                State::Failed(error) if self.atlas.is_beyond() => {
-                    self.machine.coverage.count("pool refused to open, honestly");
-                    self.refused = Some(error);
-                    return Ok(true);
-                }
-                State::Failed(error) => return Err(Violation(format!("the pool does not open: {error}"))),
-                State::Closed => return Err(Violation("the pool is closed after opening".into())),
-            }
-            if self.machine.now >= deadline {
-                return Err(Violation("the pool does not open in time".into()));
-            }
-            let step = self.machine.step(deadline);
-            self.absorb()?;
-            self.watch()?;
-            if step == Step::Crash {
-                self.machine.coverage.count("crashes during recovery");
-                return Ok(false);
-            }
-        }
-        self.machine.coverage.count("recoveries");
-        self.reconcile()
     }
 
     /// The volumes that are there must be those that should be. False if it crashed.

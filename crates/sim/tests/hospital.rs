@@ -140,9 +140,62 @@ fn reads_take_as_long_beside_a_limping_drive_as_without_it() {
             let drive = clinic.status().expect("a status").drives[3].clone();
             assert!(rounds < 20, "{code}: it is not asked any more: {drive:?}");
             read_times(&mut clinic, volume, 10 + rounds, 500);
+            clinic.pass(Duration::from_secs(2));
         }
         assert!(alarmed(&clinic, AlarmKind::DriveRecovered));
     }
+}
+
+#[test]
+fn a_slow_drive_is_found_well_again_while_no_host_reads() {
+    let mut clinic = clinic(8, 6);
+    let volume = filled(&mut clinic, "4+2");
+    read_times(&mut clinic, volume, 7, 1000);
+    clinic.machine.bays[3].drive.limp(Duration::from_millis(80));
+    read_times(&mut clinic, volume, 8, 1000);
+    assert_eq!(health(&mut clinic, 3), DriveHealth::Suspect);
+    clinic.pass(PATIENT);
+    assert_eq!(health(&mut clinic, 3), DriveHealth::Suspect, "it still limps: {:?}", clinic.alarms);
+    clinic.machine.bays[3].drive.limp(Duration(0));
+    clinic.pass(Duration::from_secs(40));
+    let drive = clinic.status().expect("a status").drives[3].clone();
+    assert_eq!(drive.health, DriveHealth::Healthy, "{drive:?}");
+    assert!(alarmed(&clinic, AlarmKind::DriveRecovered));
+}
+
+#[test]
+fn a_drive_that_is_slower_by_less_than_a_late_read_is_left_as_it_is() {
+    let mut clinic = clinic(8, 7);
+    let volume = filled(&mut clinic, "4+2");
+    read_times(&mut clinic, volume, 7, 1000);
+    // A third of its reads is late, as where the others answer from memory and it does not always.
+    for round in 0..60 {
+        clinic.machine.bays[3].drive.limp(Duration::from_millis(3));
+        read_times(&mut clinic, volume, 100 + round, 20);
+        clinic.machine.bays[3].drive.limp(Duration(0));
+        read_times(&mut clinic, volume, 200 + round, 40);
+    }
+    let slow: Vec<_> = clinic.alarms.iter().filter(|alarm| alarm.kind == AlarmKind::DriveSlow).collect();
+    assert!(slow.is_empty(), "{slow:?}");
+}
+
+#[test]
+fn a_drive_that_stalls_now_and_then_is_called_slow_once() {
+    let mut clinic = clinic(8, 5);
+    let volume = filled(&mut clinic, "4+2");
+    read_times(&mut clinic, volume, 7, 1000);
+    let begun = clinic.machine.now;
+    for round in 0..12 {
+        clinic.machine.bays[3].drive.limp(Duration::from_millis(80));
+        read_times(&mut clinic, volume, 100 + round, 1000);
+        clinic.machine.bays[3].drive.limp(Duration(0));
+        read_times(&mut clinic, volume, 200 + round, 1000);
+    }
+    let took = clinic.machine.now.since(begun);
+    assert!(took < Duration::from_secs(30), "{took}: the drive was well for long in between");
+    let of = |kind| clinic.alarms.iter().filter(|alarm| alarm.kind == kind).count();
+    assert_eq!((of(AlarmKind::DriveSlow), of(AlarmKind::DriveRecovered)), (1, 0), "{:?}", clinic.alarms);
+    assert_eq!(health(&mut clinic, 3), DriveHealth::Suspect);
 }
 
 #[test]

@@ -29,6 +29,33 @@ const REGRESSIONS: &[(u64, &str)] = &[
     (48, "the same, without any fault but crashes"),
     (77, "a drive that died under redo images kept the pool from opening: nobody told the labels yet"),
     (242, "stripes that could not be destaged took turns at being tried, and kept a pool from closing"),
+    (
+        100_842,
+        "a drive that left the pool did not take the table without it: one more drive that failed its label left the pool \
+         read-only",
+    ),
+    (100_961, "drives whose addition was cut off joined at the next opening, and nothing moved onto them"),
+    (
+        100_991,
+        "rows without a spare cell kept every drive that was filled from counting again, and the lost one from being replaced",
+    ),
+    (101_101, "a drive was called whole while the labels were still told that it is back: nobody filled it any more"),
+    (101_260, "a drive left while it was called whole, and its strips were in spare cells already"),
+    (
+        148,
+        "a checkpoint between the two halves of a replacement put pages on the old and the new drive: neither could leave then",
+    ),
+    (30_278, "a pool that shrank to as many drives as it has spare ones took nothing new: all of them was reserved"),
+    (400_198, "a drive that is slow was read while the labels were held: the next configuration could not be written"),
+    (
+        400_706,
+        "zeroing a stripe that another zeroed meanwhile was answered although the pool had just become unable to keep either",
+    ),
+    (
+        401_306,
+        "a killed process left a label in the drive's cache, the next one wrote the other pair: a power cut tore all four copies",
+    ),
+    (112_388, "a drive became a member of the log while it was to leave the log: the pool looked at it for ever"),
 ];
 
 fn check(seeds: &[u64]) {

@@ -13,6 +13,9 @@ use crate::failure::{Failure, Outcome, io_failure};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
+    /// The data directory; none: the directory of this file. A command's --dir goes before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<PathBuf>,
     pub pool: Pool,
     #[serde(default)]
     pub s3: S3,
@@ -28,6 +31,8 @@ pub struct Config {
     pub archive: Archive,
     #[serde(default)]
     pub memory: Memory,
+    #[serde(default, skip_serializing_if = "Messages::is_none")]
+    pub messages: Messages,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -158,6 +163,33 @@ pub struct Admin {
     pub officers: Vec<u32>,
 }
 
+/// Where messages about alarms go.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Messages {
+    /// URLs that get each message as JSON.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub webhooks: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mail_to: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mail_from: Option<String>,
+    /// `smtps://HOST`, `smtp://HOST:587?tls=required` or `smtp://HOST:25`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mail_server: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mail_user: Option<String>,
+    /// File with the user's password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mail_password: Option<PathBuf>,
+}
+
+impl Messages {
+    fn is_none(&self) -> bool {
+        *self == Messages::default()
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Archive {
@@ -260,6 +292,7 @@ impl<'de> Deserialize<'de> for Size {
 impl Config {
     pub fn new(drives: Vec<DriveArgument>) -> Config {
         Config {
+            data: None,
             pool: Pool { drives, rebuild_after: ten_minutes(), background_rate: None },
             s3: S3::default(),
             nbd: Nbd::default(),
@@ -268,6 +301,7 @@ impl Config {
             admin: Admin::default(),
             archive: Archive::default(),
             memory: Memory::default(),
+            messages: Messages::default(),
         }
     }
 
@@ -281,8 +315,12 @@ impl Config {
                 _ => failure,
             }
         })?;
-        let config: Config = toml::from_str(&text)
-            .map_err(|error| Failure::usage(format!("{}: {}", path.display(), error.to_string().trim_end())))?;
+        let config: Config = toml::from_str(&text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            Failure::usage(format!("{}, line {line}: {}", path.display(), error.message().trim_end()))
+                .next("OPERATIONS.md lists every key; a comment in a packaged stele.toml explains each")
+        })?;
         if config.s3.tls_certificate.is_some() != config.s3.tls_key.is_some() {
             return Err(Failure::usage(format!(
                 "{}: [s3] has one of tls_certificate and tls_key; give both or neither",
@@ -328,6 +366,28 @@ impl Config {
             .next(format!("set catalog_volume = \"{name}\" under [archive] there")));
         }
         crate::files::replace(path, changed.as_bytes())
+    }
+}
+
+/// The text with other drives in it, and nothing else changed; none where it does not name drives in so many words.
+pub fn with_drives(text: &str, drives: &[DriveArgument]) -> Option<String> {
+    let (before, rest) = text.split_once("\ndrives = [").or_else(|| text.split_once("drives = ["))?;
+    // Paths may have brackets: the list ends where what is left is a configuration that names these drives.
+    let list: Vec<String> = drives.iter().map(|drive| format!("    {},\n", quoted(drive))).collect();
+    let ends = rest.match_indices(']').map(|(at, _)| at);
+    ends.filter_map(|at| rest.get(at..))
+        .map(|tail| format!("{before}\ndrives = [\n{}{tail}", list.concat()))
+        .find(|changed| toml::from_str::<Config>(changed).is_ok_and(|config| config.pool.drives == drives))
+}
+
+/// Names the drives of a new pool in a file that says everything else, and changes nothing else of it.
+pub fn first_drives(path: &Path, drives: &[DriveArgument]) -> Outcome<bool> {
+    let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
+    let list: Vec<String> = drives.iter().map(|drive| format!("    {},\n", quoted(drive))).collect();
+    let changed = text.replacen("drives = []", &format!("drives = [\n{}]", list.concat()), 1);
+    match changed == text {
+        true => Ok(false),
+        false => write_if(path, &changed, |config| config.pool.drives == drives),
     }
 }
 
@@ -395,6 +455,9 @@ fn with_catalog_volume(text: &str, name: &str) -> String {
     lines.join("\n") + "\n"
 }
 
+/// Where a package puts the configuration.
+const INSTALLED: &str = "/etc/stele/stele.toml";
+
 /// Where everything is: the data directory and the configuration in it.
 #[derive(Clone, Debug)]
 pub struct Site {
@@ -407,14 +470,27 @@ impl Site {
         match (dir, config) {
             (Some(dir), Some(config)) => Site { dir: dir.to_owned(), config_path: config.to_owned() },
             (Some(dir), None) => Site { dir: dir.to_owned(), config_path: dir.join("stele.toml") },
-            (None, Some(config)) => {
-                let dir = config.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-                Site { dir: dir.to_owned(), config_path: config.to_owned() }
-            }
+            (None, Some(config)) => Site::configured(config),
             (None, None) => {
-                Site { dir: PathBuf::from("stele-data"), config_path: PathBuf::from("stele-data/stele.toml") }
+                let (here, installed) = (Path::new("stele-data/stele.toml"), Path::new(INSTALLED));
+                if !here.exists() && installed.exists() {
+                    return Site::configured(installed);
+                }
+                Site { dir: PathBuf::from("stele-data"), config_path: here.to_owned() }
             }
         }
+    }
+
+    /// As the file says itself where its data are. What it says wrongly, whoever reads all of it will say.
+    fn configured(config: &Path) -> Site {
+        #[derive(Deserialize)]
+        struct Place {
+            data: Option<PathBuf>,
+        }
+        let beside = config.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let text = std::fs::read_to_string(config).unwrap_or_default();
+        let data = toml::from_str::<Place>(&text).ok().and_then(|place| place.data);
+        Site { dir: data.map_or_else(|| beside.to_owned(), |data| beside.join(data)), config_path: config.to_owned() }
     }
 
     /// A path of the configuration, seen from the data directory.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use stele_array::reactor::DrivePlace;
+use stele_ground::shown::{Shown, is_unsafe};
 
 use crate::config::Site;
 
@@ -24,6 +25,9 @@ impl FromStr for DriveArgument {
     type Err = String;
 
     fn from_str(text: &str) -> Result<DriveArgument, String> {
+        if text.contains(is_unsafe) {
+            return Err(format!("'{}' has characters that cannot be seen; give the drive another name", Shown(text)));
+        }
         DrivePlace::parse(text).map(DriveArgument).map_err(|error| error.to_string())
     }
 }

@@ -26,7 +26,7 @@ struct Stored {
     exports: Vec<Export>,
 }
 
-const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 
 /// All exports, kept and served.
 pub struct Exports {
@@ -81,10 +81,10 @@ impl Exports {
         if let Some(other) = list.iter().find(same)
             && other.volume != export.volume
         {
-            return Err(Failure::usage(format!(
-                "the {} export '{}' serves volume '{}'",
-                export.protocol, export.name, other.volume
-            ))
+            return Err(Failure::new(
+                Kind::Exists,
+                format!("the {} export '{}' serves volume '{}'", export.protocol, export.name, other.volume),
+            )
             .next("choose another --name, or `stele export remove` it first"));
         }
         let twice = |other: &&Export| {
@@ -95,10 +95,10 @@ impl Exports {
         };
         // Reservations and the order of commands are the target's: two targets would each have their own.
         if let Some(other) = list.iter().find(twice) {
-            return Err(Failure::usage(format!(
-                "volume '{}' is the iSCSI target '{}' already",
-                other.volume, other.name
-            ))
+            return Err(Failure::new(
+                Kind::Exists,
+                format!("volume '{}' is the iSCSI target '{}' already", other.volume, other.name),
+            )
             .next("one target serves any number of initiators, over any number of paths"));
         }
         let mut changed: Vec<Export> = list.iter().filter(|other| !same(other)).cloned().collect();

@@ -5,6 +5,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use stele_ground::Shown;
 
 /// The kinds of failure, each with its exit code.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -26,6 +27,19 @@ pub enum Kind {
     Busy,
     /// Drives did not answer in time; the process ends without waiting for them. Exit code 8.
     Stuck,
+    /// What is to be made is there already. Exit code 9.
+    Exists,
+    /// Nobody reads the answer any more, as in `stele audit export | head -1`. Nothing is said about it. Exit code 141, as a
+    /// shell says of a program that SIGPIPE ended.
+    Unread,
+    /// A measurement did not reach a steady state. Exit code 10.
+    Unsteady,
+    /// A measurement says nothing of its target: the generator was late. Exit code 11.
+    Void,
+    /// A measurement was stopped, or its target or a host failed: what was counted until then is kept. Exit code 12.
+    Partial,
+    /// A measurement became worse than the one it is held against. Exit code 13.
+    Regressed,
 }
 
 impl Kind {
@@ -39,11 +53,18 @@ impl Kind {
             Kind::Full => 6,
             Kind::Busy => 7,
             Kind::Stuck => 8,
+            Kind::Exists => 9,
+            Kind::Unread => 141,
+            Kind::Unsteady => 10,
+            Kind::Void => 11,
+            Kind::Partial => 12,
+            Kind::Regressed => 13,
         }
     }
 }
 
-/// A failure as an operator reads it.
+/// A failure as an operator reads it. What it quotes may be anybody's: [`fmt::Display`] makes that safe to see, JSON has it
+/// exactly.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Failure {
     pub kind: Kind,
@@ -82,9 +103,9 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.error)?;
+        write!(f, "{}", Shown(&self.error))?;
         if !self.next.is_empty() {
-            write!(f, "\n  next: {}", self.next)?;
+            write!(f, "\n  next: {}", Shown(&self.next))?;
         }
         Ok(())
     }
@@ -97,6 +118,7 @@ impl From<stele_array::ArrayError> for Failure {
         use stele_array::ArrayError;
         let kind = match &error {
             ArrayError::Invalid(_) => Kind::Usage,
+            ArrayError::Exists(_) => Kind::Exists,
             ArrayError::Refused(_) => Kind::Refused,
             ArrayError::Full(_) => Kind::Full,
             ArrayError::Degraded(_) | ArrayError::Damaged(_) => Kind::Damaged,
@@ -117,11 +139,14 @@ impl From<stele_archive::ArchiveError> for Failure {
             | NoSuchUpload(_)
             | NoSuchAccessKey(_)
             | NoSuchConfiguration { .. } => Kind::Missing,
-            Denied(_) | Retained { .. } | ReadOnly(_) | Unpaired(_) | WrongKey(_) | CustomerKey(_) => Kind::Refused,
+            Denied(_) | Retained { .. } | ReadOnly(_) | Unpaired(_) | Newer(_) | WrongKey(_) | CustomerKey(_) => {
+                Kind::Refused
+            }
             NoSpace(_) | QuotaExceeded { .. } => Kind::Full,
             Damaged { .. } => Kind::Damaged,
             Busy(_) | Conflict(_) => Kind::Busy,
             Stopped(_) => Kind::Failed,
+            BucketExists { .. } => Kind::Exists,
             _ => Kind::Usage,
         };
         Failure::new(kind, error.to_string())
@@ -134,6 +159,8 @@ pub fn io_failure(what: &str, path: &std::path::Path, error: &std::io::Error) ->
         std::io::ErrorKind::NotFound => Kind::Missing,
         std::io::ErrorKind::PermissionDenied => Kind::Refused,
         std::io::ErrorKind::StorageFull => Kind::Full,
+        std::io::ErrorKind::AlreadyExists => Kind::Exists,
+        std::io::ErrorKind::BrokenPipe => Kind::Unread,
         _ => Kind::Failed,
     };
     Failure::new(kind, format!("cannot {what} {}: {error}", path.display()))

@@ -8,16 +8,21 @@ mod drives;
 mod exports;
 mod failure;
 mod files;
+mod moment;
 mod named;
+mod named_counts;
 mod node;
 mod output;
 mod reservations;
 mod seat;
 mod server;
+mod usage;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use stele_ground::Shown;
 
 /// With the system's allocator a small write takes half as much processor time again.
 #[global_allocator]
@@ -26,18 +31,19 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// The longest line of the log, in bytes: what a library says of a request may quote the request.
 const LINE_MAX: usize = 8 << 10;
 
-/// Writes no more than the beginning of a long line. Each event is one call.
-struct Bounded<W>(W);
+/// Writes each event, which is one call, as one line: no more than the beginning of a long one, and nothing in it that would
+/// begin another line or reach the terminal, whatever names and errors it quotes.
+struct OneLine<W>(W);
 
-impl<W: std::io::Write> std::io::Write for Bounded<W> {
+impl<W: std::io::Write> std::io::Write for OneLine<W> {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        match line.get(..LINE_MAX).filter(|start| start.len() < line.len()) {
-            Some(start) => {
-                self.0.write_all(start)?;
-                self.0.write_all(format!("... ({} bytes)\n", line.len()).as_bytes())?;
-            }
-            None => self.0.write_all(line)?,
-        }
+        let start = line.get(..LINE_MAX).unwrap_or(line);
+        let text = String::from_utf8_lossy(start.strip_suffix(b"\n").unwrap_or(start));
+        let cut = match line.len() > LINE_MAX {
+            true => format!("... ({} bytes)", line.len()),
+            false => String::new(),
+        };
+        self.0.write_all(format!("{}{cut}\n", Shown(&text)).as_bytes())?;
         Ok(line.len())
     }
 
@@ -45,9 +51,6 @@ impl<W: std::io::Write> std::io::Write for Bounded<W> {
         self.0.flush()
     }
 }
-
-/// What a shell says of a program that SIGPIPE ended.
-const BROKEN_PIPE: i32 = 141;
 
 /// What is logged: as STELE_LOG says, and where it says nothing more than enough. A modelled array's own notices are nobody's.
 fn spoken(cli: &cli::Cli) -> tracing_subscriber::EnvFilter {
@@ -63,13 +66,20 @@ fn spoken(cli: &cli::Cli) -> tracing_subscriber::EnvFilter {
 }
 
 fn main() -> ExitCode {
-    end_quietly_when_nobody_reads();
-    let cli = cli::Cli::parse();
+    end_when_output_fails();
+    let cli = match cli::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage::tell(&error),
+    };
     let json = cli.place.json;
+    output::for_machines(json);
+    // Nobody but its owner writes to what this process makes, whatever its parent thinks of that.
+    stele_media::system::withhold_writing();
     tracing_subscriber::fmt()
         .with_env_filter(spoken(&cli))
-        .with_writer(|| Bounded(std::io::stderr()))
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+        .with_writer(|| OneLine(std::io::stderr()))
+        // Whatever escapes there are in a line are others'.
+        .with_ansi(false)
         .init();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -78,11 +88,15 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(commands::run(cli)) {
+    let done = runtime.block_on(commands::run(cli)).and_then(|()| output::flush());
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
+            if failure.kind == failure::Kind::Unread {
+                return ExitCode::from(failure.kind.exit_code());
+            }
             if json {
-                println!("{}", serde_json::to_string(&failure).unwrap_or_default());
+                println!("{}", output::json_line(&failure).unwrap_or_default());
             }
             eprintln!("stele: {failure}");
             if failure.kind == failure::Kind::Stuck {
@@ -94,31 +108,42 @@ fn main() -> ExitCode {
     }
 }
 
-/// `stele pool status | head -1` closes our output before we are done: no fault, and no report.
-fn end_quietly_when_nobody_reads() {
+/// `stele pool status | head -1` closes our output before we are done: no fault, and no report. Output that cannot be written
+/// for another reason, as on a full disk, is a failure like any other.
+fn end_when_output_fails() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         let text = panic.payload_as_str().unwrap_or_default();
-        if text.starts_with("failed printing to") && text.contains("Broken pipe") {
-            std::process::exit(BROKEN_PIPE);
+        let Some(cause) = text.strip_prefix("failed printing to") else { return report(panic) };
+        let (broken, kind) = (cause.contains("Broken pipe"), failure::Kind::Failed);
+        if !broken {
+            // The same words as where the error is at hand.
+            let cause = cause.split_once(": ").map_or(cause, |(_, cause)| cause);
+            let _ = writeln!(std::io::stderr(), "stele: {}", output::unwritten(cause));
         }
-        report(panic);
+        std::process::exit(if broken { failure::Kind::Unread } else { kind }.exit_code().into());
     }));
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-
     use super::*;
 
     #[test]
     fn a_long_line_of_the_log_is_cut() {
-        for (length, written) in [(0, 0), (LINE_MAX, LINE_MAX), (LINE_MAX + 1, LINE_MAX + 17), (8 << 20, LINE_MAX + 20)]
+        for (length, written) in
+            [(1, 2), (LINE_MAX, LINE_MAX + 1), (LINE_MAX + 1, LINE_MAX + 17), (8 << 20, LINE_MAX + 20)]
         {
-            let mut log = Bounded(Vec::new());
+            let mut log = OneLine(Vec::new());
             log.write_all(&vec![b'x'; length]).unwrap();
             assert_eq!(log.0.len(), written, "{length}");
         }
+    }
+
+    #[test]
+    fn an_event_is_one_line_of_the_log_whatever_it_quotes() {
+        let mut log = OneLine(Vec::new());
+        log.write_all(b"refused key 'a\n2026-11-21 ERROR forged\x1b[2J\xff'\n").unwrap();
+        assert_eq!(String::from_utf8(log.0).unwrap(), "refused key 'a\\n2026-11-21 ERROR forged\\u{1b}[2J\u{fffd}'\n");
     }
 }

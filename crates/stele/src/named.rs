@@ -30,7 +30,8 @@ enum Holder {
 pub fn entry_of<'a>(site: &Site, config: &'a Config, status: &StatusView, number: u32) -> Option<&'a DriveArgument> {
     let holders: Vec<Holder> =
         config.pool.drives.iter().map(|entry| holder(&entry.placed(site).path, status)).collect();
-    let drives: Vec<u32> = status.drives.iter().map(|drive| drive.drive).filter(|drive| *drive != u32::MAX).collect();
+    let members = status.drives.iter().filter(|drive| drive.is_member());
+    let drives: Vec<u32> = members.map(|drive| drive.drive).collect();
     config.pool.drives.get(choose(&holders, &drives, number)?)
 }
 
@@ -56,7 +57,7 @@ fn holder(path: &Path, status: &StatusView) -> Holder {
     if configuration.pool.to_string() != status.pool {
         return Holder::Stranger;
     }
-    let drive = status.drives.iter().find(|drive| drive.drive != u32::MAX && Some(&drive.identity) == own.as_ref());
+    let drive = status.drives.iter().find(|drive| drive.is_member() && Some(&drive.identity) == own.as_ref());
     drive.map_or(Holder::Stranger, |drive| Holder::Drive(drive.drive))
 }
 

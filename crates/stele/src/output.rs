@@ -1,7 +1,87 @@
 //! What people read: aligned tables, bars, durations. Colour only on a terminal, and never the only sign.
+//!
+//! Names, keys and errors are others' words. Whatever a command is answered passes [`answered`] before it is printed, which
+//! makes every text in it safe to see; machines get it exactly, as JSON whose escapes leave nothing for a terminal to do.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use stele_ground::shown::{is_unsafe, shown};
+
+use crate::failure::{Failure, Kind, Outcome};
+
+/// Whether this process prints JSON: as the command line says, before anything is printed.
+static FOR_MACHINES: AtomicBool = AtomicBool::new(false);
+
+/// Says for whom this process prints.
+pub fn for_machines(json: bool) {
+    FOR_MACHINES.store(json, Relaxed);
+}
+
+/// An answer as whoever asked may see it: exactly as it is for machines, safe for people.
+pub fn answered<T: Serialize + DeserializeOwned>(answer: T) -> Outcome<T> {
+    if FOR_MACHINES.load(Relaxed) { Ok(answer) } else { safe(answer) }
+}
+
+/// Every text in it made safe to see.
+pub fn safe<T: Serialize + DeserializeOwned>(answer: T) -> Outcome<T> {
+    let broken = |error: serde_json::Error| Failure::failed(format!("cannot show the answer: {error}"));
+    let mut value = serde_json::to_value(answer).map_err(broken)?;
+    make_safe(&mut value);
+    serde_json::from_value(value).map_err(broken)
+}
+
+fn make_safe(value: &mut Value) {
+    match value {
+        Value::String(text) if text.contains(is_unsafe) => *text = shown(text),
+        Value::Array(values) => values.iter_mut().for_each(make_safe),
+        Value::Object(fields) => {
+            if fields.keys().any(|name| name.contains(is_unsafe)) {
+                *fields = std::mem::take(fields).into_iter().map(|(name, value)| (shown(&name), value)).collect();
+            }
+            fields.values_mut().for_each(make_safe);
+        }
+        _ => {}
+    }
+}
+
+/// JSON on one line, in which a terminal finds nothing to do: only texts can hold such characters, and there they are escaped.
+pub fn json_line(value: &impl Serialize) -> serde_json::Result<String> {
+    let text = serde_json::to_string(value)?;
+    if !text.contains(is_unsafe) {
+        return Ok(text);
+    }
+    let mut line = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_unsafe(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(line, "\\u{unit:04x}");
+            }
+        } else {
+            line.push(c);
+        }
+    }
+    Ok(line)
+}
+
+/// Writes what is printed still: it may find out now that it cannot be.
+pub fn flush() -> Outcome<()> {
+    std::io::stdout().flush().map_err(|error| match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Failure::new(Kind::Unread, error.to_string()),
+        _ => unwritten(&error.to_string()),
+    })
+}
+
+/// What was to be printed is not.
+pub fn unwritten(cause: &str) -> Failure {
+    Failure::failed(format!("cannot write the answer to standard output: {cause}"))
+        .next("what the command was to do may be done; look before it is repeated")
+}
 
 /// How a column is set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -10,7 +90,23 @@ pub enum Align {
     Right,
 }
 
-/// Rows under headings, each column as wide as its widest cell.
+/// Columns of a terminal that every table fits.
+const WIDTH: usize = 80;
+
+/// How wide a table may be: as many columns as COLUMNS says, but 80 at least; else 80 on a terminal, and anywhere else, where
+/// programs may read it, nothing is cut short.
+fn room() -> usize {
+    let told = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    match told {
+        Some(columns) if !cfg!(test) => WIDTH.max(columns),
+        _ if cfg!(test) || std::io::stdout().is_terminal() => WIDTH,
+        _ => usize::MAX,
+    }
+}
+/// A column of text is not made narrower.
+const COLUMN_MIN: usize = 8;
+
+/// Rows under headings, each column as wide as its widest cell; where that is too wide, the middle of long texts is left out.
 #[derive(Debug)]
 pub struct Table {
     heads: Vec<(&'static str, Align)>,
@@ -28,8 +124,23 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// Takes from the widest columns of text what is too much.
+    fn narrow(&self, widths: &mut [usize]) {
+        // Two blanks behind each column, but not behind the last one.
+        let all = |widths: &[usize]| widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1);
+        let room = room();
+        while all(widths) > room {
+            let texts = widths.iter_mut().zip(&self.heads).filter(|(_, (_, align))| *align == Align::Left);
+            match texts.map(|(wide, (head, _))| (*wide, wide, COLUMN_MIN.max(width(head)))).max_by_key(|(now, ..)| *now)
+            {
+                Some((now, wide, least)) if now > least => *wide -= 1,
+                _ => return,
+            }
+        }
+    }
+
     pub fn render(&self) -> String {
-        let widths: Vec<usize> = self
+        let mut widths: Vec<usize> = self
             .heads
             .iter()
             .enumerate()
@@ -43,10 +154,12 @@ impl Table {
                     .unwrap_or(0)
             })
             .collect();
+        self.narrow(&mut widths);
         let mut text = String::new();
         let mut line = |cells: &mut dyn Iterator<Item = &str>| {
             let mut out = String::new();
             for ((cell, (_, align)), wide) in cells.zip(&self.heads).zip(&widths) {
+                let cell = &*elided(cell, *wide);
                 let gap = " ".repeat(wide.saturating_sub(width(cell)));
                 let _ = match align {
                     Align::Left => write!(out, "{cell}{gap}  "),
@@ -61,6 +174,18 @@ impl Table {
         }
         text
     }
+}
+
+/// At most so many characters: the beginning and the end are what tells names and paths apart.
+fn elided(text: &str, most: usize) -> Cow<'_, str> {
+    if width(text) <= most || text.contains('\u{1b}') {
+        return text.into();
+    }
+    let count = text.chars().count();
+    let (head, tail) = (most.saturating_sub(1) / 3, most.saturating_sub(1) - most.saturating_sub(1) / 3);
+    let start: String = text.chars().take(head).collect();
+    let end: String = text.chars().skip(count.saturating_sub(tail)).collect();
+    format!("{start}\u{2026}{end}").into()
 }
 
 /// Characters on screen, escape sequences not counted.

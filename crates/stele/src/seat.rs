@@ -11,6 +11,7 @@ use crate::api::{Actor, Call};
 use crate::config::{Config, Site};
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::{Node, Opening};
+use crate::output::answered;
 
 pub enum Seat {
     Server(std::path::PathBuf),
@@ -38,7 +39,13 @@ impl Seat {
         matches!(self, Seat::Server(_))
     }
 
+    /// Asks, and answers as whoever called this process may see it.
     pub async fn call<C: Call>(&self, call: C) -> Outcome<C::Answer> {
+        answered(self.exact(call).await?)
+    }
+
+    /// Asks, and answers exactly, for what is kept or compared instead of shown.
+    pub async fn exact<C: Call>(&self, call: C) -> Outcome<C::Answer> {
         match self {
             Seat::Server(socket) => post(socket, &call).await,
             Seat::Drives(node) => call.perform(node, &Actor { uid: crate::node::own_uid() }).await,

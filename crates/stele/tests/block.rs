@@ -123,7 +123,7 @@ fn a_volume_grows_under_its_export_and_is_never_made_smaller() {
     };
     io(&["write -P 0x55 127M 1M"]);
     bad("qemu-io", &["-f", "raw", "-c", "write -P 0x66 191M 1M", &url]);
-    assert_eq!(host.place.json(&["volume", "resize", "vm", "192MiB"])["size"].as_u64(), Some(192 << 20));
+    assert_eq!(host.place.json(&["volume", "resize", "vm", "192MiB"])["size_bytes"].as_u64(), Some(192 << 20));
     assert_eq!(size(&host), 192 << 20, "whoever connects now sees it");
     io(&["read -P 0x55 127M 1M", "read -P 0 128M 64M", "write -P 0x66 191M 1M"]);
     host.place.refused(3, &["never shrunk", "create a smaller one and copy"], &["volume", "resize", "vm", "64MiB"]);

@@ -142,6 +142,16 @@ fn every_command_explains_itself_with_examples() {
 }
 
 #[test]
+fn the_help_lists_every_exit_code() {
+    let output = Command::new(env!("CARGO_BIN_EXE_stele")).arg("--help").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let (_, codes) = text.split_once("Exit codes: ").unwrap();
+    let listed: Vec<u8> = codes.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    // As SEMANTICS/json.md has them.
+    assert_eq!(listed, (0..=13).collect::<Vec<u8>>(), "{text}");
+}
+
+#[test]
 fn mistakes_are_answered_with_cause_place_and_next_step() {
     let place = Place::new("mistakes");
     place.refused(2, &["unrecognized subcommand"], &["frobnicate"]);
@@ -181,7 +191,8 @@ fn from_a_first_start_to_an_audit() {
     assert_eq!(place.json(&["bucket", "list"]).as_array().map(Vec::len), Some(1));
     place.refused(4, &["nothere"], &["bucket", "show", "nothere"]);
 
-    let key = place.json(&["key", "create", "--name", "ingest", "--bucket", "records", "--prefix", "scans/"]);
+    let key = place
+        .json(&["key", "create", "--name", "ingest", "--role", "user", "--bucket", "records", "--prefix", "scans/"]);
     let id = key["access_key"].as_str().unwrap().to_owned();
     assert!(place.json(&["key", "list"]).to_string().contains(&id));
     place.json(&["key", "revoke", &id]);

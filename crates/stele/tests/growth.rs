@@ -51,7 +51,7 @@ fn drives_join_and_leave_a_pool_that_serves_and_a_kill_in_the_middle_changes_not
     let server = place.serve().with_keys(keys.clone());
     let status = wait_for("stripes on the added drives", || {
         let status = place.json(&["pool", "status"]);
-        let last = status["drives"].as_array().unwrap().last().unwrap()["used"].as_u64();
+        let last = status["drives"].as_array().unwrap().last().unwrap()["used_bytes"].as_u64();
         (status["moving"].is_null() && last > Some(0)).then_some(status)
     });
     assert_eq!((numbers(&status), status["state"].as_str()), (vec![0, 1, 2, 3, 4, 5, 6], Some("ok")), "{status}");

@@ -169,7 +169,8 @@ fn a_target_is_reached_with_its_secret_and_found_by_those_who_may() {
     };
     refused(&["at least 12"], &["--chap-user", "host", "--chap-secret", &place.path("short")]);
     refused(&["iqn."], &["--name", "Open"]);
-    refused(&["already"], &["--name", "iqn.2026-01.local.stele:again"]);
+    let again = ["volume", "export", "open", "--iscsi", "--name", "iqn.2026-01.local.stele:again"];
+    place.refused(9, &["already"], &again);
     server.stop();
 }
 

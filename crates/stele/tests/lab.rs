@@ -11,13 +11,9 @@ use support::{Place, installed};
 /// Options of a run that is over at once.
 const SHORT: [&str; 6] = ["--time", "60ms", "--round", "10ms", "--warm-up", "10ms"];
 
-/// The lines of JSON that a run printed, those of its rounds left out.
+/// The cells that a run printed.
 fn cells(place: &Place, arguments: &[&str]) -> Vec<Value> {
-    let output = place.stele(&[arguments, &SHORT, &["--json"]].concat());
-    assert!(output.status.success(), "{arguments:?}: {output:?}");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.filter(|line| line["round"].is_null()).collect()
+    place.cells(&[arguments, &SHORT].concat())
 }
 
 #[test]
@@ -95,7 +91,8 @@ fn interrupted_by(signal: &str) {
     let mut stopped = false;
     for line in lines.map_while(Result::ok) {
         let line: Value = serde_json::from_str(&line).unwrap();
-        if !stopped && line["cell"] == 1 && !line["round"].is_null() {
+        // Of rounds that count one is over; those of the warm-up, whose numbers are negative, are not kept.
+        if !stopped && line["cell"] == 1 && line["round"].as_i64() >= Some(0) {
             let pid = child.id().to_string();
             // Twice at once, as `timeout` does it, is one request.
             for _ in 0..2 {
@@ -104,13 +101,16 @@ fn interrupted_by(signal: &str) {
             stopped = true;
         }
     }
-    assert_eq!(child.wait().unwrap().code(), Some(1));
+    assert_eq!(child.wait().unwrap().code(), Some(12));
     let shown = place.json(&["lab", "show", &out]);
-    assert_eq!((shown["cells"].as_array().unwrap().len(), &shown["blake3"]), (1, &Value::Null));
+    // The second one as far as it came.
+    let cells = shown["cells"].as_array().unwrap();
+    assert_eq!((cells.len(), &shown["blake3"]), (2, &Value::Null));
+    assert!(cells[1]["remark"].as_str().unwrap().contains("stopped"), "{shown}");
 
     place.refused(2, &["another job"], &["lab", "run", "--on", "null", "--out", &out, "--resume"]);
     let output = place.stele(&[&run[..], &["--resume"]].concat());
-    assert!(output.status.success(), "{output:?}");
+    assert!(Place::measured(&output), "{output:?}");
     let shown = place.json(&["lab", "show", &out]);
     assert_eq!(shown["cells"].as_array().unwrap().len(), 3);
     assert!(shown["blake3"].is_string());
@@ -202,6 +202,43 @@ fn a_directory_of_files_is_measured_checked_and_left_as_it_was() {
 }
 
 #[test]
+fn wrong_data_ends_a_run_and_all_that_is_wrong_is_told() {
+    use std::os::unix::fs::FileExt;
+    let place = Place::new("lab-wrong");
+    let (target, out) = (place.path("target"), place.path("wrong.lab"));
+    let run = |more: &[&str]| {
+        let given = ["lab", "run", "--on", &target, "--size", "4MiB", "--verify", "--json"];
+        place.stele(&[&given[..], more, &SHORT].concat())
+    };
+    let good = run(&["--read", "50", "--outstanding", "1,4"]);
+    let cells = Place::cells_of(&good);
+    assert!(cells[0]["read_back"].is_null(), "once, behind the last cell: {cells:?}");
+    assert_eq!(
+        (&cells[1]["read_back"]["bytes"], &cells[1]["read_back"]["wrong_sectors"]),
+        (&(4 << 20).into(), &0.into())
+    );
+    let file = std::fs::OpenOptions::new().write(true).open(&target).unwrap();
+    let places = [5_000, 1_000_000, 4_194_000];
+    places.iter().for_each(|at| file.write_all_at(b"damage", *at).unwrap());
+    // Reads of the run meet one or more of them, and the target is read back for the others.
+    let bad = run(&["--read", "100", "--random", "0", "--access", "1MiB", "--out", &out]);
+    let text = String::from_utf8(bad.stdout).unwrap();
+    assert_eq!(bad.status.code(), Some(5), "{text}");
+    let last: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    assert_eq!(last["kind"], "damaged", "{text}");
+    let cell = &place.json(&["lab", "show", &out])["cells"][0];
+    assert!(cell["wrong_sectors"].as_u64() >= Some(1), "{cell}");
+    assert_eq!(cell["read_back"]["wrong_sectors"], 3, "{cell}");
+    for at in places {
+        let told = format!("offset {}: ", at / 512 * 512);
+        assert!(cell["read_back"]["places"].to_string().contains(&told), "{told}{cell}");
+    }
+    // A write that nothing reads again is found behind the last cell.
+    let unread = run(&["--read", "0", "--random", "0", "--rate", "100", "--access", "4KiB"]);
+    assert_eq!(unread.status.code(), Some(5), "{unread:?}");
+}
+
+#[test]
 fn a_server_that_is_killed_or_stopped_ends_the_run_in_bounded_time() {
     let place = Place::new("lab-gone");
     place.json(&[
@@ -230,7 +267,12 @@ fn a_server_that_is_killed_or_stopped_ends_the_run_in_bounded_time() {
         let mut child =
             place.command(&run).args(["--json"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        lines.next().unwrap().unwrap();
+        // A round that counts is over.
+        let counted = |line: &str| serde_json::from_str::<Value>(line).unwrap()["round"].as_i64() >= Some(0);
+        assert!(
+            lines.by_ref().map_while(Result::ok).any(|line| counted(&line)),
+            "the run ended before its first round"
+        );
         assert!(
             std::process::Command::new("kill")
                 .args([signal, &server.child.id().to_string()])
@@ -243,7 +285,7 @@ fn a_server_that_is_killed_or_stopped_ends_the_run_in_bounded_time() {
         let output = child.wait_with_output().unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(begun.elapsed().as_secs() < 20, "{text}");
-        assert!(output.status.code() == Some(1) && text.contains(words), "{signal}: {text}");
+        assert!(output.status.code() == Some(12) && text.contains(words), "{signal}: {text}");
         if signal == "-STOP" {
             assert!(
                 std::process::Command::new("kill")
@@ -264,8 +306,8 @@ fn two_targets_are_compared_in_blocks_and_the_record_says_so() {
     let what = ["lab", "compare", "--on", &a, "--against", &b, "--size", "4MiB", "--outstanding", "2", "--blocks", "3"];
     let how = ["--time", "60ms", "--round", "20ms", "--warm-up", "20ms", "--out", &out];
     let found = place.stele(&[&what[..], &how].concat());
-    let text = String::from_utf8(found.stdout).unwrap();
-    assert!(found.status.success() && text.contains("95 %"), "{text}");
+    let text = String::from_utf8_lossy(&found.stdout).into_owned();
+    assert!(Place::measured(&found) && text.contains("95 %"), "{text}");
     let shown = place.json(&["lab", "show", &out]);
     assert_eq!((shown["cells"].as_array().unwrap().len(), &shown["head"]["against"]), (12, &b.as_str().into()));
     let page = place.json(&["lab", "paper", &out])["written"].as_str().unwrap().to_owned();
@@ -280,7 +322,7 @@ fn results_are_exported_and_fios_own_tool_reads_them() {
     let out = place.path("null.lab");
     let run =
         ["lab", "run", "--on", "null", "--read", "50", "--outstanding", "1,2", "--time", "60ms", "--round", "20ms"];
-    assert!(place.stele(&[&run[..], &["--warm-up", "20ms", "--out", &out]].concat()).status.success());
+    assert!(Place::measured(&place.stele(&[&run[..], &["--warm-up", "20ms", "--out", &out]].concat())));
     for format in ["fio", "iometer", "csv"] {
         place.json(&["lab", "export", &out, "--format", format]);
         place.refused(3, &["exists already"], &["lab", "export", &out, "--format", format]);
@@ -293,6 +335,38 @@ fn results_are_exported_and_fios_own_tool_reads_them() {
     assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
     let text = std::fs::read_to_string(place.path("read_job0.csv")).unwrap();
     assert!(text.lines().count() > 2, "{text}");
+}
+
+#[test]
+fn a_result_is_held_against_a_baseline_and_a_slower_one_fails() {
+    let place = Place::new("lab-check");
+    let (fast, slow, xml) = (place.path("fast.lab"), place.path("slow.lab"), place.path("check.xml"));
+    // In virtual time, where figures are the same on any machine, however busy.
+    let measure = |drives: &str, out: &str| {
+        let run = ["lab", "run", "--workload", "oltp_8k", "--outstanding", "40", "--out", out];
+        let array = ["--virtual", "array=ds4500", "raid=5", drives];
+        assert!(place.stele(&[&run[..], &array].concat()).status.success());
+    };
+    measure("drives=40", &fast);
+    measure("drives=20", &slow);
+    let check = |result: &str, against: &str, more: &[&str]| {
+        let given = ["lab", "check", result, "--against", against, "--json"];
+        let output = place.stele(&[&given[..], more].concat());
+        let text = String::from_utf8(output.stdout).unwrap();
+        let first: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        (output.status.code().unwrap(), first["cells"][0].clone())
+    };
+    let (code, cell) = check(&slow, &fast, &["--junit", &xml, "--markdown", &place.path("check.md")]);
+    assert_eq!((code, &cell["verdict"]), (13, &"regressed".into()), "{cell}");
+    assert!(std::fs::read_to_string(&xml).unwrap().contains("failures=\"1\""));
+    assert!(std::fs::read_to_string(place.path("check.md")).unwrap().contains("regressed: worse by"));
+    for (result, against) in [(&fast, &fast), (&fast, &slow)] {
+        let (code, cell) = check(result, against, &["--junit", &xml]);
+        assert_eq!((code, &cell["verdict"]), (0, &"kept".into()), "{cell}");
+    }
+    assert!(std::fs::read_to_string(&xml).unwrap().contains("failures=\"0\""));
+    place.refused(2, &["--tolerance"], &["lab", "check", &fast, "--against", &fast, "--tolerance", "five"]);
+    place.refused(4, &["none.lab"], &["lab", "check", &fast, "--against", &place.path("none.lab")]);
 }
 
 /// A host of the laboratory, and where it listens.
@@ -358,7 +432,7 @@ fn hosts_run_a_job_together_and_one_that_dies_leaves_a_partial_result_that_says_
     second.0.kill().unwrap();
     second.0.wait().unwrap();
     let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{output:?}");
+    assert_eq!(output.status.code(), Some(12), "{output:?}");
     let shown = place.json(&["lab", "show", &out]);
     let cell = &shown["cells"][0];
     assert!(cell["remark"].as_str().unwrap().contains("partial"), "{cell}");

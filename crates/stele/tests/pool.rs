@@ -1,5 +1,6 @@
 //! The way with named drives: `pool create`, `serve`, `pool open`, `scrub`, `replace`, and what a command does without a server.
 
+mod formats;
 mod support;
 
 use support::server::good;
@@ -10,7 +11,7 @@ fn a_pool_on_named_drives_is_made_served_scrubbed_and_mended() {
     let place = Place::new("pool");
     let made = place.pool(5);
     assert_eq!((made["state"].as_str(), made["drives"].as_array().map(Vec::len)), (Some("ok"), Some(5)), "{made}");
-    place.refused(3, &["already describes a pool"], &["pool", "create", "--drive", "x", "--confirm-time"]);
+    place.refused(9, &["already describes a pool"], &["pool", "create", "--drive", "x", "--confirm-time"]);
 
     // The first server prints a key, later ones do not.
     let server = place.serve();
@@ -71,7 +72,7 @@ fn without_a_server_a_command_reads_the_drives_and_changes_no_record() {
     assert_eq!(std::fs::read(place.0.join("second.key")).unwrap(), std::fs::read(&copy).unwrap());
     let record = place.json(&["audit", "show", "--limit", "1"]);
     assert_eq!(record["action"].as_str(), Some("ExportMasterKey"), "{record}");
-    place.refused(1, &["second.key"], &["key", "escrow", "--to", &place.path("second.key")]);
+    place.refused(9, &["second.key"], &["key", "escrow", "--to", &place.path("second.key")]);
     assert!(place.json(&["clock", "show"])["compliance_time"].is_string());
     place.refused(3, &["start the server"], &["clock", "accept", "--yes"]);
     let scrubbed = place.json(&["pool", "scrub"]);

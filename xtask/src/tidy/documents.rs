@@ -6,10 +6,12 @@ use std::process::Command;
 
 use clap::CommandFactory;
 
-/// The documents at the top and those about formats and promises.
+/// The documents at the top, and those about formats, promises and decisions.
 pub fn is_one(name: &str) -> bool {
-    let top = !name.contains('/') || name.starts_with("FORMAT/") || name.starts_with("SEMANTICS/");
-    top && name.ends_with(".md")
+    let folders = ["FORMAT/", "SEMANTICS/", "docs/decisions/", "docs/runbooks/"];
+    let listed =
+        !name.contains('/') || name == "docs/first-hour.md" || folders.iter().any(|folder| name.starts_with(folder));
+    listed && name.ends_with(".md")
 }
 
 /// Paths, links, and `./x` commands.
@@ -107,11 +109,12 @@ fn exists(root: &Path, document: &str, path: &str, files: &[PathBuf]) -> bool {
     root.join(path).exists() || root.join(beside).join(path).exists()
 }
 
-/// The words after each mention of a program as a command: at the start of an indented or quoted line, or of a quoted span.
+/// The words after each mention of a program as a command: at the start of an indented line, of one behind `$ ` in a fence, or
+/// of a quoted span.
 /// Alternatives (`create|list`) give one command each.
 fn commands_named(line: &str, program: &str) -> Vec<Vec<String>> {
     let spans = line.split('`').skip(1).step_by(2);
-    let block = line.starts_with("    ").then(|| line.trim_start());
+    let block = line.starts_with("    ").then(|| line.trim_start()).or_else(|| line.strip_prefix("$ "));
     let mut commands = Vec::new();
     for text in spans.chain(block) {
         let text = text.trim_start_matches("$ ").trim_start_matches("target/release/").trim_start_matches("sudo ");

@@ -13,16 +13,18 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("object", &["ground", "archive"]),
     ("block", &["ground", "media"]),
     ("lab", &["ground", "codes", "media", "array", "block"]),
+    ("papers", &["ground", "media", "lab"]),
     ("sim", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block"]),
-    ("stele", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block", "lab"]),
+    ("stele", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block", "lab", "papers"]),
     // What is not part of the product may use all of it.
     (
         "bench",
         &[
-            "ground", "codes", "digests", "media", "array", "catalog", "archive", "object", "block", "lab", "sim",
-            "isal",
+            "ground", "codes", "digests", "media", "array", "catalog", "archive", "object", "block", "lab", "papers",
+            "sim", "isal",
         ],
     ),
+    ("mutants", &[]),
     ("demo", &["ground", "codes", "media", "array", "catalog", "archive", "object"]),
 ];
 
@@ -38,6 +40,9 @@ pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
             counted = line.trim() == "[dependencies]";
         }
         let Some(rest) = line.strip_prefix("stele-").filter(|_| counted) else { continue };
+        if line.contains("\"mutations\"") && own != "sim" {
+            faults.push(format!("{name}:{}: the product is built without the feature 'mutations'", number + 1));
+        }
         let used = rest.split(['.', ' ', '=']).next().unwrap_or(rest);
         if !allowed.contains(&used) {
             faults.push(format!("{name}:{}: {own} may not use {used}: dependencies point down only", number + 1));

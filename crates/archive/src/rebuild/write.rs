@@ -11,18 +11,12 @@ use crate::audit::Signing;
 use crate::audit::sealing::sign_rebuilt;
 use crate::buckets::Bucket;
 use crate::error::{ArchiveError, Result};
-use crate::install::{place_extents, places};
 use crate::mutation::Mutation;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::bucket::BucketRow;
-use crate::record::content::{Content, Layout, Place};
-use crate::record::part::PartRow;
+use crate::record::content::Place;
 use crate::record::settings::{AUDIT_HEAD, CLOCK, ClockRow, Doubt, Gap, IdentityRow, NUMBERS, ReservedRow, SLOTS};
-use crate::record::version::Owner;
-use crate::record::{
-    ACCESS_KEYS, AUDIT, BUCKETS, HOLDS, LAYOUTS, OBJECTS, PARTS, RETAINED, SEGMENTS, SETTINGS, TOMBSTONES, VERSIONS,
-    encode, keys,
-};
+use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys};
 use crate::space::superblock::Superblock;
 use crate::store::Foundation;
 use crate::time::Timestamp;
@@ -39,14 +33,14 @@ const BATCH: usize = 1 << 20;
 const BATCH_STEPS: usize = 4000;
 
 /// Transactions that are committed as they fill up.
-struct Writer<'a> {
+pub(super) struct Writer<'a> {
     catalog: &'a dyn Catalog,
     transaction: Transaction,
     bytes: usize,
 }
 
 impl Writer<'_> {
-    async fn put(&mut self, table: stele_catalog::Table, key: Bytes, value: Bytes) -> Result<()> {
+    pub async fn put(&mut self, table: stele_catalog::Table, key: Bytes, value: Bytes) -> Result<()> {
         self.bytes += key.len() + value.len();
         self.transaction = std::mem::take(&mut self.transaction).put(table, key, value);
         self.flush(false).await
@@ -62,218 +56,191 @@ impl Writer<'_> {
     }
 }
 
+/// A catalog on the way from a survey: one function for each table.
+pub(super) struct Filling<'a> {
+    pub out: Writer<'a>,
+    pub survey: Survey,
+    pub buckets: &'a BTreeMap<u32, Bucket>,
+    pub report: RebuildReport,
+    /// Records and pieces that something in the catalog refers to.
+    pub live: Vec<Place>,
+    /// When the newest version was stored.
+    pub latest: Timestamp,
+    /// Objects that a version refers to.
+    pub claimed: BTreeSet<u64>,
+    /// The first key slot above all that are taken, or cannot be read.
+    pub slots_end: u64,
+    /// Versions and bytes of each bucket.
+    pub usage: BTreeMap<u32, (i64, i64)>,
+}
+
 pub(super) async fn write(
     foundation: &Foundation,
     superblock: &Superblock,
-    mut survey: Survey,
+    survey: Survey,
     buckets: &BTreeMap<u32, Bucket>,
     reached: u64,
 ) -> Result<Filled> {
-    let catalog = &*foundation.catalog;
-    let wall = foundation.surroundings.now().wall;
-    let mut report = RebuildReport { segments: survey.segments.len() as u64, ..RebuildReport::default() };
-    let mut out = Writer { catalog, transaction: Transaction::new(), bytes: 0 };
-    let mut live: Vec<Place> = Vec::new();
-    let mut latest = Timestamp(0);
-    let existing = survey.versions.values().filter(|(_, note, _)| exists(&survey, note));
-    let filled: BTreeSet<u32> = existing.map(|(_, note, _)| note.at.bucket).collect();
-    for (number, (_, row, place)) in &survey.buckets {
-        live.push(*place);
-        report.buckets += 1;
-        // A deletion is noted before it is committed, and refused where a version came in between.
-        let deleted = row.deleted.filter(|_| !filled.contains(number));
-        let row = BucketRow { note: *place, deleted, ..row.clone() };
-        out.put(BUCKETS, keys::short(*number), encode(&row)).await?;
-    }
-    for (id, (_, row, place)) in &survey.access_keys {
-        live.push(*place);
-        report.access_keys += 1;
-        let row = AccessKeyRow { note: *place, ..row.clone() };
-        out.put(ACCESS_KEYS, Bytes::copy_from_slice(id.as_bytes()), encode(&row)).await?;
-    }
-    // Of several null versions of a key only the newest exists; the others were replaced, and their keys destroyed soon after.
-    // One that is retained or held goes before any that is not: nothing could have replaced it.
-    let mut nulls: BTreeMap<(u32, String), (bool, u64)> = BTreeMap::new();
-    for (_, note, _) in survey.versions.values().filter(|(_, note, _)| note.row.null && exists(&survey, note)) {
-        let kept = note.row.retention.is_some() || note.row.hold;
-        let newest = nulls.entry((note.at.bucket, note.at.key.clone())).or_insert((false, 0));
-        *newest = (*newest).max((kept, note.at.number));
-    }
-    let mut claimed = BTreeSet::new();
-    let hidden = survey.hidden.iter().map(|slots| slots.end);
-    let mut highest_slot = survey.entries.values().map(|(slot, _)| slot + 1).chain(hidden).max().unwrap_or(0);
-    let mut usage: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
-    let versions = std::mem::take(&mut survey.versions);
-    for (object, (_, note, place)) in versions {
-        let stale = |newest: &(bool, u64)| note.row.null && newest.1 != note.at.number;
-        if !exists(&survey, &note) || nulls.get(&(note.at.bucket, note.at.key.clone())).is_some_and(stale) {
-            continue;
-        }
-        let name = buckets.get(&note.at.bucket).map_or("", |bucket| bucket.name()).to_string();
-        let mut row = note.row;
-        row.note = place;
-        let slot = survey.entries.get(&object).map_or(row.slot, |(slot, _)| *slot);
-        highest_slot = highest_slot.max(slot + 1);
-        row.slot = slot;
-        claimed.insert(object);
-        let incomplete = |what: &str| format!("`{name}/{}` version {}: {what}", note.at.key, row.id(note.at.number));
-        let mut pieces = Vec::new();
-        let mut index = false;
-        match row.content.clone() {
-            Content::None => {}
-            Content::Stream(mut stream) => {
-                let extents = survey.stream(object, &stream);
-                if extents.is_none() {
-                    survey.findings.push(incomplete("pieces of its content are missing"));
-                }
-                pieces = extents.unwrap_or_default();
-                index = !matches!(pieces.as_slice(), [one] if (one.segment, one.at) == (place.segment, place.at))
-                    && !pieces.is_empty();
-                let placed = place_extents(Transaction::new(), object, &mut stream, &pieces);
-                for mutation in placed.mutations {
-                    if let stele_catalog::Mutation::Put { table, key, value } = mutation {
-                        out.put(table, key, value).await?;
-                    }
-                }
-                row.content = Content::Stream(stream);
-            }
-            Content::Parts => {
-                index = true;
-                let layout: Layout = note.layout.clone().unwrap_or_default();
-                for part in &layout.parts {
-                    let found = survey.part_notes.get(&(object, part.stream));
-                    let Some((_, part_note, part_place)) = found else {
-                        survey.findings.push(incomplete(&format!("part {} is missing", part.number)));
-                        continue;
-                    };
-                    let mut part_row: PartRow = part_note.row.clone();
-                    part_row.note = *part_place;
-                    let extents = survey.stream(object, &part_row.stream);
-                    if extents.is_none() {
-                        let what = format!("pieces of part {} are missing", part.number);
-                        survey.findings.push(incomplete(&what));
-                    }
-                    let extents = extents.unwrap_or_default();
-                    live.extend(places(part_place, &extents));
-                    let placed = place_extents(Transaction::new(), object, &mut part_row.stream, &extents);
-                    for mutation in placed.mutations {
-                        if let stele_catalog::Mutation::Put { table, key, value } = mutation {
-                            out.put(table, key, value).await?;
-                        }
-                    }
-                    out.put(PARTS, keys::pair(object, part.number), encode(&part_row)).await?;
-                }
-                out.put(LAYOUTS, keys::number(object), encode(&layout)).await?;
-            }
-        }
-        live.extend(places(&place, &pieces));
-        let at = note.at;
-        if index {
-            out.put(OBJECTS, keys::number(object), encode(&Owner::Version(at.clone()))).await?;
-        }
-        if let Some(retention) = row.retention {
-            out.put(RETAINED, keys::numbers(retention.until.0, object), encode(&at)).await?;
-        }
-        if row.hold {
-            out.put(HOLDS, keys::number(object), encode(&at)).await?;
-        }
-        latest = latest.max(row.modified);
-        let counted = usage.entry(at.bucket).or_insert((0, 0));
-        (counted.0, counted.1) = (counted.0 + 1, counted.1 + row.size as i64);
-        if row.marker {
-            report.delete_markers += 1;
-        } else {
-            report.versions += 1;
-        }
-        out.put(VERSIONS, at.record_key(), encode(&row)).await?;
-    }
-    // A certificate is noted before the removal is committed: where the version's key still exists it was not disposed of.
-    for (key, row) in survey.tombstones.iter().filter(|(_, row)| !claimed.contains(&row.object)) {
-        out.put(TOMBSTONES, key.clone(), encode(row)).await?;
-    }
-    for (number, (versions, bytes)) in usage {
-        if let Some(bucket) = buckets.get(&number) {
-            out.transaction = bucket.count(std::mem::take(&mut out.transaction), versions, bytes);
-            // Counting within a quota is for those who add, not for what is there.
-            out.transaction.preconditions.clear();
-            out.flush(false).await?;
-        }
-    }
-    report.unclaimed_keys = survey.entries.keys().filter(|object| !claimed.contains(object)).count() as u64;
-    for place in live {
-        if let Some(row) = survey.segments.get_mut(&place.segment) {
-            row.live += i64::from(place.length);
-        }
-    }
-    for (number, row) in &survey.segments {
-        out.put(SEGMENTS, keys::short(*number), encode(row)).await?;
-    }
-    report.audit_records = write_audit(&mut out, &mut survey).await?;
-
-    let Some((_, note)) = survey.identity.take() else {
-        return Err(ArchiveError::damaged(
-            "the data volume",
-            "no note of the store's identity can be read; without it the signing key is lost, and nothing was rebuilt",
-        ));
-    };
-    let witness = superblock.witness.unwrap_or_default();
-    let mut identity = IdentityRow {
-        store: superblock.store,
-        clean: false,
-        rebuilt: Some(wall),
-        pairing: None,
-        next: None,
-        replaces: Some(witness.pairing()),
-        doubt: None,
-        ..note.identity
-    };
-    let signing = Signing::open(foundation, &superblock.store, &identity.signing)?;
-    let first = report.audit_records + 1;
-    let unknown = superblock.witness.is_none().then_some(None);
-    let gap = unknown.or((reached >= first).then_some(Some(reached)));
-    if let Some(last) = gap.filter(|_| !survey.without.has(Mutation::Gaps)) {
-        identity.gaps.get_or_insert_default().push(Gap { first, last, rebuilt: wall });
-    }
-    if !survey.losses.is_empty() && !survey.without.has(Mutation::Doubt) {
-        identity.doubt = Some(Doubt {
-            since: wall,
-            // A bucket whose notes are lost had a number too.
-            buckets: survey.scopes.max(survey.buckets.keys().next_back().copied().unwrap_or(0)) + BUCKETS_MARGIN,
-            keys: survey.access_keys.keys().cloned().collect(),
-            places: survey.losses.iter().take(PLACES).cloned().collect(),
-        });
-    }
-    // The clock shows no less than it did when anything that was found was written, as far as that is known.
-    let shown = note.clock.shown;
-    let clock = ClockRow { shown, wall: note.clock.wall.max(latest.min(wall)), ..note.clock };
-    // Numbers in what cannot be read may be higher than all that were found.
-    let margin = if survey.losses.is_empty() { MARGIN } else { MARGIN_OF_LOSSES };
-    let numbers = ReservedRow { below: survey.highest + margin };
-    out.put(SETTINGS, Bytes::from_static(NUMBERS), encode(&numbers)).await?;
-    out.put(SETTINGS, Bytes::from_static(SLOTS), encode(&ReservedRow { below: highest_slot })).await?;
-    out.put(SETTINGS, Bytes::from_static(CLOCK), encode(&clock)).await?;
-    out.flush(true).await?;
-    sign_rebuilt(catalog, &signing, &superblock.store).await?;
-    report.records = survey.records;
-    report.findings = survey.findings;
-    report.findings.extend(survey.losses.iter().cloned());
-    report.losses = survey.losses;
-    Ok(Filled { identity, report })
+    let mut filling = Filling::new(&*foundation.catalog, survey, buckets);
+    filling.put_buckets().await?;
+    filling.put_access_keys().await?;
+    filling.put_versions().await?;
+    filling.put_tombstones().await?;
+    filling.put_usage().await?;
+    filling.put_segments().await?;
+    filling.put_audit().await?;
+    filling.put_settings(foundation, superblock, reached).await
 }
 
-/// The audit log from its start, as far as the volume has it without a gap.
-async fn write_audit(out: &mut Writer<'_>, survey: &mut Survey) -> Result<u64> {
-    let mut head = Head::default();
-    for (number, value) in std::mem::take(&mut survey.audit) {
-        if number != head.count + 1 {
-            survey.findings.push(format!("audit records {} to {} are missing", head.count + 1, number - 1));
-            break;
+impl<'a> Filling<'a> {
+    fn new(catalog: &'a dyn Catalog, survey: Survey, buckets: &'a BTreeMap<u32, Bucket>) -> Filling<'a> {
+        let hidden = survey.hidden.iter().map(|slots| slots.end);
+        let slots_end = survey.entries.values().map(|(slot, _)| slot + 1).chain(hidden).max().unwrap_or(0);
+        Filling {
+            out: Writer { catalog, transaction: Transaction::new(), bytes: 0 },
+            buckets,
+            report: RebuildReport { segments: survey.segments.len() as u64, ..RebuildReport::default() },
+            survey,
+            live: Vec::new(),
+            latest: Timestamp(0),
+            claimed: BTreeSet::new(),
+            slots_end,
+            usage: BTreeMap::new(),
         }
-        head = Head { count: number, link: link(&head.link, number, &value) };
-        out.put(AUDIT, keys::number(number), value.into()).await?;
     }
-    if head.count > 0 {
-        out.put(SETTINGS, Bytes::from_static(AUDIT_HEAD), head.encode()).await?;
+
+    async fn put_buckets(&mut self) -> Result<()> {
+        let existing = self.survey.versions.values().filter(|(_, note, _)| exists(&self.survey, note));
+        let filled: BTreeSet<u32> = existing.map(|(_, note, _)| note.at.bucket).collect();
+        for (number, (_, row, place)) in &self.survey.buckets {
+            self.live.push(*place);
+            self.report.buckets += 1;
+            // A deletion is noted before it is committed, and refused where a version came in between.
+            let deleted = row.deleted.filter(|_| !filled.contains(number));
+            let row = BucketRow { note: *place, deleted, ..row.clone() };
+            self.out.put(BUCKETS, keys::short(*number), encode(&row)).await?;
+        }
+        Ok(())
     }
-    Ok(head.count)
+
+    async fn put_access_keys(&mut self) -> Result<()> {
+        for (id, (_, row, place)) in &self.survey.access_keys {
+            self.live.push(*place);
+            self.report.access_keys += 1;
+            let row = AccessKeyRow { note: *place, ..row.clone() };
+            self.out.put(ACCESS_KEYS, Bytes::copy_from_slice(id.as_bytes()), encode(&row)).await?;
+        }
+        Ok(())
+    }
+
+    async fn put_tombstones(&mut self) -> Result<()> {
+        // A certificate is noted before the removal is committed: where the version's key still exists it was not disposed of.
+        for (key, row) in self.survey.tombstones.iter().filter(|(_, row)| !self.claimed.contains(&row.object)) {
+            self.out.put(TOMBSTONES, key.clone(), encode(row)).await?;
+        }
+        Ok(())
+    }
+
+    async fn put_usage(&mut self) -> Result<()> {
+        for (number, (versions, bytes)) in std::mem::take(&mut self.usage) {
+            if let Some(bucket) = self.buckets.get(&number) {
+                self.out.transaction = bucket.count(std::mem::take(&mut self.out.transaction), versions, bytes);
+                // Counting within a quota is for those who add, not for what is there.
+                self.out.transaction.preconditions.clear();
+                self.out.flush(false).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn put_segments(&mut self) -> Result<()> {
+        for place in std::mem::take(&mut self.live) {
+            if let Some(row) = self.survey.segments.get_mut(&place.segment) {
+                row.live += i64::from(place.length);
+            }
+        }
+        for (number, row) in &self.survey.segments {
+            self.out.put(SEGMENTS, keys::short(*number), encode(row)).await?;
+        }
+        Ok(())
+    }
+
+    /// The audit log from its start, as far as the volume has it without a gap.
+    async fn put_audit(&mut self) -> Result<()> {
+        let mut head = Head::default();
+        for (number, value) in std::mem::take(&mut self.survey.audit) {
+            if number != head.count + 1 {
+                let missing = format!("audit records {} to {} are missing", head.count + 1, number - 1);
+                self.survey.findings.push(missing);
+                break;
+            }
+            head = Head { count: number, link: link(&head.link, number, &value) };
+            self.out.put(AUDIT, keys::number(number), value.into()).await?;
+        }
+        if head.count > 0 {
+            self.out.put(SETTINGS, Bytes::from_static(AUDIT_HEAD), head.encode()).await?;
+        }
+        self.report.audit_records = head.count;
+        Ok(())
+    }
+
+    /// Numbers, key slots, clock and the signed head; last, since they rest on all that was found.
+    async fn put_settings(mut self, foundation: &Foundation, superblock: &Superblock, reached: u64) -> Result<Filled> {
+        let wall = foundation.surroundings.now().wall;
+        let Some((_, note)) = self.survey.identity.take() else {
+            return Err(ArchiveError::damaged(
+                "the data volume",
+                "no note of the store's identity can be read; without it the signing key is lost, and nothing was rebuilt",
+            ));
+        };
+        let identity = self.identity(note.identity, superblock, reached, wall);
+        let signing = Signing::open(foundation, &superblock.store, &identity.signing)?;
+        // The clock shows no less than it did when anything that was found was written, as far as that is known.
+        let shown = note.clock.shown;
+        let clock = ClockRow { shown, wall: note.clock.wall.max(self.latest.min(wall)), ..note.clock };
+        // Numbers in what cannot be read may be higher than all that were found.
+        let margin = if self.survey.losses.is_empty() { MARGIN } else { MARGIN_OF_LOSSES };
+        let numbers = ReservedRow { below: self.survey.highest + margin };
+        let slots = ReservedRow { below: self.slots_end };
+        self.out.put(SETTINGS, Bytes::from_static(NUMBERS), encode(&numbers)).await?;
+        self.out.put(SETTINGS, Bytes::from_static(SLOTS), encode(&slots)).await?;
+        self.out.put(SETTINGS, Bytes::from_static(CLOCK), encode(&clock)).await?;
+        self.out.flush(true).await?;
+        sign_rebuilt(self.out.catalog, &signing, &superblock.store).await?;
+        let Survey { records, mut findings, losses, .. } = self.survey;
+        findings.extend(losses.iter().cloned());
+        Ok(Filled { identity, report: RebuildReport { records, findings, losses, ..self.report } })
+    }
+
+    /// The store's identity, which says what the rebuild could not prove.
+    fn identity(&self, found: IdentityRow, superblock: &Superblock, reached: u64, wall: Timestamp) -> IdentityRow {
+        let witness = superblock.witness.unwrap_or_default();
+        let mut identity = IdentityRow {
+            store: superblock.store,
+            clean: false,
+            rebuilt: Some(wall),
+            pairing: None,
+            next: None,
+            replaces: Some(witness.pairing()),
+            doubt: None,
+            ..found
+        };
+        let first = self.report.audit_records + 1;
+        let unknown = superblock.witness.is_none().then_some(None);
+        let gap = unknown.or((reached >= first).then_some(Some(reached)));
+        if let Some(last) = gap.filter(|_| !self.survey.without.has(Mutation::Gaps)) {
+            identity.gaps.get_or_insert_default().push(Gap { first, last, rebuilt: wall });
+        }
+        if !self.survey.losses.is_empty() && !self.survey.without.has(Mutation::Doubt) {
+            let highest = self.survey.buckets.keys().next_back().copied().unwrap_or(0);
+            identity.doubt = Some(Doubt {
+                since: wall,
+                // A bucket whose notes are lost had a number too.
+                buckets: self.survey.scopes.max(highest) + BUCKETS_MARGIN,
+                keys: self.survey.access_keys.keys().cloned().collect(),
+                places: self.survey.losses.iter().take(PLACES).cloned().collect(),
+            });
+        }
+        identity
+    }
 }

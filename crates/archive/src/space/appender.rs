@@ -487,7 +487,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn full() -> ArchiveError {
     ArchiveError::NoSpace(
-        "the data volume has no free segment; delete what may be deleted and run reclamation, or grow the volume"
+        "the data volume has no free segment; delete what may be deleted, whose room is then reclaimed in the background"
             .into(),
     )
 }

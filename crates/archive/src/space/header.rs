@@ -154,6 +154,12 @@ impl SegmentHeader {
         bytes
     }
 
+    /// The format of a whole header, whichever version wrote it.
+    pub fn format(bytes: &[u8]) -> Option<u32> {
+        let bytes = bytes.get(..52)?;
+        (bytes[..8] == SEGMENT_MAGIC && u32_at(bytes, 48) == crc32c(&bytes[..48])).then(|| u32_at(bytes, 8))
+    }
+
     /// None: no segment of this store starts here.
     pub fn decode(bytes: &[u8], store: &[u8; 16], number: u32) -> Option<SegmentHeader> {
         let bytes = bytes.get(..52)?;

@@ -258,6 +258,19 @@ impl KeyTable {
         }
     }
 
+    /// Blocks that can be read now are given out again.
+    pub async fn look_again(&self) -> Result<()> {
+        let bad: Vec<u64> = self.state().bad.iter().copied().collect();
+        for block in bad {
+            match self.volume.read(block, BLOCK as usize).await {
+                Ok(_) => drop(self.state().bad.remove(&block)),
+                Err(error) if error.fault == MediaFault::Damaged => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
     /// Blocks whose slots are not given out, since they could not be read or written.
     pub fn bad_blocks(&self) -> usize {
         self.state().bad.len()

@@ -91,6 +91,13 @@ impl Superblock {
         bytes
     }
 
+    /// The format of a whole superblock, whichever version wrote it: the first 56 bytes and their check keep their places in
+    /// every format.
+    pub fn format(bytes: &[u8]) -> Option<u32> {
+        let bytes = bytes.get(..60)?;
+        (bytes[..8] == MAGIC && u32_at(bytes, 56) == crc32c(&bytes[..56])).then(|| u32_at(bytes, 8))
+    }
+
     /// None: no superblock.
     pub fn decode(bytes: &[u8]) -> Option<Superblock> {
         let witness = bytes.get(64..).and_then(Witness::decode);
@@ -146,7 +153,7 @@ impl Superblock {
         Ok(())
     }
 
-    /// The copy that is sound and further on. None: this volume holds no store.
+    /// The copy that is sound and further on. None: this volume holds no store. `Newer` where a later version wrote either.
     pub async fn read(volume: &Handle) -> Result<Option<Superblock>> {
         if volume.geometry().size.0 < u64::from(BLOCK) * 2 {
             return Ok(None);
@@ -155,6 +162,9 @@ impl Superblock {
         for at in places(volume) {
             match volume.read(at, BLOCK as usize).await {
                 Ok(block) => {
+                    if let Some(format) = Superblock::format(&block).filter(|format| *format > FORMAT) {
+                        return Err(newer("the data volume", format));
+                    }
                     let superblock = Superblock::decode(&block);
                     // A copy of another store is what a former use of the volume left behind.
                     let further = |other: &Superblock| {
@@ -172,6 +182,14 @@ impl Superblock {
             (found, _) => Ok(found),
         }
     }
+}
+
+/// What is refused where a later version of Stele wrote the store.
+pub(crate) fn newer(place: &str, format: u32) -> ArchiveError {
+    ArchiveError::Newer(format!(
+        "{place} holds a store of format {format}, and this version of Stele reads format {FORMAT}; open it with the version \
+         that wrote it"
+    ))
 }
 
 /// Where the copies lie.

@@ -103,6 +103,25 @@ async fn a_damaged_frame_is_named_and_never_returned() {
 }
 
 #[tokio::test]
+async fn a_scrub_counts_every_byte_of_content_once() {
+    let world = World::new(1);
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "counted", NewBucket::default()).await.unwrap();
+    let size = 3 * archive.store.segments.size as usize;
+    put(&archive, "counted", "key", &vec![7; size]).await.unwrap();
+    let (mut cursor, mut bytes, mut records) = (ScrubCursor::default(), 0, 0);
+    loop {
+        let report = archive.scrub_step(&mut cursor, u64::MAX).await.unwrap();
+        (bytes, records) = (bytes + report.bytes, records + report.record_bytes);
+        if report.finished {
+            break;
+        }
+    }
+    assert_eq!(bytes, size as u64);
+    assert!(records > 0, "records of sealed segments are verified too");
+}
+
+#[tokio::test]
 async fn a_key_is_destroyed_only_by_whoever_names_its_object() {
     let world = World::new(1);
     let archive = world.create().await;

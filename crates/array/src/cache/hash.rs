@@ -18,7 +18,7 @@ impl BuildHasher for FixedState {
 
 impl Fold {
     fn add(&mut self, word: u64) {
-        let wide = u128::from(self.0 ^ word) * 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+        let wide = u128::from(self.0 ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835);
         self.0 = (wide as u64) ^ ((wide >> 64) as u64);
     }
 }

@@ -107,8 +107,8 @@ impl Engine {
             let done = format!("{} damaged units written again", self.drives.seen(drive).repaired);
             (wrong, chart.suspect_since, done, AlarmKind::DriveSuspect)
         } else {
-            let index = self.drives.index(drive).unwrap_or(usize::MAX);
-            let wrong = format!("much slower than its peers: {} a read", self.io.service(index).mean);
+            let (mean, median) = chart.means;
+            let wrong = format!("much slower than its peers: {mean} a read was found, {median} of theirs");
             (wrong, chart.slow_since, "hosts' reads go round it".to_owned(), AlarmKind::DriveSlow)
         };
         let (done, kind) = match &chart.kept {

@@ -231,7 +231,10 @@ impl Engine {
             AlarmKind::DriveFailed,
             Severity::Warning,
             Some(drive),
-            format!("{drive} is given up: {what}; its strips are moved into spare space"),
+            format!(
+                "{drive} ({}) is given up: {what}; its strips are moved into spare space",
+                self.drives.seen(drive).name
+            ),
         );
         self.drives_changed.wake_all();
         Ok(())

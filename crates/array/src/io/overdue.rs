@@ -103,7 +103,7 @@ impl Io {
 }
 
 impl super::Slot {
-    fn is_out(&self) -> bool {
+    pub(super) fn is_out(&self) -> bool {
         let asked = matches!(self.state, SlotState::Waiting(_) | SlotState::Abandoned | SlotState::Flush);
         asked && self.submitted != NEVER && !self.owed
     }

@@ -3,7 +3,7 @@
 //! The mean follows slowly (a 32nd a read), so that it tells the drive and not its last request. Beside it stand the last
 //! 32 reads as late or not: one stall among quick reads moves the mean, but does not make a slow drive.
 
-use stele_ground::Duration;
+use stele_ground::{Duration, Instant};
 use stele_media::Op;
 
 use super::Io;
@@ -44,7 +44,48 @@ impl Service {
     }
 }
 
+/// What came in with the events of a turn, before its time was told: reckoned with the time of the turn before, a request that
+/// was alone on its drive would have taken none.
+#[derive(Default)]
+pub(super) struct Untimed {
+    pub ended: Vec<Ended>,
+    /// Handed out in the place of what ended: drive and tag.
+    pub begun: Vec<(usize, u64)>,
+}
+
+pub(super) struct Ended {
+    pub drive: usize,
+    pub submitted: Instant,
+    /// Of a read that was answered: requests that were out when it was handed out.
+    pub depth: Option<u32>,
+    /// Kind, bytes, and whether it was done, of what is counted.
+    pub counted: Option<(Kind, u64, bool)>,
+}
+
 impl Io {
+    /// The time of the turn whose events came in.
+    pub(super) fn reckon(&self, now: Instant) {
+        let mut untimed = self.0.untimed.borrow_mut();
+        let mut drives = self.0.drives.borrow_mut();
+        for ended in untimed.ended.drain(..) {
+            let Some(state) = drives.get_mut(ended.drive) else { continue };
+            let elapsed = now.since(ended.submitted);
+            if let Some(depth) = ended.depth {
+                state.service.note(elapsed, depth, self.0.late_after.get());
+            }
+            if let Some((kind, bytes, done)) = ended.counted {
+                state.counters.count(kind, bytes, elapsed, done);
+            }
+        }
+        for (drive, tag) in untimed.begun.drain(..) {
+            let slots = drives.get_mut(drive).map(|state| &mut state.slots);
+            let slot = slots.and_then(|slots| slots.get_mut((tag as u32) as usize));
+            if let Some(slot) = slot.filter(|slot| slot.tenant == (tag >> 32) as u32 && slot.is_out()) {
+                slot.submitted = now;
+            }
+        }
+    }
+
     pub fn service(&self, drive: usize) -> Service {
         self.0.drives.borrow().get(drive).map_or_else(Service::default, |state| state.service)
     }

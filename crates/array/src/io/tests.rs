@@ -68,7 +68,38 @@ fn flushes_asked_for_meanwhile_are_one_flush() {
     io.spawn(async move { own.flush(0).await.expect("nothing to do") });
     tasks.run_ready();
     assert!(requests(&io).is_empty() && tasks.is_idle());
+    io.advance(Instant(1));
     assert_eq!(io.counters(0).flushes, 2);
+}
+
+#[test]
+fn a_request_takes_from_the_turn_that_hands_it_out_to_the_turn_that_its_completion_comes_with() {
+    let (tasks, io) = started();
+    // More than go out at once: the rest goes out in the second turn, when the first ones are done.
+    for at in 0..DEPTH as u64 + 2 {
+        let own = io.clone();
+        io.spawn(async move {
+            own.read(0, at << 12, 4096, Priority::Host).await.expect("read");
+        });
+    }
+    let (first, second) = (Duration::from_millis(3), Duration::from_millis(1));
+    io.advance(Instant(1_000));
+    tasks.run_ready();
+    for (turn, span, count) in [(1_000 + first.0, first, DEPTH), (1_000 + first.0 + second.0, second, 2)] {
+        let out = requests(&io);
+        assert_eq!(out.len(), count);
+        let before = io.counters(0).reads;
+        out.into_iter().for_each(|(drive, request)| answer(&io, drive, request));
+        io.advance(Instant(turn));
+        tasks.run_ready();
+        assert_eq!(io.counters(0).reads - before, count as u64);
+        if before == 0 {
+            assert_eq!(io.service(0).mean, span);
+        }
+    }
+    // Towards the second turn's span, 3 ms to 1 ms, a 32nd at a time, twice.
+    let mean = first.0 - 2 * (first.0 - second.0) / 32;
+    assert!(io.service(0).mean.0.abs_diff(mean) < 10_000, "{:?}", io.service(0));
 }
 
 #[test]

@@ -46,8 +46,30 @@ pub struct Label {
 pub enum NoLabel {
     Blank,
     Damaged,
-    /// A format or an incompatible feature from later on.
+    /// An incompatible feature from later on.
     TooNew(u64),
+    /// Another format. The check does not cover this field: of one copy alone it may be damage.
+    OtherFormat(u32),
+}
+
+/// What a label says of its own layout, whichever version wrote it. These fields, and the check over them, keep their places
+/// in every format.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Stamp {
+    pub format: u32,
+    pub incompatible: u64,
+    pub read_only_compatible: u64,
+}
+
+impl Stamp {
+    /// None: no whole label.
+    pub fn read(bytes: &[u8]) -> Option<Stamp> {
+        let word = |at: usize| bytes.get(at..at + 4).and_then(|word| word.try_into().ok()).map(u32::from_le_bytes);
+        let wide = |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
+        let (format, length, crc) = (word(8)?, word(12)? as usize, word(16)?);
+        let whole = bytes.get(..8)? == MAGIC && crc32c(bytes.get(HEADER..length)?) == crc;
+        whole.then_some(Stamp { format, incompatible: wide(40)?, read_only_compatible: wide(32)? })
+    }
 }
 
 /// Bytes the label takes, a multiple of 4096.
@@ -127,7 +149,7 @@ impl Label {
             return Err(NoLabel::Damaged);
         }
         if format != FORMAT {
-            return Err(NoLabel::TooNew(u64::from(format)));
+            return Err(NoLabel::OtherFormat(format));
         }
         let mut r = Reader::new(bytes.slice(HEADER..length as usize));
         let incompatible = bytes.get(40..48).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);

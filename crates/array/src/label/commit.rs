@@ -95,7 +95,7 @@ impl Labels {
             "invariant 11: a log epoch above the configuration's"
         );
         // Where too few drives are here nothing is begun, so that nothing is left undecided.
-        let here: Vec<DriveNumber> = self.takers(&new);
+        let here: Vec<DriveNumber> = self.takers(&old, &new);
         let hopeful = majority(&old, &here) && majority(&new, &here);
         if !hopeful && !self.0.override_quorum && !self.0.io.lacks(Mutation::LabelMajority) {
             return Err(too_few(here.len(), &new));
@@ -119,11 +119,15 @@ impl Labels {
         Ok(())
     }
 
-    /// Drives that are present and in the new table.
-    pub(super) fn takers(&self, new: &Configuration) -> Vec<DriveNumber> {
-        let drives = new.drives.iter().enumerate();
+    /// Drives that are present and in the new table, and one that leaves it in order: that one counts among the former
+    /// voters, so that the others need not all answer.
+    pub(super) fn takers(&self, old: &Configuration, new: &Configuration) -> Vec<DriveNumber> {
+        let leaves = |at: usize, state: DriveState| {
+            state == DriveState::Retired && old.drives.get(at).is_some_and(|entry| entry.state.votes())
+        };
+        let drives = new.drives.iter().map(|entry| entry.state).enumerate();
         drives
-            .filter(|(_, entry)| entry.state.votes() || entry.state == DriveState::Joining)
+            .filter(|(at, state)| state.votes() || *state == DriveState::Joining || leaves(*at, *state))
             .map(|(at, _)| DriveNumber(at as u16))
             .filter(|number| self.index(*number).is_some())
             .collect()

@@ -91,12 +91,15 @@ pub enum Reading {
     Unreadable(String),
 }
 
-/// Reads the four copies on the drive at a driver index.
+/// Reads the four copies on the drive at a driver index. Where one is from a later version, so is the drive: the pair beside it
+/// is what that version found, and whoever went on from it would undo what was written since. Another format counts where two
+/// copies have it, which are written as a pair: of one alone it is damage, since no check covers that field.
 pub async fn read_label(io: &Io, index: usize, size: Bytes) -> Reading {
     let copies = join_all((0..4).map(|copy| read_copy(io, index, size, copy))).await;
     let mut best: Option<Label> = None;
     let mut worst = None;
     let mut message = None;
+    let mut formats = Vec::new();
     for copy in copies {
         match copy {
             Ok(Ok(label)) => {
@@ -104,10 +107,15 @@ pub async fn read_label(io: &Io, index: usize, size: Bytes) -> Reading {
                     best = Some(label);
                 }
             }
+            Ok(Err(newer @ NoLabel::TooNew(_))) => return Reading::None(newer),
+            Ok(Err(NoLabel::OtherFormat(format))) => formats.push(format),
             Ok(Err(NoLabel::Blank)) => worst = worst.or(Some(NoLabel::Blank)),
             Ok(Err(other)) => worst = Some(other),
             Err(error) => message = Some(error),
         }
+    }
+    if let Some(format) = formats.first().filter(|_| formats.len() > 1 || best.is_none()) {
+        return Reading::None(NoLabel::OtherFormat(*format));
     }
     match (best, worst, message) {
         (Some(label), ..) => Reading::Label(Box::new(label)),
@@ -208,7 +216,10 @@ fn choose_pool(drives: &[Attached], readings: &[Reading]) -> Result<PoolId, Arra
             "the drives belong to different pools, equally many to {one} and to {other}; attach the drives of one pool only"
         ))),
         _ => {
-            let newer = drives.iter().zip(readings).find(|(_, r)| matches!(r, Reading::None(NoLabel::TooNew(_))));
+            let newer = drives
+                .iter()
+                .zip(readings)
+                .find(|(_, r)| matches!(r, Reading::None(NoLabel::TooNew(_) | NoLabel::OtherFormat(_))));
             Err(match newer {
                 Some((drive, _)) => ArrayError::Refused(format!(
                     "{} was written by a newer version of Stele; open this pool with that version",
@@ -256,9 +267,10 @@ fn judge_one(configuration: &Configuration, drive: &Attached, reading: &Reading)
             );
             return of_none(Verdict::Damaged, note);
         }
-        Reading::None(NoLabel::TooNew(features)) => {
+        Reading::None(newer @ (NoLabel::TooNew(_) | NoLabel::OtherFormat(_))) => {
+            let features = if let NoLabel::TooNew(features) = newer { *features } else { 0 };
             let note = format!("{name} was written by a newer version of Stele; open the pool with that version");
-            return of_none(Verdict::TooNew { features: *features }, note);
+            return of_none(Verdict::TooNew { features }, note);
         }
     };
     let (verdict, note) = judge_label(configuration, drive, label);
@@ -286,7 +298,8 @@ fn judge_label(configuration: &Configuration, drive: &Attached, label: &Label) -
     }
     match entry.state {
         DriveState::Failed | DriveState::Retired => {
-            let note = format!("{name} ({number}) was given up earlier; replace it, or wipe it to put it in anew");
+            let note =
+                format!("{name} ({number}) was given up earlier; replace it, or `stele drive clear {}`", number.0);
             (Verdict::Failed { number }, note)
         }
         _ if !agreement::is_ancestor(theirs, configuration) => {

@@ -118,6 +118,49 @@ fn unknown_features_are_told_apart() {
     assert!(found(&mut yard).expect("known enough").read_only);
 }
 
+/// The older pair beside it is what the later version went on from.
+#[test]
+fn a_newer_label_beside_an_older_one_counts() {
+    let mut yard = created(4, 1);
+    let mut later = configuration(&yard);
+    (later.features.incompatible, later.epoch) = (4, 9);
+    for drive in 0..4 {
+        let bytes = label(3, drive as u16, later.clone()).encode();
+        let (tasks, io) = yard.start();
+        let own = io.clone();
+        let write = async move { own.write(drive, 0, vec![bytes], Priority::Host).await };
+        yard.finish(&tasks, &io, write).expect("no cut").expect("written");
+    }
+    let refused = found(&mut yard).expect_err("of a later version");
+    assert!(refused.to_string().contains("newer version"), "{refused}");
+}
+
+/// The label's check does not cover the format: what flips it in one copy is damage, and the copies beside it count.
+#[test]
+fn another_format_counts_where_a_pair_of_copies_has_it() {
+    for copies in 1..=2 {
+        let mut yard = created(4, 1);
+        let (tasks, io) = yard.start();
+        let own = io.clone();
+        let change = async move {
+            let mut changed = 0;
+            for at in places(SIZE.0) {
+                let mut bytes = own.read(1, at, LABEL_SIZE as usize, Priority::Host).await.expect("it answers");
+                if changed < copies && is_label(&bytes) {
+                    bytes[8] ^= 16;
+                    own.write(1, at, vec![bytes.freeze()], Priority::Host).await.expect("it takes writes");
+                    changed += 1;
+                }
+            }
+            changed
+        };
+        assert_eq!(yard.finish(&tasks, &io, change).expect("no cut"), copies);
+        let discovery = found(&mut yard).expect("three of four");
+        let newer = matches!(discovery.found[1].verdict, Verdict::TooNew { .. });
+        assert_eq!(newer, copies == 2, "{:?}", discovery.found[1]);
+    }
+}
+
 #[test]
 fn each_odd_drive_is_named_with_its_reason() {
     let mut yard = created(8, 2);
@@ -193,6 +236,23 @@ fn an_acknowledged_epoch_is_never_forgotten_and_a_minority_decides_nothing() {
             assert!(discovery.configuration.epoch >= known, "seed {seed}: epoch {known} was agreed and is forgotten");
             yard.drives.iter_mut().for_each(|drive| drive.gone = false);
         }
+    }
+}
+
+#[test]
+fn a_power_cut_after_a_killed_process_leaves_every_drive_a_label() {
+    for seed in 0..1_000 {
+        // So many that a label is longer than a sector.
+        let mut yard = created(12, seed);
+        // After the labels are read, within the first promise.
+        yard.cut_at = Some(yard.operations + 48 + 12 + seed % 24);
+        commit(&mut yard, 1);
+        yard.kill();
+        yard.cut_at = Some(yard.operations + 48 + 12 + seed * 7 % 24);
+        commit(&mut yard, 1);
+        yard.cut();
+        let discovery = found(&mut yard).expect("a pool is there");
+        assert!(discovery.labels.iter().all(Option::is_some), "seed {seed}: a drive has lost all copies of its label");
     }
 }
 

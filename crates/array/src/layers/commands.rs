@@ -134,7 +134,7 @@ impl Engine {
             return Err(ArrayError::Invalid("a name has 1 to 255 bytes and no control characters".into()));
         }
         match self.volumes.named(name) {
-            Some(_) => Err(ArrayError::Invalid(format!("'{name}' exists; choose another name"))),
+            Some(_) => Err(ArrayError::Exists(format!("'{name}' exists; choose another name"))),
             None => Ok(()),
         }
     }

@@ -7,6 +7,7 @@ use stele_ground::{Bytes, VolumeId};
 
 use crate::cache::StripeKey;
 use crate::engine::Engine;
+use crate::losses::ranges;
 use crate::place::PageId;
 use crate::table::Peek;
 use crate::volumes::map::{self, Home};
@@ -27,12 +28,14 @@ impl Engine {
             read_ahead: face.as_ref().map_or(0, |face| face.ahead.stripes.get()),
             allocated: volume.allocated(),
             lost: Vec::new(),
+            unreadable: Vec::new(),
         }
     }
 
     /// As `volume_status`, with the lost stripes that show through from layers below.
     pub async fn whole_status(&self, volume: &Rc<Volume>) -> Result<VolumeStatus, ArrayError> {
         let mut lost: Vec<u64> = volume.lost.borrow().iter().copied().collect();
+        let mut away = self.losses_seen.unreadable_of(volume.id);
         let mut below = volume.base.get().and_then(|base| self.volumes.get(base));
         while let Some(layer) = below {
             let listed: Vec<u64> = layer.lost.borrow().iter().copied().collect();
@@ -41,12 +44,17 @@ impl Engine {
                     lost.push(stripe);
                 }
             }
+            for stripe in self.losses_seen.unreadable_of(layer.id) {
+                if self.found(volume, stripe).await?.owner().id == layer.id {
+                    away.push(stripe);
+                }
+            }
             below = layer.base.get().and_then(|base| self.volumes.get(base));
         }
-        lost.sort_unstable();
         let length = volume.shape.data();
-        let lost = lost.into_iter().map(|stripe| (stripe * length, length)).collect();
-        Ok(VolumeStatus { lost, ..self.volume_status(volume) })
+        away.extend(&lost);
+        let (lost, unreadable) = (ranges(lost, length), ranges(away, length));
+        Ok(VolumeStatus { lost, unreadable, ..self.volume_status(volume) })
     }
 
     pub async fn detail(&self, name: &str) -> Result<VolumeDetail, ArrayError> {

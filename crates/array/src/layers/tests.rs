@@ -65,7 +65,7 @@ fn one(reply: Reply) -> VolumeStatus {
 
 fn refusal<T: std::fmt::Debug>(result: Result<T, Trouble>) -> String {
     match result {
-        Err(Trouble::Array(ArrayError::Refused(text) | ArrayError::Invalid(text))) => text,
+        Err(Trouble::Array(ArrayError::Refused(text) | ArrayError::Invalid(text) | ArrayError::Exists(text))) => text,
         other => panic!("{other:?}"),
     }
 }

@@ -103,15 +103,14 @@ impl Log {
 
     /// A drive that answers is to carry the log no more. Answers when later groups lie on others.
     pub async fn leave(&self, drive: DriveNumber) -> Result<(), ArrayError> {
-        self.drive_lost(drive);
         loop {
+            // Each time: a change of members that was under way may have made it one.
+            self.drive_lost(drive);
             self.replenish().await?;
             let state = self.state();
             if state.read_only || !state.members.contains(&drive) {
                 return Ok(());
             }
-            drop(state);
-            self.mend();
         }
     }
 
@@ -161,7 +160,8 @@ impl Log {
             }
             let mut epoch = 0;
             self.0.labels.commit(|c| epoch = begin_epoch(c, next_group, &members, oldest)).await?;
-            tracing::info!("log epoch {epoch}: groups from {next_group} on lie on {members:?}");
+            let on: Vec<String> = members.iter().map(|member| member.0.to_string()).collect();
+            tracing::debug!("log epoch {epoch}: groups from {next_group} on lie on drives {}", on.join(", "));
             let mut state = self.change();
             state.members = members;
             state.epoch = epoch;

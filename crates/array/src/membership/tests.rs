@@ -143,6 +143,30 @@ fn a_drive_is_not_given_up_while_stripes_need_it() {
     assert!(bed.read(volume, 0, 4 << 20).expect("read") == data);
 }
 
+/// What its predecessor did wrong is not the new drive's.
+#[test]
+fn a_new_drive_begins_without_errors() {
+    let mut bed = Bed::new(7, 7, 8);
+    bed.options.block_cache = Bytes(64 << 10);
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened");
+    let volume = bed.create_volume(spec("a", "4+2", 4 << 20)).id;
+    let data = pattern(8, 4 << 20);
+    bed.write(volume, 0, &data).expect("written");
+    bed.command(Command::Checkpoint).expect("a checkpoint");
+    let engine = std::rc::Rc::clone(&bed.pool.serving().expect("it is open").engine);
+    engine.note_digest_errors(crate::place::DriveNumber(3), 5);
+    drop(engine);
+    assert_eq!(bed.status().drives[3].digest_errors, 5);
+    bed.pull(&[3]);
+    let new = bed.add_blank();
+    bed.command(replace(3, new, false)).expect("replaced");
+    bed.idle();
+    let drive = &bed.status().drives[3];
+    assert_eq!(drive.identity, DriveId([93; 16]));
+    assert_eq!((drive.read_errors, drive.write_errors, drive.digest_errors, drive.repaired), (0, 0, 0, 0));
+}
+
 #[test]
 fn a_removal_that_is_taken_back_leaves_the_drive_in_the_pool() {
     for moment in [1, 30, 200, 1_000, 4_000] {

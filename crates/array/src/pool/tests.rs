@@ -15,6 +15,7 @@ mod carry;
 mod copies;
 mod digests;
 mod generations;
+mod losses;
 mod lost;
 mod memory;
 mod protections;

@@ -107,6 +107,10 @@ impl Drives {
     /// From now on the drive answers `Gone`; what is under way comes back first.
     pub fn detach(&mut self, index: usize) {
         let Some(member) = self.members.get_mut(index) else { return };
+        // One that is leaving may answer so, too: what is under way on it is still waited for.
+        if matches!(member.place, Place::Leaving(_) | Place::Gone) {
+            return;
+        }
         let place = std::mem::replace(&mut member.place, Place::Gone);
         if member.outstanding > 0 {
             member.place = Place::Leaving(Box::new(place));

@@ -260,7 +260,12 @@ impl<M: Machine> Reactor<M> {
         self.drives.reap(time, &mut self.completions);
         let busy = lively || !(self.mail.is_empty() && self.orders.is_empty() && self.completions.is_empty());
         for (drive, completion) in self.completions.drain(..) {
+            let gone = matches!(&completion.result, Err(error) if error.fault == MediaFault::Gone);
             self.machine.event(Event::Completed { drive, completion });
+            if gone {
+                // It is not asked again under this index; its path can be opened anew when it is back.
+                self.drives.detach(drive);
+            }
         }
         for Mail { volume, op, priority, ordered, whole, done } in self.mail.drain(..) {
             let place = self.words.free.pop().unwrap_or_else(|| {

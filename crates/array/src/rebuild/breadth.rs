@@ -13,11 +13,11 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use stele_ground::{Duration, VolumeId};
 
-use super::{Done, Need, Task};
+use super::{Done, Need, Placed, Task};
 use crate::ArrayError;
 use crate::engine::{Engine, Work};
 use crate::layout::{Row, RowKind};
-use crate::place::{Cell as Place, RowId, SlotId};
+use crate::place::{Cell as Place, DriveNumber, RowId, SlotId};
 
 /// Rows worked on at once, at most.
 const ROWS_MAX: usize = 32;
@@ -47,7 +47,7 @@ struct Pass {
     next: Cell<u32>,
     /// Losses of drives that were looked at.
     losses: Cell<u64>,
-    complete: Cell<bool>,
+    placed: Cell<Placed>,
     ended: Cell<bool>,
 }
 
@@ -83,7 +83,7 @@ impl Engine {
                 Err(error) => {
                     tracing::warn!(row = task.row.0, "rebuild of a row put off: {error}");
                     done.insert(task);
-                    self.rebuild_failed.set(true);
+                    self.note_undone(task.row, task.member);
                     self.retry_later();
                 }
             }
@@ -101,7 +101,7 @@ impl Engine {
         tasks.iter().filter(alike).find(|task| !busy.contains(&task.row)).copied()
     }
 
-    /// Every stripe of the row gets its strip right. False when some could not be at this time, or other rows are more
+    /// Every stripe of the row gets its strip right. `Again` when some could not be at this time, or other rows are more
     /// urgent now: the row stays queued.
     pub(super) async fn for_each_stripe(
         self: &Rc<Self>,
@@ -109,14 +109,14 @@ impl Engine {
         to_spare: bool,
         lanes: usize,
         done: &Done,
-    ) -> Result<bool, ArrayError> {
+    ) -> Result<Placed, ArrayError> {
         let pass = Pass {
             task,
             to_spare,
             slots: self.space.slots(task.row),
             next: Cell::new(0),
             losses: Cell::new(self.drives_lost.get()),
-            complete: Cell::new(true),
+            placed: Cell::new(Placed::There),
             ended: Cell::new(false),
         };
         let mut lanes: FuturesUnordered<_> = (0..lanes).map(|_| self.lane(&pass, done)).collect();
@@ -128,7 +128,7 @@ impl Engine {
                 result = result.and(ended);
             }
         }
-        result.map(|()| pass.complete.get())
+        result.map(|()| pass.placed.get())
     }
 
     /// One stripe of the row after another.
@@ -148,13 +148,13 @@ impl Engine {
                 break;
             }
             if self.is_overtaken(pass, done) {
-                pass.complete.set(false);
+                pass.placed.set(Placed::Again);
                 pass.ended.set(true);
                 break;
             }
             let member = usize::from(task.member);
             let placed = self.place_strip(VolumeId(head.volume), head.stripe, slot, member, pass.to_spare).await?;
-            pass.complete.set(pass.complete.get() && placed);
+            pass.placed.set(pass.placed.get().max(placed));
             let place = if task.need == Need::Spare { &self.rebuild } else { &self.copy_back };
             if let Some(work) = place.get() {
                 place.set(Some(Work { done: work.done + shape.strip as u64, ..work }));
@@ -170,29 +170,55 @@ impl Engine {
             && self.tasks(done).0.first().is_some_and(|first| first.left < task.left && first.row != task.row)
     }
 
+    /// Something of the member is neither in its spare cell nor at home as it should be.
+    pub(super) fn note_undone(&self, row: RowId, member: u8) {
+        self.undone.borrow_mut().insert((row, member));
+    }
+
+    /// Drives that lack something of these members.
+    pub(super) fn drives_of(&self, members: &BTreeSet<(RowId, u8)>) -> BTreeSet<DriveNumber> {
+        let layout = self.space.layout.borrow();
+        let members = members.iter().filter_map(|(row, at)| layout.row(*row)?.members.get(usize::from(*at)));
+        members.flat_map(|member| [Some(member.cell), member.replacement]).flatten().map(|cell| cell.drive).collect()
+    }
+
     /// All strips of the member are where they should be.
     pub(super) fn note_moved(&self, task: Task) {
-        if task.need == Need::Spare && !self.rebuild_failed.get() {
+        if task.need == Need::Spare && !self.undone.borrow().contains(&(task.row, task.member)) {
             self.moved.borrow_mut().insert((task.row, task.member));
         }
+    }
+
+    /// Stripes whose strips of a lost drive no spare cell is left for.
+    pub fn stripes_without_spare(&self) -> u64 {
+        let layout = self.space.layout.borrow();
+        self.losses_seen.without_spare.borrow_mut().retain(|(row, member)| {
+            let member = layout.row(*row).and_then(|row| row.members.get(usize::from(*member)));
+            member.is_some_and(|member| member.replacement.is_none() && self.is_given_up(member.cell.drive).0)
+        });
+        let rows: BTreeSet<RowId> = self.losses_seen.without_spare.borrow().iter().map(|(row, _)| *row).collect();
+        rows.into_iter().map(|row| u64::from(self.space.used(row))).sum()
     }
 
     pub(super) fn forget_moved(&self, row: RowId, member: usize) {
         self.moved.borrow_mut().remove(&(row, member as u8));
     }
 
+    /// How many strips of the row's stripes count as lost, if `lost` drives were: a spare cell counts once all have moved to it.
+    pub fn strips_without(&self, row: &Row, lost: impl Fn(DriveNumber) -> bool) -> usize {
+        let moved = self.moved.borrow();
+        let gone = |cell: Place| lost(cell.drive) || !self.drives.is_sound(cell.drive);
+        let members = row.members.iter().enumerate().filter(|(at, member)| {
+            let spare = member.replacement.filter(|_| moved.contains(&(row.id, *at as u8)));
+            gone(member.cell) && spare.is_none_or(gone)
+        });
+        members.count()
+    }
+
     /// Stripes that have a slot; and of them those that may lose no further strip without loss of data.
     pub fn exposure(&self) -> (u64, u64) {
         let layout = self.space.layout.borrow();
-        let moved = self.moved.borrow();
-        let sound = |cell: Place| self.drives.is_sound(cell.drive);
-        let exposed = |row: &Row| {
-            let weak = row.members.iter().enumerate().filter(|(at, member)| {
-                let spare = member.replacement.filter(|_| moved.contains(&(row.id, *at as u8)));
-                !sound(member.cell) && !spare.is_some_and(sound)
-            });
-            weak.count() >= row.class.code.tolerates()
-        };
+        let exposed = |row: &Row| self.strips_without(row, |_| false) >= row.class.code.tolerates();
         let rows = layout.rows().filter(|row| row.class.kind == RowKind::Data);
         rows.fold((0, 0), |(all, critical), row| {
             let used = u64::from(self.space.used(row.id));

@@ -16,7 +16,7 @@ use stele_media::Shared;
 use super::directory::{CHUNK, CHUNK_TABLE, Entry, INDEX, INDEX_TABLE, digest_of, encode_chunk};
 use super::late::Changes;
 use super::space::Place;
-use super::{PAGE, Page, ROOT_MAX, Table};
+use super::{Inner, PAGE, Page, ROOT_MAX, Table};
 use crate::ArrayError;
 use crate::anchor::Anchor;
 use crate::layout::{RowClass, RowKind};
@@ -213,7 +213,21 @@ impl Table {
 
     /// Copies a page can have on the drives that are here.
     fn copies(&self) -> usize {
-        self.copies_wanted().min(self.0.labels.usable().len())
+        self.copies_wanted().min(self.0.labels.usable().len()).min(self.0.copies_most.get().0)
+    }
+
+    /// While what this answers lives, pages get no more copies than now: a drive that joins is to take the place of another, and
+    /// rows as wide as both together would find no room without either.
+    pub fn keep_width(&self) -> impl Drop + use<> {
+        struct Kept(Rc<Inner>);
+        impl Drop for Kept {
+            fn drop(&mut self) {
+                let (most, others) = self.0.copies_most.get();
+                self.0.copies_most.set(if others == 1 { (usize::MAX, 0) } else { (most, others - 1) });
+            }
+        }
+        self.0.copies_most.set((self.copies(), self.0.copies_most.get().1 + 1));
+        Kept(Rc::clone(&self.0))
     }
 
     /// Copies without which no checkpoint is written: one more than drives may be lost, unless an operator accepts less.

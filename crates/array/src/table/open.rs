@@ -32,10 +32,18 @@ pub struct Opened {
     pub root: Vec<u8>,
 }
 
+fn newer(format: u32) -> ArrayError {
+    ArrayError::Refused(format!(
+        "a checkpoint of this pool has format {format}, and this version of Stele reads up to {}; open the pool with the \
+         version that wrote it",
+        anchor::FORMAT
+    ))
+}
+
 impl Table {
     /// Finds the newest valid anchor on the usable drives, reads the directory, and inserts the table's own rows into the
     /// layout. Unless `read_only`, the anchor is taken up: written again as the newest of all. `Damaged` when no drive holds a
-    /// valid anchor, or a directory page is nowhere whole.
+    /// valid anchor, or a directory page is nowhere whole; `Refused` when a later version wrote one.
     ///
     /// The newest is that of the highest (epoch, sequence), on whichever drive it is found.
     pub async fn open(
@@ -47,9 +55,15 @@ impl Table {
     ) -> Result<(Table, Opened), ArrayError> {
         let usable = labels.usable();
         let pool = labels.configuration().pool;
-        let reads = usable.iter().filter_map(|drive| labels.index(*drive)).map(|index| anchor::read(io, index));
-        let reads = join_all(reads).await;
-        let mut found: Vec<Anchor> = reads.iter().flatten().filter(|anchor| anchor.pool == pool).cloned().collect();
+        let reads = usable.iter().filter_map(|drive| labels.index(*drive)).map(|index| anchor::read(io, index, pool));
+        let (found, later): (Vec<_>, Vec<_>) = join_all(reads).await.into_iter().unzip();
+        // An older one beside a newer version's is what that version went on from. A single one is damage, or was cut off
+        // before anything rested on it: what counts is on a quorum.
+        let later: Vec<u32> = later.concat();
+        if later.len() >= anchor::LATER_MIN {
+            return Err(newer(later[0]));
+        }
+        let mut found: Vec<Anchor> = found.concat();
         found.sort_by_key(|anchor| std::cmp::Reverse((anchor.epoch, anchor.sequence)));
         found.dedup();
         let mut problem = ArrayError::Damaged(format!(

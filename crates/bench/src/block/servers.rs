@@ -108,11 +108,11 @@ impl Stele {
         loop {
             let shown = stele(&self.program, &self.dir.0, &["volume", "show", VOLUME, "--json"])?;
             let shown: Value = serde_json::from_slice(&shown).unwrap_or_default();
-            if shown["dirty"].as_u64() == Some(0) {
+            if shown["dirty_bytes"].as_u64() == Some(0) {
                 return Ok(());
             }
             if begun.elapsed() > Duration::from_secs(60) {
-                return Err(format!("{} bytes are dirty after a minute", shown["dirty"]));
+                return Err(format!("{} bytes are dirty after a minute", shown["dirty_bytes"]));
             }
             sleep(Duration::from_millis(50));
         }

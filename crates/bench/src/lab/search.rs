@@ -5,15 +5,16 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use stele_lab::cases::{RESPONSE, array_of, goal, spec_of};
-use stele_lab::modelled::{Ask, Effort, Machine, Maker, ask, profile};
-use stele_lab::published::{self, Cell};
+use stele_lab::modelled::{Ask, Effort, Maker, ask};
 use stele_lab::workload::Alignment;
+use stele_papers::ds4500::profile::{Machine, profile};
+use stele_papers::published::{self, Printed};
+use stele_papers::recipe::ds4500::{RESPONSE, array_of, goal, spec_of};
 
 use crate::harness::{Bench, Unit};
 
 /// Numbers of drives whose published cells are the cases: bound by drives, and by both drives and controllers.
-const DRIVES: [usize; 2] = [20, 100];
+const DRIVES: [u64; 2] = [20, 100];
 /// Accesses outstanding at the first probe.
 const START: u64 = 8;
 /// Loads of the sweep are this far apart: where the response is less than half of what is asked for, and from there on.
@@ -37,7 +38,7 @@ const EFFORT: Effort = Effort { round: ROUND, probes_max: 12 };
 type Row = (String, f64, f64);
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
-    let cells: Vec<Cell> = published::cells().into_iter().filter(|cell| DRIVES.contains(&cell.drives)).collect();
+    let cells: Vec<Printed> = published::rated().into_iter().filter(|cell| DRIVES.contains(&cell.drives)).collect();
     let (next, rows) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
@@ -45,7 +46,7 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
                 while let Some(cell) = cells.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let row = one(cell);
                     if let Ok(mut rows) = rows.lock() {
-                        rows.push((stele_lab::set::name(cell), row));
+                        rows.push((name(cell), row));
                     }
                 }
             });
@@ -75,8 +76,15 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
     Ok(())
 }
 
-fn one(cell: &Cell) -> Result<(f64, f64), String> {
-    let (array, spec, effort) = (array_of(cell, Maker::Ds4500), spec_of(cell)?, EFFORT);
+fn name(cell: &Printed) -> String {
+    let cache = if cell.cached { "on" } else { "off" };
+    let kib = cell.size.unwrap_or(0) >> 10;
+    format!("{} {} {} drives cache {cache} {} {kib}K", cell.table, cell.level().name(), cell.drives, cell.workload)
+}
+
+fn one(cell: &Printed) -> Result<(f64, f64), String> {
+    let (array, spec, effort) =
+        (array_of(cell, Maker::Ds4500), spec_of(cell).map_err(|error| error.to_string())?, EFFORT);
     let mut running = profile(&array, Machine::PUBLISHED, &spec, Alignment::Request);
     let asked = ask(running.as_mut(), &Ask::Highest { goal: goal(START, effort), curve: false }, effort, &|| true)?;
     let highest = asked.highest.ok_or("a search without an answer")?;
@@ -86,8 +94,8 @@ fn one(cell: &Cell) -> Result<(f64, f64), String> {
 
 /// Every load in turn, each on a machine of its own that remembers none before it, until the response is well beyond; the rate where
 /// the line through those around the response meets it.
-fn swept(cell: &Cell) -> Result<f64, String> {
-    let (array, spec) = (array_of(cell, Maker::Ds4500), spec_of(cell)?);
+fn swept(cell: &Printed) -> Result<f64, String> {
+    let (array, spec) = (array_of(cell, Maker::Ds4500), spec_of(cell).map_err(|error| error.to_string())?);
     let limit = RESPONSE.as_secs_f64() * 1e3;
     let (mut load, mut near, mut before) = (4.0f64, Vec::new(), (0.0, 0.0));
     loop {

@@ -22,6 +22,18 @@ const PORTAL_GROUP: &str = "1";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refusal(pub u8, pub u8);
 
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Refusal::AUTHENTICATION => f.write_str("it did not prove who it is"),
+            Refusal::NOT_FOUND => f.write_str("there is no such target for it"),
+            Refusal::MISSING => f.write_str("it did not say who it is or what it wants"),
+            Refusal::TOO_MANY => f.write_str("too many connections are there"),
+            Refusal(class, detail) => write!(f, "status {class:02x}{detail:02x}"),
+        }
+    }
+}
+
 impl Refusal {
     pub const INITIATOR: Refusal = Refusal(2, 0);
     pub const AUTHENTICATION: Refusal = Refusal(2, 1);
@@ -97,6 +109,18 @@ pub struct Login {
     last: Header,
     status_number: u32,
     operational: bool,
+    /// The name tried by CHAP, for whoever reads of a login that failed.
+    user: Option<String>,
+    refusal: Option<Refusal>,
+}
+
+/// A login that was refused, as far as the initiator said who it is. All of it may be invented.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refused {
+    pub refusal: Refusal,
+    pub initiator: String,
+    pub target: Option<String>,
+    pub user: Option<String>,
 }
 
 impl Login {
@@ -118,6 +142,8 @@ impl Login {
             last: Header::new(opcode::LOGIN, 0),
             status_number: 0,
             operational: false,
+            user: None,
+            refusal: None,
         }
     }
 
@@ -256,6 +282,7 @@ impl Login {
                     Authentication::Challenged(Challenge { algorithm, identifier, bytes: self.challenge });
             }
             Authentication::Challenged(challenge) => {
+                self.user = value("CHAP_N").map(str::to_owned);
                 let (Some(expected), Some(user), Some(response)) =
                     (&door.chap, value("CHAP_N"), value("CHAP_R").and_then(text::binary))
                 else {
@@ -334,8 +361,15 @@ impl Login {
     pub fn refuse(&mut self, refusal: Refusal) -> Next {
         let mut header = self.response(0);
         header.put(36, &[refusal.0, refusal.1]);
+        self.refusal = Some(refusal);
         self.out.push(header, &[]);
         Next::Close
+    }
+
+    /// Who was refused, and why, if it was.
+    pub fn refused(&self) -> Option<Refused> {
+        let (initiator, target) = (self.initiator.clone(), self.target.clone());
+        self.refusal.map(|refusal| Refused { refusal, initiator, target, user: self.user.clone() })
     }
 
     fn respond(&mut self, transit: bool, stage: u8, pairs: Pairs) {

@@ -30,7 +30,7 @@ const ATTEMPTS_MAX: usize = 10_000;
 /// Where redb's header holds the pages of a region, and the value it gives every new file: see its design document.
 const REGION_PAGES_AT: usize = 20;
 const REGION_PAGES_DEFAULT: u32 = 1 << 20;
-const REDB_MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
+pub const REDB_MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 
 pub struct Area {
     handle: Handle,

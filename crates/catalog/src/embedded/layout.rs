@@ -14,7 +14,8 @@ use crate::CatalogError;
 /// The unit of everything on the volume, in bytes.
 pub(crate) const BLOCK: u64 = 4096;
 const MAGIC: &[u8; 8] = b"STELECAT";
-const VERSION: u32 = 1;
+/// Of the superblock, and of what it leads to.
+pub const VERSION: u32 = 1;
 const DIGEST_AT: usize = BLOCK as usize - 32;
 
 /// The smallest journal: four transactions of the largest size.
@@ -86,6 +87,15 @@ impl Layout {
         })
     }
 
+    /// Version and features of a whole superblock, whichever version wrote it: these, the digest and what it covers keep their
+    /// places in every version.
+    pub fn stamp(block: &[u8]) -> Option<(u32, u32)> {
+        let (body, digest) = block.split_at_checked(DIGEST_AT)?;
+        let whole = body.starts_with(MAGIC) && blake3::hash(body).as_bytes() == digest;
+        let half = |at: usize| body.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+        whole.then(|| half(8).zip(half(12)))?
+    }
+
     pub fn encode(&self) -> Vec<u8> {
         let mut block = Vec::with_capacity(BLOCK as usize);
         block.extend_from_slice(MAGIC);
@@ -121,9 +131,9 @@ impl Layout {
             |at: usize| body.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map_or(0, u64::from_le_bytes);
         let (version, features) = (word(8) as u32, (word(8) >> 32) as u32);
         if version != VERSION || features != 0 {
-            return Err(CatalogError::Damaged(format!(
-                "the superblock has version {version} and features {features:#x}, this build reads version {VERSION} \
-                 without features; use the build that wrote it"
+            return Err(CatalogError::Newer(format!(
+                "its superblock has version {version} and features {features:#x}, and this version of Stele reads version \
+                 {VERSION} without features; open it with the version that wrote it"
             )));
         }
         let mut id = [0; 16];
@@ -149,6 +159,7 @@ impl Layout {
         Ok(Some(layout))
     }
 
+    /// Where the copies of the superblock of a volume of this size lie.
     fn copies(volume: u64) -> [u64; 2] {
         [0, volume / BLOCK * BLOCK - BLOCK]
     }
@@ -182,6 +193,8 @@ impl Layout {
                 }
                 Ok(Some(_)) => {}
                 Ok(None) => failures.push(format!("byte {at}: no superblock")),
+                // The other copy may be what the later version found, and went on from.
+                Err(newer @ CatalogError::Newer(_)) => return Err(newer),
                 Err(error) => failures.push(format!("byte {at}: {error}")),
             }
         }
@@ -199,6 +212,18 @@ impl Layout {
         }
     }
 }
+
+/// The version of redb's file that the header of the B-tree states, in the commit that counts; none where it is no header.
+pub fn tree_version(header: &[u8]) -> Option<u8> {
+    const MAGIC: usize = 9;
+    const COMMITS: usize = 64;
+    const COMMIT: usize = 128;
+    let second = usize::from(*header.get(MAGIC)? & 1);
+    (header.get(..MAGIC)? == super::area::REDB_MAGIC).then(|| header.get(COMMITS + second * COMMIT).copied())?
+}
+
+/// The version of redb's file that this code writes.
+pub const TREE_VERSION: u8 = 3;
 
 /// Makes an empty catalog on the volume, whatever was there. The superblock is written last, so that a
 /// creation cut short leaves no catalog rather than half of one.

@@ -9,6 +9,9 @@ fn sizes_are_read_and_shown_as_people_write_them() {
     check("64 KiB", Some(64 << 10));
     check("1.5G", Some(3 << 29));
     check("20t", Some(20 << 40));
+    check("12TB", Some(12_000_000_000_000));
+    check("1.5 gb", Some(1_500_000_000));
+    check("12TiB", Some(12 << 40));
     check("-1", None);
     check("lots", None);
     check("1Q", None);

@@ -1,6 +1,6 @@
 use super::*;
 use crate::job::Job;
-use crate::paper::tests::cell;
+use crate::report::tests::cell;
 
 fn cells() -> Vec<Cell> {
     Job::parse("[workload]\nread = [100, 0]\n[load]\noutstanding = 4\nworkers = 1").unwrap().cells().unwrap()

@@ -13,6 +13,7 @@ fn recorded(cells: &[(&str, &[f64])]) -> Recorded {
         lag_ns: 0,
         held_back: 0,
         cpu_own: 0.0,
+        gap_ns: 0,
         cpu_machine: 0.0,
     };
     let cell = |(number, (name, rates)): (usize, &(&str, &[f64]))| CellRecord {
@@ -27,12 +28,19 @@ fn recorded(cells: &[(&str, &[f64])]) -> Recorded {
             steady: true,
             stopped: false,
             lag_share: 0.0,
+            under_way: None,
+            saturation: None,
             busy: Vec::new(),
             rounds: rates.iter().map(round).collect(),
         }],
         search: None,
         hosts: Vec::new(),
         precondition: None,
+        wrong_sectors: 0,
+        read_back: None,
+        left_behind: false,
+        names: false,
+        failed: None,
     };
     let head = Head {
         version: VERSION,
@@ -60,4 +68,14 @@ fn a_difference_is_one_only_where_the_interval_leaves_out_1() {
     assert!(!b.differs(), "{b:?}");
     let (both, _) = compare(&recorded(&[("a", &[5.0])]), &recorded(&[("a", &[9.0])]));
     assert!(both[0].interval.is_none() && !both[0].differs());
+}
+
+#[test]
+fn what_was_done_to_names_is_not_compared_with_what_was_done_to_data() {
+    let data = recorded(&[("a", &[100.0, 102.0])]);
+    let mut names = data.clone();
+    names.cells[0].names = true;
+    let (both, alone) = compare(&data, &names);
+    assert!(both.is_empty() && alone == ["a", "a"], "{both:?} {alone:?}");
+    assert_eq!(compare(&names, &names).0.len(), 1);
 }

@@ -89,7 +89,7 @@ impl Hosts {
         })?;
         Ok(record.map(|record| {
             // Of the run that stands for the cell.
-            let chosen = crate::paper::chosen(&record).and_then(|run| run.outstanding);
+            let chosen = crate::report::chosen(&record).and_then(|run| run.outstanding);
             let hosts = all.into_iter().find(|(outstanding, _)| Some(*outstanding) == chosen);
             CellRecord { hosts: hosts.map(|(_, hosts)| hosts).unwrap_or_default(), ..record }
         }))

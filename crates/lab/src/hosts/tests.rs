@@ -15,6 +15,7 @@ fn run(spans: &[u64], lag: u64) -> RunRecord {
         lag_ns: lag,
         held_back: 1,
         cpu_own: 0.25,
+        gap_ns: 0,
         cpu_machine: 0.5,
     };
     RunRecord {
@@ -24,6 +25,8 @@ fn run(spans: &[u64], lag: u64) -> RunRecord {
         steady: true,
         stopped: false,
         lag_share: 0.0,
+        under_way: None,
+        saturation: None,
         busy: Vec::new(),
         rounds: vec![round; 6],
     }

@@ -15,8 +15,10 @@ use serde::{Deserialize, Serialize};
 use stele_ground::{Bytes, Dice, MIB};
 use stele_media::{Buffer, system};
 
+use super::content::Content;
 use super::inline::Direct;
 use super::target::{Filling, Opening, Ready, Way};
+use super::versions::Versions;
 use crate::error::LabError;
 use crate::workload::Access;
 
@@ -79,26 +81,14 @@ pub(super) fn open(path: &Path, opening: Opening, progress: Filling<'_>) -> Resu
     if !found.as_ref().is_some_and(serves) {
         clear(&path, found.as_ref())?;
         write(&path, &held, &Mark { filled: false, checked: None, ..wanted.clone() })?;
-        let mut source = opening.content.source(Dice::new(opening.content.seed), versions.clone());
-        let mut buffer = Buffer::zeroed(MIB as usize);
-        source.prepare(&mut buffer);
-        for number in 0..files {
-            let base = u64::from(number) * file_bytes;
-            let path = path.join(name(number));
-            let cannot = |error: io::Error| LabError::of(&error, "cannot be made", &path);
-            let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(cannot)?;
-            for at in (0..file_bytes).step_by(MIB as usize) {
-                let length = MIB.min(file_bytes - at);
-                source.stamp(&mut buffer[..length as usize], base + at);
-                file.write_all_at(&buffer[..length as usize], at).map_err(cannot)?;
-                if let Some(versions) = &versions {
-                    versions.answered(base + at, length);
-                }
-                if !progress(base + at + length, total.0) {
-                    return Err(LabError::Failed(format!("{}: stopped while it was filled", path.display())));
-                }
+        if let Err(error) = fill_all(&path, &wanted, (opening.content, versions.as_ref()), progress) {
+            // Half a set of files is of use to nobody, and may be what has filled the file system.
+            let _ = clear(&path, Some(&wanted));
+            if wanted.made {
+                let _ = std::fs::remove_file(path.join(MARK));
+                let _ = std::fs::remove_dir(&path);
             }
-            file.sync_all().map_err(cannot)?;
+            return Err(error);
         }
     }
     // What is written from now on can be checked only where it is written so.
@@ -127,6 +117,37 @@ pub(super) fn open(path: &Path, opening: Opening, progress: Filling<'_>) -> Resu
         patience: opening.patience,
         description,
     })
+}
+
+/// Makes all files, and writes them to their ends.
+fn fill_all(
+    path: &Path,
+    mark: &Mark,
+    (content, versions): (Content, Option<&Arc<Versions>>),
+    progress: Filling<'_>,
+) -> Result<(), LabError> {
+    let total = u64::from(mark.files) * mark.file_bytes;
+    let mut source = content.source(Dice::new(content.seed), versions.cloned());
+    let mut buffer = Buffer::zeroed(MIB as usize);
+    for number in 0..mark.files {
+        let base = u64::from(number) * mark.file_bytes;
+        let path = path.join(name(number));
+        let cannot = |error: io::Error| LabError::of(&error, "cannot be made", &path);
+        let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(cannot)?;
+        for at in (0..mark.file_bytes).step_by(MIB as usize) {
+            let length = MIB.min(mark.file_bytes - at);
+            source.make(&mut buffer[..length as usize], base + at);
+            file.write_all_at(&buffer[..length as usize], at).map_err(cannot)?;
+            if let Some(versions) = versions {
+                versions.answered(base + at, length);
+            }
+            if !progress(base + at + length, total) {
+                return Err(LabError::Failed(format!("{}: stopped while it was filled", path.display())));
+            }
+        }
+        file.sync_all().map_err(cannot)?;
+    }
+    Ok(())
 }
 
 fn shape(opening: Opening) -> Result<(u32, u64), LabError> {

@@ -26,9 +26,6 @@ pub fn fill(
 ) -> Result<(), LabError> {
     let mut source = content.source(Dice::new(content.seed), versions.cloned());
     let slots = engine.slots();
-    for slot in 0..slots {
-        source.prepare(engine.buffer(slot));
-    }
     let mut free: Vec<u32> = (0..slots).collect();
     let mut flying = vec![Access { target: 0, at: 0, length: 0, write: true }; slots as usize];
     let (mut next, mut done, mut answers) = (0, 0, Vec::new());
@@ -37,7 +34,7 @@ pub fn fill(
             && let Some(slot) = free.pop()
         {
             let access = Access { target: 0, at: next, length: length.min(size.0 - next), write: true };
-            source.stamp(&mut engine.buffer(slot)[..access.length as usize], next);
+            source.make(&mut engine.buffer(slot)[..access.length as usize], next);
             engine.start(slot, &access);
             flying[slot as usize] = access;
             next += access.length;

@@ -15,6 +15,7 @@ use stele_ground::{Bytes, MIB};
 use stele_media::{Buffer, system};
 
 use super::content::Content;
+use super::signatures;
 use super::target::{Filling, Opening, Ready, Way};
 use super::versions::Versions;
 use crate::error::LabError;
@@ -68,8 +69,7 @@ pub(super) fn open_device(path: &Path, opening: Opening, progress: Filling<'_>) 
     let all = system::device_size(&file).map_err(cannot)?;
     let block = system::sector_size(&file).map_err(cannot)?;
     if opening.writes && !opening.destroy {
-        let found = content_of(&file, all).map_err(cannot)?;
-        let found = found.unwrap_or_else(|| "nothing that was recognised".into());
+        let found = signatures::content_of(&file, all).map_err(cannot)?.unwrap_or("nothing that was recognised");
         return Err(LabError::Refused(format!(
             "{}: a device is written over only with --destroy; it holds {found}",
             path.display()
@@ -109,6 +109,13 @@ fn refuse_in_use(file: &File, path: &Path, size: u64) -> Result<(), LabError> {
         }
         Err(TryLockError::Error(error)) => return Err(LabError::of(&error, "cannot be locked", path)),
     }
+    let metadata = file.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?;
+    if let Some(device) = signatures::loop_device_of(&metadata, Path::new("/sys/block")) {
+        return Err(LabError::Refused(format!(
+            "{}: is what {device} shows, and may be mounted there; detach it first (losetup --detach {device})",
+            path.display()
+        )));
+    }
     // All four copies: a drive whose head was damaged is still a pool's.
     for at in label::places(size) {
         // Whole blocks of aligned memory, since the device may have been opened past the page cache.
@@ -143,36 +150,6 @@ fn usable(path: &Path, wanted: Option<Bytes>, all: u64) -> Result<Bytes, LabErro
     }
 }
 
-/// What the head and the tail of a device say that it holds.
-fn content_of(file: &File, size: u64) -> io::Result<Option<String>> {
-    const HEAD: usize = 128 << 10;
-    let mut head = Buffer::zeroed(HEAD.min(size as usize / 4096 * 4096));
-    let length = head.len();
-    if file.read_at(&mut head[..length], 0)? < length {
-        return Ok(None);
-    }
-    Ok(recognised(&head).map(str::to_owned))
-}
-
-fn recognised(head: &[u8]) -> Option<&'static str> {
-    const KNOWN: &[(usize, &[u8], &str)] = &[
-        (512, b"EFI PART", "a partition table (GPT)"),
-        (0x438, &[0x53, 0xEF], "a file system (ext2, ext3 or ext4)"),
-        (0, b"XFSB", "a file system (XFS)"),
-        (0x10040, b"_BHRfS_M", "a file system (btrfs)"),
-        (536, b"LVM2", "a volume of LVM"),
-        (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
-        (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a Linux array"),
-        (510, &[0x55, 0xAA], "a partition table (MBR), or a boot sector"),
-    ];
-    let known = KNOWN.iter().find(|(at, magic, _)| head.get(*at..*at + magic.len()) == Some(*magic));
-    match known {
-        Some((_, _, name)) => Some(name),
-        None if head.iter().any(|byte| *byte != 0) => Some("data of an unknown kind"),
-        None => None,
-    }
-}
-
 pub(super) fn open_file(path: &Path, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
     let probe = options(false, 0).open(path).map_err(|error| LabError::of(&error, "cannot be opened", path))?;
     let length = probe.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?.len();
@@ -186,6 +163,10 @@ pub(super) fn open_file(path: &Path, opening: Opening, progress: Filling<'_>) ->
             "{}: was not made by the laboratory; name a file that does not exist, or let it be written over with --destroy",
             path.display()
         )));
+    }
+    // Whoever made the file: what it was given to hold since then is not the laboratory's.
+    if opening.writes && !opening.destroy && length > 0 {
+        signatures::refuse(path, length)?;
     }
     let ours = mark.is_some() || (opening.writes && (opening.destroy || length == 0));
     let wanted = opening.size.map_or(length, |size| size.0);
@@ -242,11 +223,10 @@ fn write_out(
     let cannot = |error: io::Error| LabError::of(&error, &format!("cannot be filled with {size}"), path);
     let mut buffer = Buffer::zeroed(MIB as usize);
     let mut source = content.source(stele_ground::Dice::new(content.seed), versions.cloned());
-    source.prepare(&mut buffer);
     let mut at = 0;
     while at < size.0 {
         let length = MIB.min(size.0 - at) as usize;
-        source.stamp(&mut buffer[..length], at);
+        source.make(&mut buffer[..length], at);
         file.write_all_at(&buffer[..length], at).map_err(cannot)?;
         if let Some(versions) = versions {
             versions.answered(at, length as u64);

@@ -7,7 +7,7 @@
 //! Protocol: NetworkBlockDevice/nbd, doc/proto.md.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSliceMut, Read, Write};
 use std::path::PathBuf;
 
 use stele_ground::{Bytes, Duration};
@@ -192,11 +192,19 @@ pub fn negotiate(stream: &mut (impl Read + Write), name: &str) -> io::Result<Exp
 }
 
 struct Slot {
+    /// Empty while it is being sent.
     buffer: Buffer,
     length: usize,
     write: bool,
     busy: bool,
+    /// The buffer is being sent.
+    lent: bool,
 }
+
+/// A body of which so much is left is read to where it belongs; shorter ones come with others in one piece.
+const STRAIGHT: usize = 16 << 10;
+/// Bytes of answers that are read in one piece.
+const STAGED: usize = 64 << 10;
 
 /// What of an answer has been read.
 enum Reading {
@@ -211,6 +219,10 @@ pub struct Nbd {
     slots: Vec<Slot>,
     flying: u32,
     reading: Reading,
+    /// What was read and not looked at yet.
+    staged: Vec<u8>,
+    begin: usize,
+    end: usize,
     /// The connection is of no more use; everything under way was answered with this.
     broken: Option<String>,
 }
@@ -228,12 +240,15 @@ impl Nbd {
     }
 
     fn over(stream: Stream, slots: u32, length_max: usize) -> io::Result<Nbd> {
-        let slot = |_| Slot { buffer: Buffer::zeroed(length_max), length: 0, write: false, busy: false };
+        let slot = |_| Slot { buffer: Buffer::zeroed(length_max), length: 0, write: false, busy: false, lent: false };
         Ok(Nbd {
             wire: Wire::new(stream)?,
             slots: (0..slots).map(slot).collect(),
             flying: 0,
             reading: HEAD,
+            staged: vec![0; STAGED],
+            begin: 0,
+            end: 0,
             broken: None,
         })
     }
@@ -244,6 +259,10 @@ impl Nbd {
             return Err(wrong("the server sent something that is no reply"));
         }
         let slot = word(12) as usize;
+        self.take_back();
+        if self.slots.get(slot).is_some_and(|slot| slot.lent) {
+            return Err(wrong("the server answered a write before it had all of it"));
+        }
         let known = word(8) == 0 && self.slots.get(slot).is_some_and(|slot| slot.busy);
         if !known {
             return Err(wrong("the server answered a request that is not under way"));
@@ -258,6 +277,67 @@ impl Nbd {
             }
         }
         Ok(())
+    }
+
+    /// Buffers that were sent.
+    fn take_back(&mut self) {
+        for (number, buffer) in self.wire.back() {
+            if let Some(slot) = self.slots.get_mut(number as usize) {
+                (slot.buffer, slot.lent) = (buffer, false);
+            }
+        }
+    }
+
+    /// What has come, without a call for each answer. False: there is nothing more.
+    fn read(&mut self) -> io::Result<bool> {
+        (self.begin, self.end) = (0, 0);
+        let (length, room) = match &mut self.reading {
+            Reading::Body { slot, have } if self.slots[*slot].length - *have >= STRAIGHT => {
+                let slot = &mut self.slots[*slot];
+                let rest = &mut slot.buffer[*have..slot.length];
+                let room = rest.len();
+                let mut into = [IoSliceMut::new(rest), IoSliceMut::new(&mut self.staged)];
+                let Some(length) = self.wire.read_into(&mut into)? else { return Ok(false) };
+                *have += length.min(room);
+                self.end = length.saturating_sub(room);
+                (length, room)
+            }
+            _ => {
+                let Some(length) = self.wire.read(&mut self.staged)? else { return Ok(false) };
+                self.end = length;
+                (length, 0)
+            }
+        };
+        // A call that brought less than it could has emptied the socket.
+        Ok(length == room + self.staged.len())
+    }
+
+    /// Looks at what was read.
+    fn digest(&mut self, answers: &mut Vec<Answer>) -> io::Result<()> {
+        loop {
+            if let Reading::Body { slot, have } = &mut self.reading {
+                let number = *slot;
+                let slot = &mut self.slots[number];
+                let length = (self.end - self.begin).min(slot.length - *have);
+                slot.buffer[*have..*have + length].copy_from_slice(&self.staged[self.begin..self.begin + length]);
+                (*have, self.begin) = (*have + length, self.begin + length);
+                if *have < slot.length {
+                    return Ok(());
+                }
+                self.reading = HEAD;
+                self.answer(number, Ok(()), answers);
+            }
+            if let Reading::Head { bytes, have } = &mut self.reading {
+                let length = (self.end - self.begin).min(bytes.len() - *have);
+                bytes[*have..*have + length].copy_from_slice(&self.staged[self.begin..self.begin + length]);
+                (*have, self.begin) = (*have + length, self.begin + length);
+                if *have < bytes.len() {
+                    return Ok(());
+                }
+                let bytes = *bytes;
+                self.head(bytes, answers)?;
+            }
+        }
     }
 
     fn answer(&mut self, slot: usize, result: Result<(), String>, answers: &mut Vec<Answer>) {
@@ -281,6 +361,8 @@ impl Dialect for Nbd {
     }
 
     fn give_up(&mut self, why: &str, answers: &mut Vec<Answer>) {
+        self.wire.abandon();
+        self.take_back();
         for slot in 0..self.slots.len() {
             if self.slots[slot].busy {
                 self.answer(slot, Err(why.to_owned()), answers);
@@ -290,32 +372,13 @@ impl Dialect for Nbd {
 
     fn receive(&mut self, answers: &mut Vec<Answer>) -> io::Result<()> {
         while self.flying > 0 {
-            let into: &mut [u8] = match &mut self.reading {
-                Reading::Head { bytes, have } => &mut bytes[*have..],
-                Reading::Body { slot, have } => {
-                    let slot = &mut self.slots[*slot];
-                    &mut slot.buffer[*have..slot.length]
-                }
-            };
-            let Some(length) = self.wire.read(into)? else { return Ok(()) };
-            match &mut self.reading {
-                Reading::Head { bytes, have } => {
-                    *have += length;
-                    if *have == bytes.len() {
-                        let bytes = *bytes;
-                        self.head(bytes, answers)?;
-                    }
-                }
-                Reading::Body { slot, have } => {
-                    *have += length;
-                    let slot = *slot;
-                    if *have == self.slots[slot].length {
-                        self.reading = HEAD;
-                        self.answer(slot, Ok(()), answers);
-                    }
-                }
+            let more = self.read()?;
+            self.digest(answers)?;
+            if !more {
+                break;
             }
         }
+        self.take_back();
         Ok(())
     }
 }
@@ -330,16 +393,27 @@ impl Engine for Nbd {
         assert!(!slot.busy, "slot {number} is under way already");
         (slot.busy, slot.length, slot.write) = (true, access.length as usize, access.write);
         self.flying += 1;
-        let mut head = Vec::with_capacity(28);
-        head.extend(REQUEST.to_be_bytes());
-        head.extend(0u16.to_be_bytes());
-        head.extend(u16::from(access.write).to_be_bytes());
-        head.extend(u64::from(number).to_be_bytes());
-        head.extend(access.at.to_be_bytes());
-        head.extend((access.length as u32).to_be_bytes());
+        let mut head = [0; 28];
+        let fields: [&[u8]; 6] = [
+            &REQUEST.to_be_bytes(),
+            &0u16.to_be_bytes(),
+            &u16::from(access.write).to_be_bytes(),
+            &u64::from(number).to_be_bytes(),
+            &access.at.to_be_bytes(),
+            &(access.length as u32).to_be_bytes(),
+        ];
+        let mut at = 0;
+        for field in fields {
+            head[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
+        }
         self.wire.queue(&head);
         if access.write {
-            self.wire.queue(&slot.buffer[..slot.length]);
+            let (buffer, length) = (std::mem::replace(&mut slot.buffer, Buffer::zeroed(0)), slot.length);
+            match self.wire.queue_buffer(number, buffer, length) {
+                Some(buffer) => slot.buffer = buffer,
+                None => slot.lent = true,
+            }
         }
     }
 

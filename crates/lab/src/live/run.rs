@@ -1,35 +1,38 @@
 //! A run: workers on a target under one load, round by round, until it is steady or its time is over.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, Sender};
 use std::time::Instant as WallInstant;
 
 use stele_ground::{Bytes, Dice, Duration};
 
+use super::clock::{Clock, Gate};
 use super::content::Content;
-use super::directory::Files;
-use super::engine::{Engine, Null};
-use super::inline::Inline;
-use super::iscsi::Iscsi;
-use super::nbd::Nbd;
-use super::nfs::Nfs;
-use super::s3::Objects;
+use super::engine::Engine;
+use super::reach::{Seat, Use, reach};
 use super::target::{Ready, Way};
-use super::uring::Uring;
-use super::volume::Blocks;
-use super::worker::{Gap, Part, Report, Task, Worker};
+use super::uring::SLOTS_MAX;
+use super::worker::{Gap, Report, Task, Worker};
+use super::wrong::Wrong;
+use crate::environment;
 use crate::error::LabError;
 use crate::histogram::Histogram;
-use crate::steady;
-use crate::usage::Usage;
 use crate::workload::{AccessSpec, Alignment, Generator, Operation};
+use gathering::{Gathered, gather};
+
+mod gathering;
 
 /// Threads of one run.
 pub const WORKERS_MAX: u32 = 512;
-/// Accesses of an open loop that may be under way at once.
+/// Accesses of an open loop that may be under way at once on a volume in this process, and wherever reads are checked.
 pub const OPEN_MAX: u32 = 4096;
+/// Elsewhere, as far as their buffers fit into this share of the memory that is free. More that are due wait in no memory: the
+/// times of their starts follow from the rate.
+const OPEN_LIMIT: u64 = 65_536;
+const OPEN_MEMORY_SHARE: u64 = 8;
+const OPEN_MEMORY_UNKNOWN: u64 = 256 << 20;
+const OPEN_LEAST: u64 = 64;
 
 /// How hard the target is driven.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -141,7 +144,12 @@ pub struct Round {
     /// Processor time of this process and of the whole machine, in seconds, and how long that was.
     pub cpu_own: f64,
     pub cpu_machine: f64,
+    /// Seconds that threads of this process waited for a processor.
+    pub waited_own: f64,
+    /// Seconds; of all rounds of a run the same.
     pub span: f64,
+    /// The longest time in which nobody was answered that ended in this round, or at its end had not.
+    pub gap: Duration,
 }
 
 impl Round {
@@ -163,20 +171,26 @@ pub struct Found {
     pub steady: bool,
     /// Ended before its time.
     pub stopped: bool,
+    /// Reads that brought something else than was written; the run ended with the first of them.
+    pub wrong: Wrong,
+    /// A thread still waits for the target, which may yet carry out what it was asked for.
+    pub left_behind: bool,
+    /// The target does its work elsewhere than on the generator's threads.
+    pub is_apart: bool,
 }
 
 /// The generator was late by more than this share of the mean response: the run says nothing of the target.
 pub const LAG_SHARE_MAX: f64 = 0.01;
 
 impl Found {
+    /// All rounds as one: what was answered over the time that it took.
     pub fn total(&self) -> Round {
         let mut total = Round::default();
-        let count = self.rounds.len().max(1) as f64;
         for round in &self.rounds {
-            total.rate += round.rate / count;
-            total.read_rate += round.read_rate / count;
-            total.read_bytes_rate += round.read_bytes_rate / count;
-            total.written_bytes_rate += round.written_bytes_rate / count;
+            total.rate += round.rate * round.span;
+            total.read_rate += round.read_rate * round.span;
+            total.read_bytes_rate += round.read_bytes_rate * round.span;
+            total.written_bytes_rate += round.written_bytes_rate * round.span;
             total.written_bytes += round.written_bytes;
             total.read.merge(&round.read);
             total.write.merge(&round.write);
@@ -184,9 +198,30 @@ impl Found {
             total.held_back += round.held_back;
             total.cpu_own += round.cpu_own;
             total.cpu_machine += round.cpu_machine;
+            total.waited_own += round.waited_own;
             total.span += round.span;
+            total.gap = total.gap.max(round.gap);
         }
+        let seconds = total.span.max(1e-9);
+        total.rate /= seconds;
+        total.read_rate /= seconds;
+        total.read_bytes_rate /= seconds;
+        total.written_bytes_rate /= seconds;
         total
+    }
+
+    /// Accesses that were under way in the mean, by Little's law. None where pauses keep them away.
+    pub fn under_way(&self) -> Option<f64> {
+        let total = self.total();
+        self.setup.pause.is_none().then(|| total.rate * total.response().mean().as_secs_f64())
+    }
+
+    /// Share of the time that the generator's threads were at work, or waited for a processor. None where their work is the
+    /// target's.
+    pub fn saturation(&self) -> Option<f64> {
+        let total = self.total();
+        let time = total.span * f64::from(self.workers);
+        self.is_apart.then(|| (total.cpu_own + total.waited_own) / time.max(1e-9))
     }
 
     /// Lateness of the generator over the mean response.
@@ -215,6 +250,17 @@ const FAREWELL: std::time::Duration = std::time::Duration::from_secs(2);
 /// Runs to its end, or until `end` is set: also while the target answers nothing. One that answers nothing to a worker for
 /// longer than its patience has failed.
 pub fn run_until(ready: &Ready, setup: &Setup, end: &AtomicBool, watch: Watch<'_>) -> Result<Found, LabError> {
+    let (found, failed) = run_kept(ready, setup, end, watch)?;
+    failed.map_or(Ok(found), Err)
+}
+
+/// As `run_until`, but what was counted before the target failed is kept, beside the failure.
+pub fn run_kept(
+    ready: &Ready,
+    setup: &Setup,
+    end: &AtomicBool,
+    watch: Watch<'_>,
+) -> Result<(Found, Option<LabError>), LabError> {
     let workers = workers_for(ready, setup)?;
     if let (Way::S3(bucket), Of::Data | Of::Operations(_)) = (&ready.way, setup.of) {
         bucket.prepare(&setup.spec, end)?;
@@ -229,20 +275,25 @@ pub fn run_until(ready: &Ready, setup: &Setup, end: &AtomicBool, watch: Watch<'_
             ready.size
         )));
     }
+    let open = open_slots(ready, setup, workers);
     let stop = Arc::new(AtomicBool::new(false));
     let (sender, reports) = mpsc::channel();
     let mut dice = Dice::new(setup.seed);
-    let origin = WallInstant::now();
+    let gate = Gate::default();
     let mut threads = Vec::new();
     let mut failed: Option<String> = None;
     for number in 0..workers {
-        let slots = slots_of(setup.load, workers, number);
+        let slots = match setup.load {
+            Load::Outstanding(count) => count / workers + u32::from(number < count % workers),
+            Load::Rate { .. } | Load::Bytes { .. } => open,
+        };
         let generator = Generator::new(setup.spec.clone(), setup.alignment, dice.fork()).within(ready.file);
         let task = Task {
             number,
             generator: generator.in_operations(setup.of.operation()),
             content: setup.content,
             versions: ready.versions.clone(),
+            names: setup.of == Of::Names,
             dice: dice.fork(),
             base: if setup.content.verify { own * u64::from(number) } else { 0 },
             bytes: if setup.content.verify { own } else { ready.size.0 },
@@ -251,12 +302,13 @@ pub fn run_until(ready: &Ready, setup: &Setup, end: &AtomicBool, watch: Watch<'_
             pause: setup.pause,
             gap: gap_of(setup.load, workers),
             round: setup.timing.round,
-            origin,
+            // Set when all are ready.
+            clock: Clock::Wall(WallInstant::now()),
         };
-        let (ready, stop, sender) = (ready.clone(), Arc::clone(&stop), sender.clone());
+        let (ready, stop, sender, gate) = (ready.clone(), Arc::clone(&stop), sender.clone(), gate.clone());
         let place = Seat { slots, length_max: setup.spec.length_max() as usize, names: setup.of == Of::Names, number };
         // A ring belongs to the thread that made it.
-        let work = move || work(&ready, place, task, &stop, &sender);
+        let work = move || work(&ready, place, task, &Start { gate, stop, reports: sender });
         match std::thread::Builder::new().name(format!("lab-{number}")).spawn(work) {
             Ok(thread) => threads.push(thread),
             Err(error) => {
@@ -267,32 +319,41 @@ pub fn run_until(ready: &Ready, setup: &Setup, end: &AtomicBool, watch: Watch<'_
     }
     drop(sender);
     let gathered = match failed {
-        None => gather(ready, workers, setup, &reports, end, watch),
+        None => gather(ready, workers, setup, &reports, end, &gate, watch),
         Some(_) => Gathered::default(),
     };
     stop.store(true, Ordering::Relaxed);
     let farewell = WallInstant::now() + FAREWELL;
+    let (mut wrong, mut left_behind) = (gathered.wrong, false);
     while let Ok(report) = reports.recv_timeout(farewell.saturating_duration_since(WallInstant::now())) {
-        if let Report::Ended(Err(error)) = report {
-            failed.get_or_insert(error);
+        match report {
+            Report::Ended(Err(error)) => drop(failed.get_or_insert(error)),
+            Report::Wrong(more) => wrong.add(more),
+            Report::Ended(Ok(())) | Report::Ready | Report::Part(_) => {}
         }
     }
     for thread in threads {
         // One that waits for a target that hangs has all it uses to itself, and ends with the process.
-        if (thread.is_finished() || WallInstant::now() < farewell) && thread.join().is_err() {
-            failed.get_or_insert("a worker panicked".into());
+        match thread.is_finished() || WallInstant::now() < farewell {
+            true if thread.join().is_err() => drop(failed.get_or_insert("a worker panicked".into())),
+            true => {}
+            false => left_behind = true,
         }
     }
-    match failed.or(gathered.failed) {
-        Some(error) => Err(LabError::Failed(error)),
-        None => Ok(Found {
-            setup: setup.clone(),
-            workers,
-            rounds: gathered.rounds,
-            steady: gathered.steady,
-            stopped: gathered.stopped,
-        }),
-    }
+    let failed = failed.or(gathered.failed).map(LabError::Failed);
+    // Wrong data is worse than a target that failed.
+    let failed = if wrong.is_none() { failed } else { Some(LabError::Damaged(wrong.to_string())) };
+    let found = Found {
+        setup: setup.clone(),
+        workers,
+        rounds: gathered.rounds,
+        steady: gathered.steady,
+        stopped: gathered.stopped || failed.is_some(),
+        wrong,
+        left_behind,
+        is_apart: !matches!(ready.way, Way::Null | Way::Volume(_) | Way::Inline(_) | Way::Directory(_)),
+    };
+    Ok((found, failed))
 }
 
 fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
@@ -338,6 +399,14 @@ fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
         (Load::Outstanding(count), _) => setup.workers.min(count),
         (Load::Rate { .. } | Load::Bytes { .. }, _) => setup.workers,
     };
+    if let (Load::Outstanding(count), Way::Ring(_)) = (setup.load, &ready.way)
+        && count.div_ceil(workers.max(1)) > SLOTS_MAX
+    {
+        return Err(LabError::Usage(format!(
+            "{count} accesses under way are too many for {workers} workers, which take {SLOTS_MAX} each; ask for more with \
+             --workers"
+        )));
+    }
     if workers > WORKERS_MAX {
         return Err(LabError::Usage(format!(
             "{workers} accesses at a time take as many threads on this target; at most {WORKERS_MAX}"
@@ -346,12 +415,18 @@ fn workers_for(ready: &Ready, setup: &Setup) -> Result<u32, LabError> {
     Ok(workers.max(1))
 }
 
-/// Places of a worker: its share of the outstanding accesses, or as many as an open loop may have under way.
-fn slots_of(load: Load, workers: u32, number: u32) -> u32 {
-    match load {
-        Load::Outstanding(count) => count / workers + u32::from(number < count % workers),
-        Load::Rate { .. } | Load::Bytes { .. } => (OPEN_MAX / workers).max(1),
-    }
+/// Accesses that a worker of an open loop may have under way.
+fn open_slots(ready: &Ready, setup: &Setup, workers: u32) -> u32 {
+    let workers = u64::from(workers);
+    let most = match ready.way {
+        Way::Volume(_) => u64::from(OPEN_MAX) / workers,
+        _ if setup.content.verify => u64::from(OPEN_MAX) / workers,
+        Way::Ring(_) => (OPEN_LIMIT / workers).min(u64::from(SLOTS_MAX)),
+        _ => OPEN_LIMIT / workers,
+    };
+    let free = environment::memory_available().map_or(OPEN_MEMORY_UNKNOWN, |free| free.0 / OPEN_MEMORY_SHARE);
+    let fit = free / workers / setup.spec.length_max().max(4096);
+    most.min(fit.max(OPEN_LEAST)).max(1) as u32
 }
 
 fn gap_of(load: Load, workers: u32) -> Gap {
@@ -363,166 +438,42 @@ fn gap_of(load: Load, workers: u32) -> Gap {
     }
 }
 
-/// What a worker is given.
-#[derive(Clone, Copy)]
-struct Seat {
-    slots: u32,
-    length_max: usize,
-    names: bool,
-    number: u32,
+/// How a worker begins, ends and reports.
+struct Start {
+    gate: Gate,
+    stop: Arc<AtomicBool>,
+    reports: Sender<Report>,
 }
 
-fn work(ready: &Ready, seat: Seat, task: Task, stop: &AtomicBool, reports: &Sender<Report>) {
-    let Seat { slots, length_max, names, number } = seat;
-    let ended = match &ready.way {
-        // One access at a time: a ring would only add to the cost of the call.
-        Way::Ring(file) if slots == 1 => with(Ok(Inline::new(Arc::clone(file), length_max)), task, stop, reports),
-        Way::Ring(file) => with(Uring::new(Arc::clone(file), slots, length_max), task, stop, reports),
-        Way::Inline(file) => with(Ok(Inline::new(Arc::clone(file), length_max)), task, stop, reports),
-        Way::Directory(directory) => {
-            let files = Files::new(Arc::clone(directory), names, number);
-            with(Ok(Inline::new(files, length_max)), task, stop, reports)
-        }
-        Way::Nbd { address, .. } => with(Nbd::new(address, slots, length_max), task, stop, reports),
-        Way::Iscsi(address) => with(Iscsi::new(address, slots, length_max), task, stop, reports),
-        Way::Nfs(remote) => with(Nfs::new(remote, slots, length_max), task, stop, reports),
-        Way::S3(bucket) => {
-            let objects = Objects::new(bucket, names, number);
-            with(Ok(Inline::new(objects, length_max)), task, stop, reports)
-        }
-        Way::Volume(volume) => with(Ok(Blocks::new(volume, slots, length_max)), task, stop, reports),
-        Way::Null => with(Ok(Null::new(slots, length_max)), task, stop, reports),
-    };
-    // Nobody listens any more only where the run was given up.
-    let _ = reports.send(Report::Ended(ended));
-}
-
-fn with<E: Engine>(
-    engine: Result<E, String>,
+/// One worker's run, on whichever engine.
+struct Work<'a> {
     task: Task,
-    stop: &AtomicBool,
-    reports: &Sender<Report>,
-) -> Result<(), String> {
-    Worker::new(engine?, task).run(stop, reports)
+    start: &'a Start,
 }
 
-#[derive(Default)]
-struct Gathered {
-    rounds: Vec<Round>,
-    steady: bool,
-    stopped: bool,
-    failed: Option<String>,
+fn work(ready: &Ready, seat: Seat, task: Task, start: &Start) {
+    let ended = reach(ready, seat, Work { task, start });
+    // Nobody listens any more only where the run was given up.
+    let _ = start.reports.send(Report::Ended(ended));
 }
 
-fn gather(
-    ready: &Ready,
-    workers: u32,
-    setup: &Setup,
-    reports: &mpsc::Receiver<Report>,
-    end: &AtomicBool,
-    watch: Watch<'_>,
-) -> Gathered {
-    let timing = setup.timing;
-    let warm_up = timing.warm_up.0.div_ceil(timing.round.0.max(1)) as i64;
-    let least = timing.least.0.div_ceil(timing.round.0.max(1)).max(1) as usize;
-    let most = timing.most.0.div_ceil(timing.round.0.max(1)).max(1) as usize;
-    let mut gathered = Gathered::default();
-    // The last round that each worker handed over, and the parts of rounds that are not whole.
-    let mut last: Vec<u64> = Vec::new();
-    let mut parts: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
-    let mut usage = Usage::now();
-    let mut heard = vec![WallInstant::now(); workers as usize];
-    loop {
-        let part = match reports.recv_timeout(LOOK) {
-            _ if end.load(Ordering::Relaxed) => {
-                gathered.stopped = true;
-                return gathered;
-            }
-            Err(RecvTimeoutError::Timeout) => match silence(&heard, ready, setup) {
-                None => continue,
-                said => {
-                    gathered.failed = said;
-                    return gathered;
-                }
-            },
-            Ok(Report::Part(part)) => part,
-            Ok(Report::Ended(result)) => {
-                gathered.failed = Some(result.err().unwrap_or_else(|| "a worker ended by itself".into()));
-                return gathered;
-            }
-            Err(RecvTimeoutError::Disconnected) => {
-                gathered.failed = Some("all workers are gone".into());
-                return gathered;
-            }
-        };
-        let round = part.round;
-        let answered = part.read.count() + part.write.count() > 0;
-        if let Some(heard) = heard.get_mut(part.worker as usize)
-            && (answered || !part.awaits)
-        {
-            *heard = WallInstant::now();
+impl Use for Work<'_> {
+    type Made = ();
+
+    fn with<E: Engine>(self, engine: E) -> Result<(), String> {
+        let Work { task, start } = self;
+        if let Some(asked) = task.outstanding.filter(|asked| *asked != engine.slots()) {
+            return Err(format!("{asked} accesses under way were asked for, and this target takes {}", engine.slots()));
         }
-        gathered.failed = silence(&heard, ready, setup);
-        if gathered.failed.is_some() {
-            return gathered;
+        let mut worker = Worker::new(engine, task);
+        let _ = start.reports.send(Report::Ready);
+        match start.gate.wait(&start.stop) {
+            Some(origin) => worker.count_from(Clock::Wall(origin)),
+            None => return Ok(()),
         }
-        last.push(round);
-        parts.entry(round).or_default().push(part);
-        // Whole: as many parts as workers, those of stalled workers counted where they came at last.
-        while let Some(first) = parts.keys().next().copied()
-            && last.iter().filter(|seen| **seen >= first).count() >= workers as usize
-        {
-            let whole = parts.remove(&first).unwrap_or_default();
-            last.retain(|seen| *seen > first);
-            let before = std::mem::replace(&mut usage, Usage::now());
-            let round = merged(whole, before, usage);
-            let number = first as i64 - warm_up;
-            let goes_on = watch(number, &round);
-            if number >= 0 {
-                gathered.rounds.push(round);
-            }
-            let rates: Vec<f64> = gathered.rounds.iter().map(|round| round.rate).collect();
-            gathered.steady = steady::is_steady(&rates);
-            let counted = gathered.rounds.len();
-            if !goes_on || counted >= most || (counted >= least && gathered.steady) {
-                gathered.stopped = !goes_on;
-                return gathered;
-            }
-        }
+        worker.run(&start.stop, &start.reports)
     }
 }
 
-/// Why a target is given up that lets a worker wait for longer than its patience.
-fn silence(heard: &[WallInstant], ready: &Ready, setup: &Setup) -> Option<String> {
-    let silent = heard.iter().map(WallInstant::elapsed).max().unwrap_or_default();
-    // A worker that is answered says so once a round.
-    let most = Duration(ready.patience.0 + setup.timing.round.0);
-    (silent.as_nanos() > u128::from(most.0)).then(|| {
-        format!(
-            "the target has answered nothing to a worker for {}; a slower one is waited for with --patience",
-            ready.patience
-        )
-    })
-}
-
-fn merged(parts: Vec<Part>, before: Usage, after: Usage) -> Round {
-    let mut round = Round {
-        cpu_own: after.own - before.own,
-        cpu_machine: after.machine - before.machine,
-        span: after.at.duration_since(before.at).as_secs_f64(),
-        ..Round::default()
-    };
-    for part in parts {
-        let span = part.span.as_secs_f64().max(1e-9);
-        round.rate += (part.read.count() + part.write.count()) as f64 / span;
-        round.read_rate += part.read.count() as f64 / span;
-        round.read_bytes_rate += part.read_bytes as f64 / span;
-        round.written_bytes_rate += part.written_bytes as f64 / span;
-        round.written_bytes += part.written_bytes;
-        round.read.merge(&part.read);
-        round.write.merge(&part.write);
-        round.lag = Duration(round.lag.0 + part.lag.0);
-        round.held_back += part.held_back;
-    }
-    round
-}
+#[cfg(test)]
+mod tests;

@@ -189,9 +189,8 @@ impl Bucket {
             self.each(end, |client, dice, number| {
                 let mut data = vec![0; *length as usize];
                 let mut source = self.content.source(dice.clone(), self.versions.clone());
-                source.prepare(&mut data);
                 let at = u64::from(number) * length;
-                source.stamp(&mut data, at);
+                source.make(&mut data, at);
                 client.ask(self, "PUT", &self.object(*length, number), "", &data, &mut [])?;
                 if let Some(versions) = &self.versions {
                     versions.answered(at, *length);

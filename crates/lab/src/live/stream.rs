@@ -1,6 +1,7 @@
 //! A connection to a server: blocking while it is made, then never, with what is still to be sent kept here.
 
-use std::io::{self, Read, Write};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
@@ -8,6 +9,7 @@ use std::path::Path;
 use std::time::Duration as WallDuration;
 
 use stele_ground::Duration;
+use stele_media::Buffer;
 use stele_media::system::EventFd;
 
 /// A server that says nothing for so long while the connection is made is given up.
@@ -71,6 +73,13 @@ impl Read for Stream {
             Stream::Unix(stream) => stream.read(buffer),
         }
     }
+
+    fn read_vectored(&mut self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.read_vectored(buffers),
+            Stream::Unix(stream) => stream.read_vectored(buffers),
+        }
+    }
 }
 
 impl Write for Stream {
@@ -78,6 +87,13 @@ impl Write for Stream {
         match self {
             Stream::Tcp(stream) => stream.write(buffer),
             Stream::Unix(stream) => stream.write(buffer),
+        }
+    }
+
+    fn write_vectored(&mut self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.write_vectored(buffers),
+            Stream::Unix(stream) => stream.write_vectored(buffers),
         }
     }
 
@@ -107,39 +123,133 @@ pub fn said(error: &io::Error) -> String {
     }
 }
 
+/// What is still to be sent, in order.
+enum Piece {
+    Bytes(Vec<u8>),
+    /// A slot's data, which is sent from where it lies.
+    Owned(u32, Buffer, usize),
+}
+
+impl Piece {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Piece::Bytes(bytes) => bytes,
+            Piece::Owned(_, buffer, length) => &buffer[..*length],
+        }
+    }
+}
+
+/// Pieces that one call sends.
+const PIECES: usize = 64;
+/// Shorter data is copied behind what else is to be sent.
+const COPIED_MAX: usize = 16 << 10;
+
 /// A connection that does not block.
 pub struct Wire {
     stream: Stream,
-    out: Vec<u8>,
+    out: VecDeque<Piece>,
+    /// Of the first piece.
     sent: usize,
+    /// Buffers that were sent, with their slots.
+    back: Vec<(u32, Buffer)>,
+    /// An empty vector, to be used again.
+    spare: Vec<u8>,
     poll: EventFd,
 }
 
 impl Wire {
     pub fn new(stream: Stream) -> io::Result<Wire> {
         stream.set_nonblocking()?;
-        Ok(Wire { stream, out: Vec::new(), sent: 0, poll: EventFd::new()? })
+        let poll = EventFd::new()?;
+        Ok(Wire { stream, out: VecDeque::new(), sent: 0, back: Vec::new(), spare: Vec::new(), poll })
     }
 
     /// Goes with the next `send`.
     pub fn queue(&mut self, bytes: &[u8]) {
-        self.out.extend_from_slice(bytes);
+        match self.out.back_mut() {
+            Some(Piece::Bytes(last)) => last.extend_from_slice(bytes),
+            _ => {
+                let mut piece = std::mem::take(&mut self.spare);
+                piece.extend_from_slice(bytes);
+                self.out.push_back(Piece::Bytes(piece));
+            }
+        }
+    }
+
+    /// A slot's data, which comes back by `back` when it was sent. None: it was short and copied, and the buffer stays.
+    pub fn queue_buffer(&mut self, slot: u32, buffer: Buffer, length: usize) -> Option<Buffer> {
+        if length <= COPIED_MAX {
+            self.queue(&buffer[..length]);
+            return Some(buffer);
+        }
+        self.out.push_back(Piece::Owned(slot, buffer, length));
+        None
+    }
+
+    /// Buffers that were sent.
+    pub fn back(&mut self) -> impl Iterator<Item = (u32, Buffer)> + '_ {
+        self.back.drain(..)
+    }
+
+    /// Nothing more is sent: the buffers come back as they are.
+    pub fn abandon(&mut self) {
+        for piece in self.out.drain(..) {
+            if let Piece::Owned(slot, buffer, _) = piece {
+                self.back.push((slot, buffer));
+            }
+        }
+        self.sent = 0;
     }
 
     /// As far as the other side takes it.
     pub fn send(&mut self) -> io::Result<()> {
-        while self.sent < self.out.len() {
-            match self.stream.write(&self.out[self.sent..]) {
+        while !self.out.is_empty() {
+            let mut skipped = self.sent;
+            let mut slices = [IoSlice::new(&[]); PIECES];
+            let mut count = 0;
+            for (slice, piece) in slices.iter_mut().zip(&self.out) {
+                *slice = IoSlice::new(piece.bytes().get(skipped..).unwrap_or_default());
+                (skipped, count) = (0, count + 1);
+            }
+            match self.stream.write_vectored(slices.get(..count).unwrap_or_default()) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(length) => self.sent += length,
+                Ok(length) => self.took(length),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
-        self.out.clear();
-        self.sent = 0;
         Ok(())
+    }
+
+    fn took(&mut self, length: usize) {
+        self.sent += length;
+        while let Some(first) = self.out.front()
+            && self.sent >= first.bytes().len()
+        {
+            self.sent -= first.bytes().len();
+            match self.out.pop_front() {
+                Some(Piece::Owned(slot, buffer, _)) => self.back.push((slot, buffer)),
+                Some(Piece::Bytes(mut bytes)) => {
+                    bytes.clear();
+                    self.spare = bytes;
+                }
+                None => {}
+            }
+        }
+    }
+
+    /// As `read`, into one place behind the other.
+    pub fn read_into(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<Option<usize>> {
+        loop {
+            match self.stream.read_vectored(into) {
+                Ok(0) => return Err(wrong(ENDED)),
+                Ok(length) => return Ok(Some(length)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// None: nothing has come. An end is an error.
@@ -158,7 +268,7 @@ impl Wire {
     /// Until something came, or more can be sent where there is more; it may return early.
     pub fn wait(&mut self, limit: Option<Duration>) {
         let mut watches = vec![(0, self.stream.descriptor(), false)];
-        if self.sent < self.out.len() {
+        if !self.out.is_empty() {
             watches.push((1, self.stream.descriptor(), true));
         }
         self.poll.wait_beside(limit, &mut watches, &mut Vec::new());

@@ -255,3 +255,22 @@ fn a_target_that_was_written_without_checks_is_filled_anew_before_reads_are_chec
     assert_eq!(fills(Content::default(), true), 0);
     assert_eq!(fills(checked, false), 1, "written without checks in between");
 }
+
+#[test]
+fn more_outstanding_than_a_ring_takes_is_refused_and_never_cut() {
+    let place = Place::within(&std::env::temp_dir());
+    let target: Target = place.0.join("target").to_string_lossy().parse().unwrap();
+    let ready = target.open(opening(MIB, false), &mut |_, _| true).unwrap();
+    if !matches!(ready.way, Way::Ring(_)) {
+        return;
+    }
+    let many = Setup { workers: 1, ..setup(spec(100, 100, 4096), Load::Outstanding(40_000)) };
+    let error = run(&ready, &many, &mut all).unwrap_err().to_string();
+    assert!(error.contains("40000 accesses under way are too many for 1 workers"), "{error}");
+    let ring = |slots| {
+        let file = std::sync::Arc::new(std::fs::File::open(place.0.join("target")).unwrap());
+        super::uring::Uring::new(file, slots, 4096).map(|ring| super::engine::Engine::slots(&ring))
+    };
+    assert_eq!(ring(6_000), Ok(6_000), "4,096 were all there were");
+    assert!(ring(40_000).unwrap_err().contains("too many for one worker"));
+}

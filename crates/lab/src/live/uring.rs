@@ -17,8 +17,8 @@ use stele_media::Buffer;
 use super::engine::{Answer, Engine};
 use crate::workload::Access;
 
-/// Accesses under way for one worker.
-pub const SLOTS_MAX: u32 = 4096;
+/// Accesses under way for one worker: the most entries that a ring has.
+pub const SLOTS_MAX: u32 = 32_768;
 
 struct Slot {
     buffer: Buffer,
@@ -38,7 +38,10 @@ pub struct Uring {
 impl Uring {
     pub fn new(file: Arc<File>, slots: u32, length_max: usize) -> Result<Uring, String> {
         let refused = |error: io::Error| format!("io_uring is refused: {error}; measure with --buffered");
-        let slots = slots.clamp(1, SLOTS_MAX);
+        if slots > SLOTS_MAX {
+            return Err(format!("{slots} accesses under way are too many for one worker; at most {SLOTS_MAX}"));
+        }
+        let slots = slots.max(1);
         let entries = slots.next_power_of_two();
         let newest = IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(entries);
         let ring = newest.or_else(|_| IoUring::new(entries)).map_err(refused)?;

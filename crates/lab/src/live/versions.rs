@@ -71,6 +71,11 @@ impl Versions {
         }
     }
 
+    /// The smallest access there was written by this run.
+    pub fn is_known(&self, at: u64) -> bool {
+        self.entry(at).load(Ordering::Relaxed) != 0
+    }
+
     /// Why a sector with this word is not what was written there last.
     pub fn check(&self, at: u64, word: u64) -> Result<(), String> {
         let expected = self.entry(at).load(Ordering::Relaxed);

@@ -3,23 +3,24 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
-use std::time::Instant as WallInstant;
 
 use stele_ground::{Dice, Duration, Instant};
 
+use super::clock::Clock;
 use super::content::{self, Content, Source};
 use super::engine::{Answer, Engine};
 use super::run::{Pause, PauseWhen};
 use super::versions::Versions;
+use super::wrong::Wrong;
 use crate::histogram::Histogram;
 use crate::workload::{Access, Generator};
 
-/// What one worker counted between two readings of the clock.
+/// What one worker counted in one round. Rounds have the same length for all workers, and an answer belongs to the round in
+/// which it was found; a target that answers nothing for some rounds has rounds of nothing.
 #[derive(Clone, Default, Debug)]
 pub struct Part {
     pub worker: u32,
     pub round: u64,
-    pub span: Duration,
     pub read: Histogram,
     pub write: Histogram,
     pub read_bytes: u64,
@@ -30,10 +31,20 @@ pub struct Part {
     pub held_back: u64,
     /// Something is under way.
     pub awaits: bool,
+    /// From one answer to the next, where that took [`IDLE_MIN`] or longer: those that ended in this round, and the one that
+    /// its end cut off.
+    pub idle: Vec<(Instant, Instant)>,
 }
 
+/// Shorter times without an answer are not kept.
+pub const IDLE_MIN: Duration = Duration(250_000_000);
+
 pub enum Report {
+    /// The worker has all it needs to start.
+    Ready,
     Part(Part),
+    /// Reads brought something else than was written.
+    Wrong(Wrong),
     /// The worker ended; with what went wrong first, if anything.
     Ended(Result<(), String>),
 }
@@ -45,6 +56,8 @@ pub struct Task {
     pub content: Content,
     /// Where reads are checked.
     pub versions: Option<Arc<Versions>>,
+    /// Accesses are of names.
+    pub names: bool,
     pub dice: Dice,
     /// Where its part of the target begins, and how long it is. Workers share all of it, unless reads are checked: then what is
     /// read must not be written meanwhile, and each has a part of its own.
@@ -57,8 +70,7 @@ pub struct Task {
     pub pause: Option<Pause>,
     pub gap: Gap,
     pub round: Duration,
-    /// All workers count from here.
-    pub origin: WallInstant,
+    pub clock: Clock,
 }
 
 /// Time between starts of an open loop: nanoseconds for each access and for each of its bytes, drawn anew (exponentially) or
@@ -85,22 +97,24 @@ pub struct Worker<E> {
     free: Vec<u32>,
     part: Part,
     failed: Option<String>,
+    /// What was read since that was last reported, and is not as it was written.
+    wrong: Wrong,
     /// When the next access of an open loop is due, or a pause ends.
     due: Instant,
     pausing: bool,
     /// Accesses since the last pause.
     burst: u32,
     round_end: Instant,
-    round_begin: Instant,
+    /// When something was answered last.
+    answered: Instant,
+    /// Since when there is a place for another access.
+    room: Instant,
 }
 
 impl<E: Engine> Worker<E> {
-    pub fn new(mut engine: E, task: Task) -> Worker<E> {
-        let mut source = task.content.source(task.dice.clone(), task.versions.clone());
+    pub fn new(engine: E, task: Task) -> Worker<E> {
+        let source = task.content.source(task.dice.clone(), task.versions.clone());
         let slots = engine.slots();
-        for slot in 0..slots {
-            source.prepare(engine.buffer(slot));
-        }
         let nowhere = (Access { target: 0, at: 0, length: 0, write: false }, Instant(0));
         Worker {
             source,
@@ -108,26 +122,35 @@ impl<E: Engine> Worker<E> {
             free: (0..slots).rev().collect(),
             part: Part::default(),
             failed: None,
+            wrong: Wrong::default(),
             due: Instant(0),
             pausing: false,
             burst: 0,
-            round_begin: Instant(0),
+            answered: Instant(0),
+            room: Instant(0),
             round_end: Instant(0) + task.round,
             engine,
             task,
         }
     }
 
+    pub fn count_from(&mut self, clock: Clock) {
+        self.task.clock = clock;
+    }
+
     fn now(&self) -> Instant {
-        Instant(self.task.origin.elapsed().as_nanos() as u64)
+        self.task.clock.now()
     }
 
     /// Until `stop`; then waits for what is under way, which counts no more.
     pub fn run(mut self, stop: &AtomicBool, reports: &Sender<Report>) -> Result<(), String> {
         let mut answers: Vec<Answer> = Vec::new();
         let mut now = self.now();
-        (self.due, self.round_begin) = (now, now);
-        self.keep_up(now);
+        (self.due, self.answered) = (now, now);
+        // In an open loop there are far more places than accesses that are due.
+        if self.task.outstanding.is_some() {
+            self.keep_up(now);
+        }
         while !stop.load(Ordering::Relaxed) && self.failed.is_none() {
             match self.task.outstanding {
                 // Something is under way, and its answer ends the wait: no timer is set for it.
@@ -135,16 +158,22 @@ impl<E: Engine> Worker<E> {
                 _ => self.reap_until_due(now, &mut answers),
             }
             now = self.now();
+            // Rounds that ended meanwhile end before what was found only now.
+            while now >= self.round_end {
+                self.hand_over(reports);
+            }
+            if !answers.is_empty() {
+                self.note_idle(now);
+                self.answered = now;
+            }
             for (slot, result) in answers.drain(..) {
                 self.settle(slot, result, now);
             }
+            self.report_wrong(reports);
             match self.task.outstanding {
                 Some(_) if self.failed.is_none() => self.keep_up(now),
-                Some(_) => {}
-                None => self.start_what_is_due(now),
-            }
-            if now >= self.round_end {
-                self.hand_over(now, reports);
+                None if self.failed.is_none() => self.start_what_is_due(now),
+                _ => {}
             }
         }
         while self.free.len() < self.flying.len() && self.failed.is_none() {
@@ -152,6 +181,7 @@ impl<E: Engine> Worker<E> {
             for (slot, result) in answers.drain(..) {
                 self.settle(slot, result, now);
             }
+            self.report_wrong(reports);
         }
         self.failed.take().map_or(Ok(()), Err)
     }
@@ -205,7 +235,7 @@ impl<E: Engine> Worker<E> {
         self.flying[slot as usize] = (access, intended);
         if access.write {
             let length = access.length as usize;
-            self.source.stamp(&mut self.engine.buffer(slot)[..length], access.at);
+            self.source.make(&mut self.engine.buffer(slot)[..length], access.at);
         }
         self.engine.start(slot, &access);
         true
@@ -229,6 +259,9 @@ impl<E: Engine> Worker<E> {
     fn settle(&mut self, slot: u32, result: Result<(), String>, now: Instant) {
         let (access, intended) = self.flying[slot as usize];
         self.flying[slot as usize].0.length = 0;
+        if self.free.is_empty() {
+            self.room = now;
+        }
         self.free.push(slot);
         self.burst += u32::from(self.task.pause.is_some_and(|pause| pause.when == PauseWhen::Answered));
         let name = if access.write { "write" } else { "read" };
@@ -239,20 +272,31 @@ impl<E: Engine> Worker<E> {
         let span = now.since(intended);
         if access.write {
             self.part.write.record(span);
-            self.part.written_bytes += access.length;
+            self.part.written_bytes += self.moved(&access);
             if let Some(versions) = &self.task.versions {
                 versions.answered(access.at, access.length);
             }
             return;
         }
         self.part.read.record(span);
-        self.part.read_bytes += access.length;
+        self.part.read_bytes += self.moved(&access);
         if self.task.content.verify {
             let buffer = &self.engine.buffer(slot)[..access.length as usize];
-            if let Err(error) = content::check(self.task.content, self.task.versions.as_deref(), buffer, access.at) {
-                self.failed.get_or_insert(error);
-            }
+            self.wrong.add(content::wrong(self.task.content, self.task.versions.as_deref(), buffer, access.at));
         }
+    }
+
+    /// The target answers, so what is under way is waited for as at any other end: nothing is written any more when all of it
+    /// is read back.
+    fn report_wrong(&mut self, reports: &Sender<Report>) {
+        if !self.wrong.is_none() {
+            let _ = reports.send(Report::Wrong(std::mem::take(&mut self.wrong)));
+        }
+    }
+
+    /// A name has no bytes.
+    fn moved(&self, access: &Access) -> u64 {
+        if self.task.names { 0 } else { access.length }
     }
 
     fn reap_until_due(&mut self, now: Instant, answers: &mut Vec<Answer>) {
@@ -264,7 +308,7 @@ impl<E: Engine> Worker<E> {
         let sleeps = full || limit > WATCHED;
         let limit = if full { limit } else { Duration(limit.0.saturating_sub(WATCHED.0)) };
         match idle && sleeps {
-            true => std::thread::sleep(std::time::Duration::from_nanos(limit.0)),
+            true => self.task.clock.sleep(limit),
             false => self.engine.reap(u32::from(sleeps), Some(limit), answers),
         }
     }
@@ -274,7 +318,9 @@ impl<E: Engine> Worker<E> {
             let started = self.free.pop().and_then(|slot| {
                 let started = self.issue(slot, self.due);
                 if !started {
+                    // All that was drawn touches what is under way.
                     self.free.push(slot);
+                    self.room = now;
                 }
                 started.then(|| self.flying[slot as usize].0.length)
             });
@@ -282,7 +328,8 @@ impl<E: Engine> Worker<E> {
                 self.part.held_back += 1;
                 return;
             };
-            self.part.lag = Duration(self.part.lag.0 + now.since(self.due).0);
+            // Without a place for it the target was late, not the generator.
+            self.part.lag = Duration(self.part.lag.0 + now.since(self.due.max(self.room)).0);
             self.due = self.due + self.gap(length);
         }
     }
@@ -301,15 +348,21 @@ impl<E: Engine> Worker<E> {
         }
     }
 
-    fn hand_over(&mut self, now: Instant, reports: &Sender<Report>) {
+    /// A time without an answer that lasts until then. Pauses are asked for.
+    fn note_idle(&mut self, until: Instant) {
+        if until.since(self.answered) >= IDLE_MIN && self.task.pause.is_none() {
+            self.part.idle.push((self.answered, until));
+        }
+    }
+
+    /// The round that is over.
+    fn hand_over(&mut self, reports: &Sender<Report>) {
+        self.note_idle(self.round_end);
         let mut part = std::mem::take(&mut self.part);
         part.worker = self.task.number;
         part.awaits = self.free.len() < self.flying.len();
-        part.span = now.since(self.round_begin);
         part.round = self.round_end.0 / self.task.round.0 - 1;
-        self.round_begin = now;
-        // A stall of more than a round leaves rounds out: the next one ends in the future.
-        self.round_end = Instant((now.0 / self.task.round.0 + 1) * self.task.round.0);
+        self.round_end = self.round_end + self.task.round;
         let _ = reports.send(Report::Part(part));
     }
 }

@@ -9,10 +9,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Answer, Array, Ask, Effort, Machine, Maker, ask, profile, stele};
+use stele_media::simulated::HardDriveSpec;
+
+use super::{Answer, Array, Ask, Effort, Maker, Models, ask, stele};
 use crate::error::LabError;
 use crate::pool::Filled;
-use crate::published::Level;
+use crate::raid::Level;
 use crate::workload::{AccessSpec, Alignment};
 
 /// One question.
@@ -58,7 +60,7 @@ impl Shared {
             let mut held = self.filled.lock().unwrap_or_else(PoisonError::into_inner);
             let filled = match held.take() {
                 Some(filled) => filled,
-                None => Arc::new(array.pool(Machine::PUBLISHED)?.fill()?),
+                None => Arc::new(array.pool(HardDriveSpec::published_15k())?.fill()?),
             };
             if self.asked.fetch_sub(1, Ordering::Relaxed) > 1 {
                 *held = Some(Arc::clone(&filled));
@@ -69,10 +71,11 @@ impl Shared {
     }
 }
 
-/// Asks all, so many at once. `each` gets the answers in order; where it fails, or `stop` is set, the rest is left out. Answers
+/// Asks all, so many at once. `models` builds the arrays that are not Stele's. `each` gets the answers in order; where it fails, or `stop` is set, the rest is left out. Answers
 /// whether the plan came to its end.
 pub fn run(
     plan: &[Planned],
+    models: Models<'_>,
     threads: usize,
     stop: &AtomicBool,
     each: &mut dyn FnMut(usize, Answer) -> Result<(), LabError>,
@@ -92,7 +95,7 @@ pub fn run(
             Some(shared) => {
                 shared.with(array, |filled| stele(array, filled, spec, planned.alignment, planned.streams))?
             }
-            None => profile(array, Machine::PUBLISHED, spec, planned.alignment),
+            None => models(array, spec, planned.alignment),
         };
         ask(running.as_mut(), &planned.ask, planned.effort, &goes_on)
     };

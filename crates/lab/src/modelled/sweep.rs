@@ -10,7 +10,7 @@ use crate::closed::{Busy, Round};
 use crate::error::LabError;
 use crate::job::{Axes, Cell, Given, Job};
 use crate::live::run::Load;
-use crate::published::Level;
+use crate::raid::Level;
 use crate::record::{
     BILLIONTHS, CellRecord, HistogramRecord, RoundRecord, RunRecord, SearchRecord, THOUSANDTHS, rounded,
 };
@@ -202,6 +202,8 @@ fn run_of(measured: &Measured) -> RunRecord {
         steady: measured.probe.steady,
         stopped: false,
         lag_share: 0.0,
+        under_way: None,
+        saturation: None,
         busy: busy_of(&measured.rounds),
         rounds: measured.rounds.iter().map(round_of).collect(),
     }
@@ -235,6 +237,7 @@ fn round_of(round: &Round) -> RoundRecord {
         held_back: 0,
         cpu_own: 0.0,
         cpu_machine: 0.0,
+        gap_ns: 0,
     }
 }
 

@@ -122,3 +122,88 @@ fn what_is_no_lab_file_is_an_error_that_says_so() {
     assert!(read(&path).unwrap_err().to_string().contains("format 2 is not known"));
     assert!(matches!(read(&place.0.join("none")), Err(LabError::Missing(_))));
 }
+
+#[test]
+fn what_is_steady_follows_from_the_rounds_and_not_from_what_is_stored() {
+    let run = |rates: &[f64], seconds: &[f64]| {
+        let round = |(rate, seconds): (&f64, &f64)| RoundRecord {
+            seconds: *seconds,
+            rate: *rate,
+            read_bytes: 0.0,
+            written_bytes: 0.0,
+            read: HistogramRecord::default(),
+            write: HistogramRecord::default(),
+            lag_ns: 0,
+            held_back: 0,
+            cpu_own: 0.0,
+            cpu_machine: 0.0,
+            gap_ns: 0,
+        };
+        let rounds = rates.iter().zip(seconds).map(round).collect();
+        RunRecord {
+            outstanding: Some(1),
+            rate_asked: None,
+            workers: 1,
+            steady: true,
+            stopped: false,
+            lag_share: 0.0,
+            under_way: None,
+            saturation: None,
+            busy: Vec::new(),
+            rounds,
+        }
+    };
+    let mut dipped = [1000.0; 20];
+    dipped.iter_mut().skip(7).take(6).for_each(|rate| *rate = 830.0);
+    assert!(run(&[1000.0; 20], &[1.0; 20]).is_steady());
+    assert!(!run(&dipped, &[1.0; 20]).is_steady());
+    // A file of a former version: the round of an outage is longer, and its rate was taken over its own length.
+    let mut lengths = [1.0; 18];
+    lengths[9] = 4.0;
+    let mut rates = [1000.0; 18];
+    rates[9] = 250.0;
+    let stalled = run(&rates, &lengths);
+    assert!(stalled.shortfall().unwrap_or_default().contains("round 10 took 4.0 s"));
+    assert!((stalled.total().rate - 18_000.0 / 21.0).abs() < 1.0, "{}", stalled.total().rate);
+}
+
+#[test]
+fn a_cell_that_ended_before_its_time_is_kept_and_measured_again() {
+    let place = Place::new();
+    let path = place.0.join("a.lab");
+    let cells = cells();
+    let mut recorder = Recorder::create(&path, head()).unwrap();
+    recorder.cell(&cells[0]).unwrap();
+    let cut = CellRecord { failed: Some("the server ended the connection".into()), ..cells[1].clone() };
+    recorder.partial(&cut).unwrap();
+    let shown = read(&path).unwrap();
+    assert_eq!((shown.cells, shown.digest), (vec![cells[0].clone(), cut], None));
+    let (mut recorder, before) = Recorder::resume(&path).unwrap();
+    assert_eq!(before.cells, cells[..1]);
+    recorder.cell(&cells[1]).unwrap();
+    recorder.finish().unwrap();
+    assert_eq!(read(&path).unwrap().cells, cells);
+}
+
+#[test]
+fn a_file_whose_head_was_never_written_is_made_anew_and_no_other() {
+    let place = Place::new();
+    let path = place.0.join("a.lab");
+    for (text, never) in [("", true), ("{\"line\":\"he", true), ("{\"line\":\"head\",\"vers", true), ("mine", false)] {
+        std::fs::write(&path, text).unwrap();
+        assert_eq!(Recorder::never_began(&path), never, "{text}");
+    }
+    drop(std::fs::remove_file(&path));
+    drop(Recorder::create(&path, head()).unwrap());
+    assert!(!Recorder::never_began(&path));
+    assert!(!Recorder::never_began(&place.0.join("none")));
+}
+
+#[test]
+fn a_run_that_ended_before_its_first_round_did_nothing_and_is_blamed_for_nothing() {
+    let mut run = cells().remove(0).runs.remove(0);
+    run.rounds.clear();
+    (run.outstanding, run.under_way, run.saturation) = (Some(4), Some(0.0), Some(1.0));
+    assert_eq!(format!("{:.0} {:.0}", run.total().rate, run.total().bytes), "0 0");
+    assert!(run.shortcomings().is_empty(), "{:?}", run.shortcomings());
+}

@@ -1,24 +1,213 @@
 use super::*;
-use crate::published;
-use crate::set::Figure;
+use crate::histogram::Histogram;
+use crate::job::Job;
+use crate::live::read_back::ReadBack;
+use crate::live::wrong::Wrong;
+use crate::record::{Head, HistogramRecord, RoundRecord, SearchRecord, VERSION};
+
+/// A run whose accesses all took so many microseconds.
+pub fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord {
+    let mut histogram = Histogram::default();
+    (0..100).for_each(|_| histogram.record(Duration::from_micros(micros)));
+    let read = HistogramRecord {
+        sum_ns: histogram.sum() as u64,
+        longest_ns: histogram.longest().0,
+        counts: histogram.counts().collect(),
+    };
+    let round = RoundRecord {
+        seconds: 1.0,
+        rate,
+        read_bytes: rate * 4096.0,
+        written_bytes: 0.0,
+        read,
+        write: HistogramRecord::default(),
+        lag_ns: 0,
+        held_back: 0,
+        cpu_own: 0.1,
+        cpu_machine: 0.2,
+        gap_ns: 0,
+    };
+    let slow = RoundRecord { rate: rate * 0.6, ..round.clone() };
+    RunRecord {
+        outstanding: Some(outstanding),
+        rate_asked: None,
+        workers: 1,
+        steady,
+        stopped: false,
+        lag_share: 0.0,
+        under_way: None,
+        saturation: None,
+        busy: Vec::new(),
+        rounds: match steady {
+            true => vec![round; 5],
+            // A fifth as much more, and as much less: the same mean.
+            false => vec![RoundRecord { rate: rate * 1.4, ..round.clone() }, slow, round.clone(), round.clone(), round],
+        },
+    }
+}
+
+pub fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellRecord {
+    CellRecord {
+        number,
+        name: format!("outstanding {outstanding}"),
+        axes: vec![("outstanding".into(), outstanding.to_string())],
+        workload: "oltp_4k".into(),
+        runs: vec![run(outstanding, rate, micros, true)],
+        search: None,
+        hosts: Vec::new(),
+        precondition: None,
+        wrong_sectors: 0,
+        read_back: None,
+        left_behind: false,
+        names: false,
+        failed: None,
+    }
+}
 
 #[test]
-fn the_page_states_every_cell_once_and_its_errors_by_what_bounds_it() {
-    let figure = |rate: f64, busy: f64| Figure { rate, busy, steady: true };
-    let rows: Vec<Row> = published::cells()
-        .into_iter()
-        .map(|cell| {
-            let busy = if cell.drives >= 100 { 1.0 } else { 0.5 };
-            let (profile, stele) = (figure(cell.rate * 1.1, busy), figure(cell.rate * 2.2, 0.0));
-            Row { cell, profile, stele: Some(stele), stele_log_on_drives: None }
-        })
-        .collect();
-    let page = markdown(&rows, &[]);
-    assert_eq!(page.lines().filter(|line| line.contains("+10.0 %") && line.starts_with('|')).count(), 160);
-    assert!(page.contains("`./x bench virtual`"));
-    assert!(page.contains("at or above the profile (to 1 %) in 160 of 160 cells"), "{page}");
-    for (name, found) in nearness_lines(&rows) {
-        assert!(found.cells > 0 && (found.error - 0.1).abs() < 1e-9, "{name}: {found:?}");
+fn wrong_data_is_told_beside_the_cell_and_a_target_read_back_whole_is_nothing_odd() {
+    let good =
+        CellRecord { read_back: Some(ReadBack { bytes: 1 << 20, wrong: Wrong::default() }), ..cell(0, 4, 100.0, 9) };
+    assert_eq!((remark(&good), good.is_damaged()), (remark(&cell(0, 4, 100.0, 9)), false));
+    let mut wrong = Wrong::default();
+    (0..20).for_each(|number| wrong.note(format!("offset {}: why", number * 512)));
+    let back = ReadBack { bytes: 1 << 20, wrong };
+    let bad =
+        CellRecord { wrong_sectors: 1, failed: Some("1 is".into()), read_back: Some(back), ..cell(0, 4, 100.0, 9) };
+    let said = remark(&bad);
+    assert!(
+        bad.is_damaged() && said.contains("damaged: 1 is; damaged: of 1 MiB that were read back, 20 sectors"),
+        "{said}"
+    );
+    assert!(said.contains("offset 7680: why; and 4 more") && !said.contains("offset 8192"), "{said}");
+    let kept = serde_json::to_string(&bad).unwrap();
+    assert_eq!(serde_json::from_str::<CellRecord>(&kept).unwrap(), bad, "{kept}");
+}
+
+pub fn recorded(cells: Vec<CellRecord>) -> Recorded {
+    let head = Head {
+        version: VERSION,
+        program: "stele 0".into(),
+        begun: 1_790_000_000,
+        target: "/data/<target>".into(),
+        against: None,
+        reached: "a file".into(),
+        target_bytes: 1 << 30,
+        environment: vec![("kernel".into(), "6 & more".into())],
+        job: Job { on: Some("/data/target".into()), ..Job::default() },
+    };
+    Recorded { head, cells, digest: Some("abc".into()) }
+}
+
+#[test]
+fn sentences_say_what_the_cells_hold_and_lead_to_them() {
+    let page = html(&recorded(vec![cell(0, 1, 1000.0, 900), cell(1, 8, 5432.1, 1500)]), None).unwrap();
+    assert!(page.contains("<a class=\"bound\" href=\"#cell-1-rate\">5,432 accesses a second</a>"), "{page}");
+    assert!(page.contains("<a class=\"bound\" href=\"#cell-0-mean\">900.0 us</a>"), "{page}");
+    assert!(page.contains("<td id=\"cell-1-rate\"") && page.contains("BLAKE3 of the raw data: <code>abc"));
+    assert!(page.contains("What /data/&lt;target&gt; sustains") && page.contains("6 &amp; more"));
+    // Nothing is fetched from anywhere.
+    for word in ["http://", "https://", "<script", "url(", "@import"] {
+        assert!(!page.contains(word), "the page has {word}");
     }
-    assert_eq!(thousands(1_234_567.4), "1,234,567");
+}
+
+#[test]
+fn a_search_is_told_with_its_interval_and_its_threshold_is_drawn() {
+    let mut found = cell(0, 8, 500.0, 19_000);
+    found.runs.push(run(9, 510.0, 21_000, true));
+    found.search = Some(SearchRecord {
+        response_ns: 20_000_000,
+        percentile: None,
+        rate: 505.0,
+        margin: Some(4.0),
+        outstanding: 8.5,
+        steady: true,
+        twice: None,
+        open_end: None,
+    });
+    let page = html(&recorded(vec![found]), Some("Ours")).unwrap();
+    assert!(page.contains("505 ± 4.00 accesses a second") && page.contains("a mean response of 20.0 ms"), "{page}");
+    assert!(page.contains("class=\"limit\"") && page.contains("<h1>Ours</h1>"));
+}
+
+#[test]
+fn what_is_odd_is_found() {
+    let odd = |cells: Vec<CellRecord>| found_odd(&recorded(cells));
+    assert_eq!(odd(vec![cell(0, 1, 1000.0, 900), cell(1, 8, 960.0, 900)]), Vec::<String>::new());
+    let falling = odd(vec![cell(0, 1, 1000.0, 900), cell(1, 8, 900.0, 900)]);
+    assert_eq!(falling, ["oltp_4k: the rate falls from 1,000 to 900 a second between 1 and 8 outstanding."]);
+    let mut shaky = cell(0, 1, 1000.0, 900);
+    shaky.runs[0].rounds.truncate(2);
+    shaky.runs[0].lag_share = 0.02;
+    let said = odd(vec![shaky]).join(" ");
+    assert!(
+        said.contains("steady state not reached: 2 rounds are too few to tell")
+            && said.contains("the generator itself was late by 2.0 %"),
+        "{said}"
+    );
+    // The rate is no bare number, and no sentence of the summary is about it.
+    let mut shaky = cell(0, 8, 5432.1, 900);
+    shaky.runs[0].rounds.truncate(2);
+    let page = html(&recorded(vec![shaky, cell(1, 1, 1000.0, 900)]), None).unwrap();
+    assert!(page.contains(">not reached (5,432)</td>") && page.contains("1 of 2 cells did not reach"), "{page}");
+    assert!(page.contains(">1,000 accesses a second</a>") && !page.contains("5,432 accesses"), "{page}");
+    let unfinished = Recorded { digest: None, ..recorded(Vec::new()) };
+    assert!(found_odd(&unfinished).join("").contains("did not come to its end"));
+}
+
+#[test]
+fn the_working_set_is_set_beside_memory_cache_and_device_and_what_was_written_before_is_said() {
+    let mut recorded = recorded(vec![cell(0, 1, 1000.0, 900)]);
+    let page = html(&recorded, None).unwrap();
+    assert!(page.contains("nothing before each cell") && page.contains("not known"), "{page}");
+    recorded.head.reached = "file /data/target past the page cache".into();
+    recorded.head.environment =
+        vec![("memory".into(), "4194304 kB".into()), ("device size".into(), Bytes(1 << 40).to_string())];
+    recorded.head.job.precondition = Some("2x".into());
+    recorded.cells[0].precondition =
+        Some(PreconditionRecord { ordered_bytes: 2 << 30, random_bytes: 1 << 30, seconds: 3.0, steady: Some(false) });
+    let page = html(&recorded, None).unwrap();
+    for words in
+        ["passed by (O_DIRECT)", "the working set fits into it", "1 TiB", "all of it 2x in order", "at random places"]
+    {
+        assert!(page.contains(words), "{words}: {page}");
+    }
+    assert!(found_odd(&recorded).join("").contains("random writes before it did not become steady"));
+    recorded.head.reached = "file /data/target through the page cache".into();
+    assert!(html(&recorded, None).unwrap().contains("the figures are those of memory"));
+}
+
+#[test]
+fn days_are_those_of_the_calendar() {
+    for (seconds, day) in [
+        (0, "1970-01-01"),
+        (951_782_399, "2000-02-28"),
+        (951_782_400, "2000-02-29"),
+        (951_868_800, "2000-03-01"),
+        (1_790_000_000, "2026-09-21"),
+        (4_107_542_400, "2100-03-01"),
+    ] {
+        assert_eq!(date(seconds), day);
+    }
+}
+
+#[test]
+fn reads_and_writes_of_a_mixed_load_have_responses_of_their_own_and_names_no_bytes() {
+    let mut mixed = cell(0, 8, 1000.0, 900);
+    let slow = cell(0, 8, 1000.0, 9_000);
+    for (round, other) in mixed.runs[0].rounds.iter_mut().zip(&slow.runs[0].rounds) {
+        round.write = other.read.clone();
+    }
+    let [reads, writes] = <[Side; 2]>::try_from(sides(&mixed, &mixed.runs[0])).ok().unwrap();
+    assert_eq!((reads.name, writes.name, reads.rate, writes.rate), ("reads", "writes", 500.0, 500.0));
+    assert!(reads.response.percentile(0.99).0.abs_diff(900_000) < 20_000);
+    assert!(writes.response.percentile(0.99).0.abs_diff(9_000_000) < 200_000);
+    let page = html(&recorded(vec![mixed.clone()]), None).unwrap();
+    assert!(page.contains("outstanding 8, reads") && page.contains("outstanding 8, writes"), "{page}");
+    assert!(sides(&slow, &slow.runs[0]).is_empty(), "reads alone are told already");
+    mixed.names = true;
+    assert_eq!(sides(&mixed, &mixed.runs[0])[1].name, "makes and removals");
+    let page = html(&recorded(vec![mixed]), None).unwrap();
+    assert!(page.contains("names, no data"), "{page}");
 }

@@ -77,3 +77,46 @@ fn few_rounds_show_no_change_however_large() {
     assert_eq!(change(&[9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0]), None);
     assert!(change(&[9.0, 9.0, 9.0, 9.0, 1.0, 1.0, 1.0, 1.0]).is_some());
 }
+
+#[test]
+fn a_dip_of_six_rounds_is_found_where_it_is_and_one_slow_round_is_none() {
+    let dips = |seed| {
+        let mut rates = rates(seed, 20, 0.02, 0.0, NONE);
+        rates.iter_mut().skip(7).take(6).for_each(|rate| *rate *= 0.83);
+        rates
+    };
+    let near = |dip: &Dip| (6..=8).contains(&dip.first) && (12..=14).contains(&(dip.first + dip.rounds));
+    let found: Vec<Dip> = (0..200).filter_map(|seed| dip(&dips(seed))).collect();
+    let placed = found.iter().filter(|dip| near(dip)).count();
+    assert!(found.len() == 200 && placed > 170, "{} found, {placed} to the round, of 200", found.len());
+    let said = shortfall(&dips(1)).unwrap_or_default();
+    assert!(said.contains("a dip: the rate was"), "{said}");
+    let slow = |seed| {
+        let mut rates = rates(seed, 20, 0.02, 0.0, NONE);
+        rates[9] *= 0.5;
+        rates
+    };
+    let share = (0..200).filter(|seed| dip(&slow(*seed)).is_some()).count();
+    assert!(share < 6, "{share} of 200");
+}
+
+#[test]
+fn noise_is_rarely_called_a_dip() {
+    for (count, noise, memory, most) in
+        [(10, 0.05, 0.0, 0.06), (30, 0.05, 0.0, 0.06), (60, 0.1, 0.0, 0.06), (30, 0.03, 0.6, 0.06)]
+    {
+        let share =
+            (0..300).filter(|seed| dip(&rates(*seed, count, noise, memory, NONE)).is_some()).count() as f64 / 300.0;
+        assert!(share <= most, "{count} rounds, noise {noise}, memory {memory}: {share}");
+    }
+}
+
+#[test]
+fn a_second_without_an_answer_is_a_gap_unless_answers_are_that_rare() {
+    let steady = [1000.0; 10];
+    let gaps = |longest: u64| (0..10).map(move |at| Duration(if at == 4 { longest } else { 0 }));
+    assert_eq!(shortfall_with_gaps(&steady, gaps(900_000_000)), None);
+    let said = shortfall_with_gaps(&steady, gaps(1_100_000_000)).unwrap_or_default();
+    assert!(said.contains("until round 5"), "{said}");
+    assert_eq!(shortfall_with_gaps(&[2.0; 10], gaps(1_100_000_000)), None);
+}

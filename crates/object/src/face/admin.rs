@@ -38,6 +38,8 @@ pub fn admin(
             let snapshot = snapshot().unwrap_or_default();
             let status = match snapshot.health {
                 Health::Healthy | Health::Degraded => StatusCode::OK,
+                // Reads of what is lost answer so, too.
+                Health::DataUnreadable => StatusCode::INTERNAL_SERVER_ERROR,
                 Health::ReadOnly | Health::Down => StatusCode::SERVICE_UNAVAILABLE,
             };
             Some(plain(status, "application/json", snapshot.health_json()))

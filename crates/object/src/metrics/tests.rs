@@ -32,12 +32,26 @@ fn counts_come_out_in_the_exposition_format() {
         "stele_s3_request_seconds_bucket{operation=\"GetObject\",le=\"0.0001\"} 1",
         "stele_s3_received_bytes_total 4096",
         "stele_pool_health 1",
-        "stele_drive_online{drive=\"a\\\"b\",enclosure=\"\",state=\"\"} 1",
+        "stele_drive_online{drive=\"a\\\"b\",enclosure=\"\"} 1",
+        "stele_drive_state{drive=\"a\\\"b\",enclosure=\"\",state=\"\"} 1",
         "stele_alarm{alarm=\"drive-lost\"} 1",
         "stele_rebuild_seconds_left 3",
     ] {
         assert!(text.lines().any(|found| found == line), "missing: {line}\n{text}");
     }
+}
+
+/// Prometheus adds up a counter within one series.
+#[test]
+fn a_counter_of_a_drive_goes_on_in_its_series_when_its_state_changes() {
+    let series = |state: &str| -> Vec<String> {
+        let drive = DriveSample { drive: "d".into(), state: state.into(), read_errors: 3, ..DriveSample::default() };
+        let text = Metrics::default().render(Some(&Snapshot { drives: vec![drive], ..Snapshot::default() }));
+        let counters = text.lines().filter(|line| line.starts_with("stele_drive_") && line.contains("_total{"));
+        counters.map(str::to_owned).collect()
+    };
+    assert_eq!(series("healthy").len(), 3);
+    assert_eq!(series("healthy"), series("suspect"));
 }
 
 #[test]

@@ -191,82 +191,156 @@ pub fn part_number(number: i32) -> S3Result<u32> {
     })
 }
 
+/// What GET and HEAD ask for alike.
+struct Asked {
+    range: ByteRange,
+    key_sent: bool,
+    part: Option<i32>,
+    checksums: bool,
+}
+
+/// Headers of the answer that the request names.
+#[derive(Default)]
+struct Named {
+    content_type: Option<String>,
+    cache_control: Option<String>,
+    content_disposition: Option<String>,
+    content_encoding: Option<String>,
+    content_language: Option<String>,
+    expires: Option<Timestamp>,
+}
+
+impl Named {
+    fn any(&self) -> bool {
+        self.content_type.is_some()
+            || self.cache_control.is_some()
+            || self.content_disposition.is_some()
+            || self.content_encoding.is_some()
+            || self.content_language.is_some()
+            || self.expires.is_some()
+    }
+}
+
+impl Asked {
+    fn by_part(&self) -> bool {
+        matches!(self.range, ByteRange::Part { .. })
+    }
+
+    fn content_range(&self, range: &std::ops::Range<u64>, size: u64) -> Option<String> {
+        let last = range.end.checked_sub(1)?;
+        (self.range != ByteRange::Whole && size > 0).then(|| format!("bytes {}-{last}/{size}", range.start))
+    }
+
+    /// Checksums are those of the whole object, or of the part that is asked for.
+    fn wants_checksums(&self, info: &ObjectInfo, range: &std::ops::Range<u64>) -> bool {
+        self.checksums && (self.by_part() || *range == (0..info.size))
+    }
+}
+
+/// What a request for GET or HEAD asks for: their types differ, and what they say does not.
+macro_rules! asked {
+    ($call:expr, $input:expr) => {{
+        let (call, input): (&Call, _) = ($call, $input);
+        let named = Named {
+            content_type: input.response_content_type,
+            cache_control: input.response_cache_control,
+            content_disposition: input.response_content_disposition,
+            content_encoding: input.response_content_encoding,
+            content_language: input.response_content_language,
+            expires: input.response_expires,
+        };
+        check_named(call, &named)?;
+        let customer_key = customer_key_of(
+            call,
+            input.sse_customer_algorithm.as_deref(),
+            input.sse_customer_key.as_deref(),
+            input.sse_customer_key_md5.as_deref(),
+        )?;
+        let key_sent = customer_key.is_some();
+        let condition = ReadCondition {
+            if_match: call.if_match.clone(),
+            if_none_match: call.if_none_match.clone(),
+            if_modified_since: input.if_modified_since.map(archive_time),
+            if_unmodified_since: input.if_unmodified_since.map(archive_time),
+        };
+        let version = input.version_id.as_deref();
+        let get =
+            read_request(input.bucket, input.key, version, input.range, input.part_number, condition, customer_key)?;
+        let checksums = checksums_wanted(input.checksum_mode.as_ref());
+        let asked = Asked { range: get.range, key_sent, part: input.part_number, checksums };
+        (get, asked, named)
+    }};
+}
+
+/// The answer to GET or HEAD, but for body and tags.
+macro_rules! described {
+    ($output:ident, $asked:expr, $named:expr, $info:expr, $range:expr) => {{
+        let (asked, named, info, range): (&Asked, Named, &ObjectInfo, _) = ($asked, $named, $info, $range);
+        let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
+        let content_type = named.content_type.or_else(|| stored(info, "content-type"));
+        let mut output = $output {
+            accept_ranges: Some("bytes".to_owned()),
+            content_length: i64::try_from(range.end.saturating_sub(range.start)).ok(),
+            content_range: asked.content_range(range, info.size),
+            content_type: Some(content_type.unwrap_or_else(|| "binary/octet-stream".to_owned())),
+            cache_control: named.cache_control.or_else(|| stored(info, "cache-control")),
+            content_disposition: named.content_disposition.or_else(|| stored(info, "content-disposition")),
+            content_encoding: named.content_encoding.or_else(|| stored(info, "content-encoding")),
+            content_language: named.content_language.or_else(|| stored(info, "content-language")),
+            website_redirect_location: stored(info, "x-amz-website-redirect-location"),
+            expires: named.expires.or_else(|| stored_expires(info)),
+            e_tag: Some(wire_etag(&info.etag)),
+            last_modified: Some(wire_time(info.modified)),
+            metadata: wire_metadata(info),
+            object_lock_mode: info.retention.map(|kept| ObjectLockMode::from(kept.mode.to_string())),
+            object_lock_retain_until_date: info.retention.map(|kept| wire_time(kept.until)),
+            object_lock_legal_hold_status: hold_said(info),
+            parts_count: asked.part.and(info.parts).and_then(|parts| i32::try_from(parts).ok()),
+            server_side_encryption: encryption,
+            sse_customer_algorithm: customer_algorithm,
+            sse_customer_key_md5: customer_md5,
+            version_id: named_version(info),
+            ..$output::default()
+        };
+        if asked.wants_checksums(info, range) {
+            let sums = said(&info.checksums);
+            output.checksum_type = sums.kind.clone().filter(|_| !of_a_part(asked.by_part(), info));
+            say_checksums!(output, sums);
+        }
+        output
+    }};
+}
+
 /// GetObject.
 pub async fn get(wire: &Wire, call: Arc<Call>, request: S3Request<GetObjectInput>) -> Answer<GetObjectOutput> {
-    let input = request.input;
-    let overrides = input.response_content_type.is_some()
-        || input.response_content_language.is_some()
-        || input.response_expires.is_some()
-        || input.response_cache_control.is_some()
-        || input.response_content_disposition.is_some()
-        || input.response_content_encoding.is_some();
-    check_overrides(&call, overrides)?;
-    let customer_key = customer_key_of(
-        &call,
-        input.sse_customer_algorithm.as_deref(),
-        input.sse_customer_key.as_deref(),
-        input.sse_customer_key_md5.as_deref(),
-    )?;
-    let sent_key = customer_key.is_some();
-    let condition = ReadCondition {
-        if_match: call.if_match.clone(),
-        if_none_match: call.if_none_match.clone(),
-        if_modified_since: input.if_modified_since.map(archive_time),
-        if_unmodified_since: input.if_unmodified_since.map(archive_time),
-    };
-    let get = read_request(
-        input.bucket,
-        input.key,
-        input.version_id.as_deref(),
-        input.range,
-        input.part_number,
-        condition,
-        customer_key,
-    )?;
-    let ranged = get.range != ByteRange::Whole;
-    let by_part = matches!(get.range, ByteRange::Part { .. });
-    let reader = wire.archive.get(&call.caller, get).await.map_err(read_refusal(sent_key, by_part))?;
-    let info = &reader.info;
+    let (get, asked, _) = asked!(&*call, request.input);
+    let refused = read_refusal(asked.key_sent, asked.by_part());
+    let reader = wire.archive.get(&call.caller, get).await.map_err(refused)?;
+    // The wire crate puts the headers that the request names into this answer by itself.
+    let mut output = described!(GetObjectOutput, &asked, Named::default(), &reader.info, &reader.range);
+    let tags = reader.info.tags.len();
+    output.tag_count = (tags > 0).then_some(tags as i32);
     let length = reader.range.end.saturating_sub(reader.range.start);
-    let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
-    let mut output = GetObjectOutput {
-        accept_ranges: Some("bytes".to_owned()),
-        content_length: i64::try_from(length).ok(),
-        content_range: content_range(ranged, &reader.range, info.size),
-        content_type: Some(stored(info, "content-type").unwrap_or_else(|| "binary/octet-stream".to_owned())),
-        cache_control: stored(info, "cache-control"),
-        content_disposition: stored(info, "content-disposition"),
-        content_encoding: stored(info, "content-encoding"),
-        content_language: stored(info, "content-language"),
-        website_redirect_location: stored(info, "x-amz-website-redirect-location"),
-        expires: stored_expires(info),
-        e_tag: Some(wire_etag(&info.etag)),
-        last_modified: Some(wire_time(info.modified)),
-        metadata: wire_metadata(info),
-        object_lock_mode: info.retention.map(|kept| ObjectLockMode::from(kept.mode.to_string())),
-        object_lock_retain_until_date: info.retention.map(|kept| wire_time(kept.until)),
-        object_lock_legal_hold_status: hold_said(info),
-        parts_count: input.part_number.and(info.parts).and_then(|parts| i32::try_from(parts).ok()),
-        tag_count: (!info.tags.is_empty()).then_some(info.tags.len() as i32),
-        server_side_encryption: encryption,
-        sse_customer_algorithm: customer_algorithm,
-        sse_customer_key_md5: customer_md5,
-        version_id: named_version(info),
-        ..GetObjectOutput::default()
-    };
-    let whole = by_part || reader.range == (0..info.size);
-    if whole && checksums_wanted(input.checksum_mode.as_ref()) {
-        let sums = said(&info.checksums);
-        output.checksum_type = sums.kind.clone().filter(|_| !of_a_part(by_part, info));
-        say_checksums!(output, sums);
-    }
     output.body = Some(body_of(call, reader, length).await?.into());
     Ok(S3Response::new(output))
 }
 
+/// HeadObject.
+pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
+    let (get, asked, named) = asked!(&*call, request.input);
+    let refused = read_refusal(asked.key_sent, asked.by_part());
+    let (info, range) = wire.archive.head(&call.caller, get).await.map_err(refused)?;
+    let mut response = S3Response::new(described!(HeadObjectOutput, &asked, named, &info, &range));
+    // HEAD has no override of the wire crate's for tags, and AWS tells their number here too.
+    if !info.tags.is_empty() {
+        response.headers.insert("x-amz-tagging-count", info.tags.len().into());
+    }
+    Ok(response)
+}
+
 // Anyone could otherwise make a public object pretend to be a page of another kind.
-fn check_overrides(call: &Call, overrides: bool) -> S3Result<()> {
-    if overrides && call.caller.actor == stele_archive::Actor::Anonymous {
+fn check_named(call: &Call, named: &Named) -> S3Result<()> {
+    if named.any() && call.caller.actor == stele_archive::Actor::Anonymous {
         return Err(refuse(
             S3ErrorCode::InvalidRequest,
             "Request specific response headers cannot be used for anonymous GET requests.",
@@ -282,11 +356,6 @@ fn of_a_part(by_part: bool, info: &ObjectInfo) -> bool {
 
 fn checksums_wanted(mode: Option<&ChecksumMode>) -> bool {
     mode.is_some_and(|mode| mode.as_str() == ChecksumMode::ENABLED)
-}
-
-fn content_range(ranged: bool, range: &std::ops::Range<u64>, size: u64) -> Option<String> {
-    let last = range.end.checked_sub(1)?;
-    (ranged && size > 0).then(|| format!("bytes {}-{last}/{size}", range.start))
 }
 
 fn hold_said(info: &ObjectInfo) -> Option<ObjectLockLegalHoldStatus> {
@@ -325,86 +394,6 @@ async fn body_of(call: Arc<Call>, mut reader: ObjectReader, length: u64) -> S3Re
     });
     let whole = futures_util::stream::once(async { Ok::<Bytes, std::io::Error>(first) }).chain(rest);
     Ok(Body::http_body_unsync(StreamBody::new(whole.map(|piece| piece.map(Frame::data)).boxed())))
-}
-
-/// HeadObject.
-pub async fn head(wire: &Wire, call: Arc<Call>, request: S3Request<HeadObjectInput>) -> Answer<HeadObjectOutput> {
-    let input = request.input;
-    let overrides = input.response_content_type.is_some()
-        || input.response_content_language.is_some()
-        || input.response_expires.is_some()
-        || input.response_cache_control.is_some()
-        || input.response_content_disposition.is_some()
-        || input.response_content_encoding.is_some();
-    check_overrides(&call, overrides)?;
-    let customer_key = customer_key_of(
-        &call,
-        input.sse_customer_algorithm.as_deref(),
-        input.sse_customer_key.as_deref(),
-        input.sse_customer_key_md5.as_deref(),
-    )?;
-    let sent_key = customer_key.is_some();
-    let condition = ReadCondition {
-        if_match: call.if_match.clone(),
-        if_none_match: call.if_none_match.clone(),
-        if_modified_since: input.if_modified_since.map(archive_time),
-        if_unmodified_since: input.if_unmodified_since.map(archive_time),
-    };
-    let get = read_request(
-        input.bucket,
-        input.key,
-        input.version_id.as_deref(),
-        input.range,
-        input.part_number,
-        condition,
-        customer_key,
-    )?;
-    let ranged = get.range != ByteRange::Whole;
-    let by_part = matches!(get.range, ByteRange::Part { .. });
-    let (info, range) = wire.archive.head(&call.caller, get).await.map_err(read_refusal(sent_key, by_part))?;
-    let content_range = content_range(ranged, &range, info.size);
-    let (encryption, customer_algorithm, customer_md5) = encryption_said(info.customer_key_md5.as_ref());
-    let mut output = HeadObjectOutput {
-        accept_ranges: Some("bytes".to_owned()),
-        content_length: i64::try_from(range.end.saturating_sub(range.start)).ok(),
-        content_range,
-        content_type: Some(
-            input
-                .response_content_type
-                .or_else(|| stored(&info, "content-type"))
-                .unwrap_or_else(|| "binary/octet-stream".to_owned()),
-        ),
-        cache_control: input.response_cache_control.or_else(|| stored(&info, "cache-control")),
-        content_disposition: input.response_content_disposition.or_else(|| stored(&info, "content-disposition")),
-        content_encoding: input.response_content_encoding.or_else(|| stored(&info, "content-encoding")),
-        content_language: input.response_content_language.or_else(|| stored(&info, "content-language")),
-        website_redirect_location: stored(&info, "x-amz-website-redirect-location"),
-        expires: input.response_expires.or_else(|| stored_expires(&info)),
-        e_tag: Some(wire_etag(&info.etag)),
-        last_modified: Some(wire_time(info.modified)),
-        metadata: wire_metadata(&info),
-        object_lock_mode: info.retention.map(|kept| ObjectLockMode::from(kept.mode.to_string())),
-        object_lock_retain_until_date: info.retention.map(|kept| wire_time(kept.until)),
-        object_lock_legal_hold_status: hold_said(&info),
-        parts_count: input.part_number.and(info.parts).and_then(|parts| i32::try_from(parts).ok()),
-        server_side_encryption: encryption,
-        sse_customer_algorithm: customer_algorithm,
-        sse_customer_key_md5: customer_md5,
-        version_id: named_version(&info),
-        ..HeadObjectOutput::default()
-    };
-    let whole = by_part || range == (0..info.size);
-    if whole && checksums_wanted(input.checksum_mode.as_ref()) {
-        let sums = said(&info.checksums);
-        output.checksum_type = sums.kind.clone().filter(|_| !of_a_part(by_part, &info));
-        say_checksums!(output, sums);
-    }
-    let mut response = S3Response::new(output);
-    // HEAD has no override of the wire crate's for tags, and AWS tells their number here too.
-    if !info.tags.is_empty() {
-        response.headers.insert("x-amz-tagging-count", info.tags.len().into());
-    }
-    Ok(response)
 }
 
 /// GetObjectAttributes.

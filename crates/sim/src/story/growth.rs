@@ -1,7 +1,7 @@
 //! Drives that join the pool and drives that are emptied and leave it, in the middle of everything else. Dice of its own
 //! decide what comes and when.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stele_array::{Alarm, AlarmKind, Command, DriveHealth};
 use stele_ground::{Dice, Duration, Instant};
@@ -24,12 +24,16 @@ const ROOM_AFTER: Duration = Duration::from_secs(300);
 pub struct Growth {
     dice: Dice,
     /// Bays of members that are being emptied.
-    leaving: Vec<usize>,
+    pub(super) leaving: Vec<usize>,
     /// For a while the drives were too few, or too close together, for every row to survive the loss of an enclosure.
     pub crowded: bool,
     /// Bays of drives that are to be added and were not yet; and of those that replaced others, which take no rows before they
     /// are filled.
     pub arriving: Vec<usize>,
+    /// Until then the drives that were here may have been too few for what was asked.
+    pub roomless_until: Option<Instant>,
+    /// Bays of drives that the pool has given up for their errors, as far as it could say so.
+    pub given_up: BTreeSet<usize>,
     /// Why stripes could not move, the last time it was told.
     pub put_off: String,
 }
@@ -41,7 +45,9 @@ impl Growth {
             leaving: Vec::new(),
             crowded: false,
             arriving: Vec::new(),
+            roomless_until: None,
             put_off: String::new(),
+            given_up: BTreeSet::new(),
         }
     }
 
@@ -136,6 +142,9 @@ fn add<S: System>(world: &mut World<S>) -> Result<(), Violation> {
                 bays.iter().for_each(|bay| world.atlas.note_absent(*bay));
             }
             world.machine.coverage.add("drives added", bays.len() as u64);
+            if world.may_be_full() {
+                world.growth.roomless_until = Some(world.machine.now);
+            }
             world.growth.arriving.retain(|arriving| !bays.contains(arriving));
             for bay in bays {
                 world.machine.bays[bay].drive.decider().arm(true);

@@ -13,7 +13,7 @@ use crate::world::{Outcome, World};
 const HEALING_MAX: Duration = Duration::from_secs(3_600);
 
 /// The index, in a status, of an attached drive that is none of the pool's.
-const STRANGER: u32 = u32::MAX;
+pub(super) const STRANGER: u32 = u32::MAX;
 
 /// How often a patient operator asks for the status.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -58,6 +58,7 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
             }
             replace_drive(world, failed)?;
         }
+        replace_what_was_put_off(world)?;
         if world.machine.now >= deadline {
             return Err(Violation(format!(
                 "not whole again long after faults stopped: {}; {}",
@@ -94,6 +95,16 @@ pub fn heal<S: System>(world: &mut World<S>) -> Result<(), Violation> {
     world.atlas.healed();
     world.growth.arriving.clear();
     prove(world, "after a scrub", 1)
+}
+
+/// A drive that was not to be replaced yet may be by now.
+fn replace_what_was_put_off<S: System>(world: &mut World<S>) -> Result<(), Violation> {
+    for bay in world.growth.staying(&world.members) {
+        if !world.machine.bays[bay].present {
+            replace_drive(world, bay)?;
+        }
+    }
+    Ok(())
 }
 
 /// What the first scrub may have found: on drives that may hold hidden damage anything, on others nothing.

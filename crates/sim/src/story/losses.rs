@@ -1,9 +1,10 @@
 //! What befalls the drives of a story: they leave and return, are replaced, hurt, rolled back, cloned and slowed.
 
-use stele_array::{Command, DriveHealth};
-use stele_ground::Duration;
+use stele_array::{ArrayError, Command, DriveHealth};
+use stele_ground::{DriveId, Duration};
 use stele_media::faulty::FaultKind;
 
+use super::healing::STRANGER;
 use super::{command, outages};
 use crate::oracle::Violation;
 use crate::setup::Campaign;
@@ -131,20 +132,31 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
         return Ok(false);
     }
     outages::endanger_change(world);
-    let identity = world.machine.bays[fresh].identity;
-    let command = Command::ReplaceDrive { old: number, new: index as u32, identity, enclosure: None, give_up: false };
+    let command = Command::ReplaceDrive {
+        old: number,
+        new: index as u32,
+        identity: world.machine.bays[fresh].identity,
+        enclosure: None,
+        give_up: false,
+    };
     match world.ask(command)? {
         Outcome::Reached(Ok(_)) => {
             world.machine.coverage.count("fault Replace");
-            world.members.retain(|bay| *bay != old);
+            settle_replacement(world, old, fresh)?;
             Ok(true)
         }
         Outcome::Reached(Err(error)) => {
+            // What others lack may be on the old drive alone, until they have it: the operator waits, and tries again.
+            let waits = matches!(error, ArrayError::Refused(_)) && others_are_behind(world, identity)?;
+            if waits {
+                world.machine.coverage.count("replacements put off while other drives are behind");
+            }
             // It may have left the pool in the meantime.
-            if !world.atlas.is_beyond() && !world.growth.is_leaving(old) {
+            if !waits && !world.atlas.is_beyond() && !world.growth.is_leaving(old) {
                 return Err(Violation(format!("drive {number} could not be replaced: {error:?}")));
             }
-            abandon(world, fresh);
+            // One that was taken in before the other was refused to go stays.
+            settle_replacement(world, old, fresh)?;
             Ok(false)
         }
         // Settled by asking again which of the two is in the pool.
@@ -155,19 +167,28 @@ pub(super) fn replace_drive<S: System>(world: &mut World<S>, old: usize) -> Resu
     }
 }
 
+/// Whether any other drive of the pool lacks something.
+fn others_are_behind<S: System>(world: &mut World<S>, old: DriveId) -> Result<bool, Violation> {
+    let Outcome::Reached(status) = world.status()? else { return Ok(true) };
+    let members = status.drives.iter().filter(|drive| drive.index != STRANGER && drive.identity != old);
+    Ok(members.into_iter().any(|drive| drive.health != DriveHealth::Healthy))
+}
+
 fn settle_replacement<S: System>(world: &mut World<S>, old: usize, fresh: usize) -> Result<(), Violation> {
     loop {
         if world.refused.is_some() {
             return Ok(());
         }
         let Outcome::Reached(status) = world.status()? else { continue };
-        let identity = world.machine.bays[fresh].identity;
-        let joined =
-            status.drives.iter().any(|drive| drive.identity == identity && drive.health != DriveHealth::Rejected);
-        if joined {
-            world.members.retain(|bay| *bay != old);
-        } else {
-            abandon(world, fresh);
+        let takes_part = |bay: usize| {
+            let identity = world.machine.bays[bay].identity;
+            status.drives.iter().any(|drive| drive.identity == identity && drive.health != DriveHealth::Rejected)
+        };
+        match (takes_part(fresh), takes_part(old)) {
+            (false, _) => abandon(world, fresh),
+            (true, false) => world.members.retain(|bay| *bay != old),
+            // The new one is in, and the old one is emptied before it leaves; or stays, where it may not leave now.
+            (true, true) => world.growth.leaving.push(old),
         }
         return Ok(());
     }

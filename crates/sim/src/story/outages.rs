@@ -6,6 +6,8 @@
 //! leaves and returns: what one drive alone remembers is what agreement among drives must get right. Dice of its own
 //! decide everything here, so that it combines with whatever else a seed does.
 
+use std::collections::BTreeMap;
+
 use stele_ground::{Dice, Duration};
 use stele_media::MediaFault;
 use stele_media::faulty::FaultKind;
@@ -18,10 +20,14 @@ use crate::world::World;
 
 /// Cuts of one run at most.
 const RUN_MAX: u64 = 6;
+/// In one of so many steps an enclosure whose drives are away is there again.
+const RETURNS: u64 = 4;
 
 /// What decides how the power goes.
 pub struct Outages {
     dice: Dice,
+    /// Decides when enclosures come back, beside what the story does about them: its moves alone rarely meet one that is away.
+    returns: Dice,
     /// Whether the power goes in runs under this seed.
     restless: bool,
     /// Faults have stopped.
@@ -35,7 +41,8 @@ impl Outages {
     pub fn new(seed: u64) -> Outages {
         let mut dice = Dice::new(seed ^ 0x0C07_0000_0000_0000);
         let restless = dice.one_in(2);
-        Outages { dice, restless, calm: true, left: 0, favourite: None }
+        let returns = Dice::new(seed ^ 0x0E4C_0000_0000_0000);
+        Outages { dice, returns, restless, calm: true, left: 0, favourite: None }
     }
 
     /// Faults stop, or begin.
@@ -169,6 +176,28 @@ pub(super) fn return_enclosure<S: System>(world: &mut World<S>) {
     let Some(&first) = world.outages.dice.pick(&away) else { return };
     let enclosure = world.machine.bays[first].enclosure;
     let together: Vec<usize> = away.into_iter().filter(|bay| world.machine.bays[*bay].enclosure == enclosure).collect();
+    return_together(world, together);
+    if world.machine.system.is_some() && world.outages.restless && world.outages.dice.one_in(2) {
+        // In the middle of taking them in.
+        world.machine.fuse = Some(1 + world.outages.dice.below(256));
+    }
+}
+
+/// Perhaps an enclosure of which several drives are away is there again.
+pub(super) fn perhaps_return_enclosure<S: System>(world: &mut World<S>) {
+    let mut away: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for bay in world.members.iter().filter(|bay| !world.machine.bays[**bay].present) {
+        away.entry(world.machine.bays[*bay].enclosure).or_default().push(*bay);
+    }
+    let several = away.into_values().find(|bays| bays.len() > 1);
+    let Some(together) = several.filter(|_| world.outages.returns.one_in(RETURNS)) else { return };
+    return_together(world, together);
+    if world.machine.system.is_some() && world.outages.restless && world.outages.returns.one_in(2) {
+        world.machine.fuse = Some(1 + world.outages.returns.below(256));
+    }
+}
+
+fn return_together<S: System>(world: &mut World<S>, together: Vec<usize>) {
     if together.len() > 1 {
         world.machine.coverage.count("fault EnclosureReturn");
     }
@@ -178,10 +207,6 @@ pub(super) fn return_enclosure<S: System>(world: &mut World<S>) {
             None => give_back(world, bay),
         }
         world.machine.coverage.count("fault Return");
-    }
-    if world.machine.system.is_some() && world.outages.restless && world.outages.dice.one_in(2) {
-        // In the middle of taking them in.
-        world.machine.fuse = Some(1 + world.outages.dice.below(256));
     }
 }
 

@@ -3,20 +3,32 @@
 use std::collections::BTreeMap;
 
 use stele_codes::Code;
+use stele_ground::{Instant, MIB};
 
 use super::World;
 use crate::setup::raw_size;
 use crate::system::System;
 
+/// Bytes of a drive before its log and behind its last unit.
+const LABELS: u64 = 6 * MIB;
+/// Bytes of a drive that the tables' rows may take, and the reserve by being whole units.
+const TABLES: u64 = 3 * MIB;
+
 impl<S: System> World<S> {
     /// Whether all volumes and snapshots, were they written whole, could leave too little of the drives that are here: a
     /// stripe's new slot is there before its old one is free, and spare space is kept.
-    pub(super) fn may_be_full(&self) -> bool {
+    pub(crate) fn may_be_full(&self) -> bool {
         let here = self.in_use().len() as u64;
-        let drive = self.setup.drive_size.0 - self.setup.log.0 - (6 << 20);
+        // Besides labels and log, the pool's tables take units on each drive, and spare space is whole units.
+        let drive = self.setup.drive_size.0 - self.setup.log.0 - LABELS - TABLES;
         let need: u64 = self.hosts.values().map(|host| raw_size(&host.spec)).sum();
-        let spare = u64::from(self.setup.spare_drives.unwrap_or_else(|| self.usual_spare()));
+        let spare = u64::from(self.setup.spare_drives.unwrap_or_else(|| self.usual_spare())).min(here / 2);
         !self.fits_here() || need * 3 / 2 + spare * drive > here * drive
+    }
+
+    /// Whether what was asked at that time may have found no room: before drives were added, at the latest.
+    pub(super) fn was_roomless(&self, since: Option<Instant>) -> bool {
+        since.is_some_and(|since| self.growth.roomless_until.is_some_and(|until| since <= until))
     }
 
     /// Bays whose drives take new rows: they are here and up to date, stay, and nobody has given them up.
@@ -26,6 +38,7 @@ impl<S: System> World<S> {
         bays.retain(|bay| {
             self.machine.bays[*bay].present && !absent.contains(bay) && !self.growth.arriving.contains(bay)
         });
+        bays.retain(|bay| !self.growth.given_up.contains(bay));
         bays
     }
 
@@ -41,13 +54,12 @@ impl<S: System> World<S> {
                 || self.hosts.values().all(|host| spread(host.spec.code, host.spec.code.tolerates())))
     }
 
-    /// Drives' worth of spare space where nothing else was said: the largest enclosure's, or two.
+    /// Drives' worth of spare space where nothing else was said: the largest enclosure's, or two; as many as when the pool was
+    /// created.
     fn usual_spare(&self) -> u32 {
-        let crowd = |bay: &usize| {
-            let enclosure = self.machine.bays[*bay].enclosure;
-            self.members.iter().filter(|other| self.machine.bays[**other].enclosure == enclosure).count()
-        };
-        let largest = self.members.iter().map(crowd).max().unwrap_or(0);
-        if largest < self.members.len() { largest.max(2) as u32 } else { 2 }
+        let enclosures = &self.setup.enclosures;
+        let crowd = |enclosure: &u32| enclosures.iter().filter(|other| *other == enclosure).count();
+        let largest = enclosures.iter().map(crowd).max().unwrap_or(0);
+        if largest < enclosures.len() { largest as u32 } else { 2 }
     }
 }

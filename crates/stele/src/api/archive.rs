@@ -1,17 +1,19 @@
 //! Calls about buckets, access keys, retention and the audit log.
 
-use std::collections::BTreeSet;
+mod keys;
 
 use serde::{Deserialize, Serialize};
 use stele_archive::{
-    Access, AccessKeyInfo, AnonymousAccess, AuditRecord, AuditVerdict, BucketInfo, ClockStatus, DefaultRetention,
-    ExpiryAction, Grant, NewBucket, Period, Protection, Quota, RetentionMode, Rights, Role, ScrubCursor, ScrubReport,
+    Access, AnonymousAccess, AuditRecord, AuditVerdict, BucketChange, BucketInfo, ClockStatus, DefaultRetention,
+    ExpiryAction, NewBucket, ObjectLock, Period, Protection, Quota, RetentionMode, ScrubCursor, ScrubReport,
     SignedHead, VersionId, Versioning,
 };
 
-use super::{Actor, Call, Done};
+use super::{Actor, Call};
 use crate::failure::{Failure, Outcome};
 use crate::node::Node;
+
+pub use keys::*;
 
 /// A bucket as an operator sees it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -31,6 +33,7 @@ pub struct BucketView {
     pub quota_bytes: Option<u64>,
     pub public: bool,
     pub versions: u64,
+    #[serde(rename = "stored_bytes")]
     pub bytes: u64,
 }
 
@@ -149,6 +152,96 @@ impl Call for BucketCreate {
     }
 }
 
+/// Changes to a bucket, in this order; what is none stays.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct BucketSet {
+    pub name: String,
+    pub versioning: bool,
+    pub lock: bool,
+    /// `none`: no default any more.
+    pub retention: Option<String>,
+    pub protection: Option<String>,
+    pub expiry: Option<String>,
+    /// The inner none: no limit any more.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "nested")]
+    pub quota: Option<Option<u64>>,
+    pub public_read: Option<bool>,
+}
+
+/// Tells a value that is null from one that is not there.
+mod nested {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub fn serialize<S: Serializer>(value: &Option<Option<u64>>, serializer: S) -> Result<S::Ok, S::Error> {
+        value.flatten().serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<u64>>, D::Error> {
+        Option::deserialize(deserializer).map(Some)
+    }
+}
+
+impl BucketSet {
+    /// All of them, understood before any is made.
+    fn changes(&self, now: &BucketInfo) -> Outcome<Vec<BucketChange>> {
+        let mut changes = Vec::new();
+        if self.versioning || (self.lock && now.versioning != Versioning::Enabled) {
+            changes.push(BucketChange::Versioning(Versioning::Enabled));
+        }
+        let default = match self.retention.as_deref() {
+            None => None,
+            Some("none") => Some(None),
+            Some(text) => Some(Some(parse_retention(text)?)),
+        };
+        if default.is_some() && !self.lock && now.object_lock.is_none() {
+            return Err(Failure::usage(format!("bucket '{}' has no Object Lock, which a retention needs", now.name))
+                .next("add --lock, which is for good"));
+        }
+        if self.lock || default.is_some() {
+            let kept = now.object_lock.and_then(|lock| lock.default);
+            changes.push(BucketChange::ObjectLock(ObjectLock { default: default.unwrap_or(kept) }));
+        }
+        if let Some(word) = &self.protection {
+            changes.push(BucketChange::Protection(named(&PROTECTIONS, "a protection level", word)?));
+        }
+        if let Some(word) = &self.expiry {
+            changes.push(BucketChange::Expiry(named(&EXPIRIES, "an expiry action", word)?));
+        }
+        if let Some(bytes) = self.quota {
+            changes.push(BucketChange::Quota(Quota { bytes, ..now.quota }));
+        }
+        if let Some(public) = self.public_read {
+            let open = if public { AnonymousAccess::Read } else { AnonymousAccess::None };
+            changes.push(BucketChange::Anonymous(open));
+        }
+        Ok(changes)
+    }
+}
+
+impl Call for BucketSet {
+    const NAME: &'static str = "bucket/set";
+    type Answer = BucketView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<BucketView> {
+        let (archive, caller) = (node.archive()?, actor.caller());
+        let mut info = archive.bucket(&caller, &self.name).await?;
+        let mut done = Vec::new();
+        for change in self.changes(&info)? {
+            let said = change.to_string();
+            info = match archive.change_bucket(&caller, &self.name, change).await {
+                Ok(info) => info,
+                Err(error) if done.is_empty() => return Err(error.into()),
+                Err(error) => {
+                    let failure = Failure::from(error);
+                    let next = format!("this much is done: {}; {}", done.join("; "), failure.next);
+                    return Err(failure.next(next.trim_end_matches("; ").to_owned()));
+                }
+            };
+            done.push(said);
+        }
+        view(node, actor, info).await
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct BucketList {}
 
@@ -175,189 +268,6 @@ impl Call for BucketShow {
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<BucketView> {
         let info = node.archive()?.bucket(&actor.caller(), &self.name).await?;
         view(node, actor, info).await
-    }
-}
-
-/// An access key without its secret.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct KeyView {
-    pub id: String,
-    pub name: String,
-    pub roles: Vec<String>,
-    /// `BUCKET/PREFIX: access, ...`, `*` for every bucket.
-    pub grants: Vec<String>,
-    pub bypass_governance: bool,
-    pub created: String,
-    pub revoked: Option<String>,
-    /// Void until an officer approves it.
-    #[serde(default)]
-    pub pending: bool,
-}
-
-impl From<AccessKeyInfo> for KeyView {
-    fn from(info: AccessKeyInfo) -> KeyView {
-        KeyView {
-            id: info.id,
-            name: info.description,
-            roles: info.rights.roles.iter().map(|role| name_of(&ROLES, *role).to_owned()).collect(),
-            grants: info
-                .rights
-                .grants
-                .iter()
-                .map(|grant| {
-                    let access: Vec<&str> = grant.access.iter().map(|access| name_of(&ACCESSES, *access)).collect();
-                    format!("{}/{}: {}", grant.bucket.as_deref().unwrap_or("*"), grant.prefix, access.join(", "))
-                })
-                .collect(),
-            bypass_governance: info.rights.bypass_governance,
-            created: info.created.to_string(),
-            revoked: info.revoked.map(|at| at.to_string()),
-            pending: info.pending,
-        }
-    }
-}
-
-const ROLES: [(Role, &str); 4] = [
-    (Role::StorageAdministrator, "storage-administrator"),
-    (Role::RetentionOfficer, "retention-officer"),
-    (Role::Auditor, "auditor"),
-    (Role::User, "user"),
-];
-
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct KeyCreate {
-    pub name: String,
-    pub roles: Vec<String>,
-    pub buckets: Vec<String>,
-    pub prefix: String,
-    /// `read`, `write`, `delete`, `list`, `retain`; empty: none.
-    pub access: Vec<String>,
-    pub bypass_governance: bool,
-    /// The key of the first start: everything that retention allows anybody.
-    #[serde(default)]
-    pub every_role: bool,
-    /// A retention officer where no other one is left to approve it.
-    #[serde(default)]
-    pub officers_lost: bool,
-}
-
-/// The only time a secret is shown.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct NewKeyView {
-    pub access_key: String,
-    pub secret_key: String,
-    /// The request that an officer has to approve before the key is good for anything.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub awaits: Option<String>,
-}
-
-impl KeyCreate {
-    fn rights(&self) -> Outcome<Rights> {
-        if self.every_role {
-            return Ok(Rights::all());
-        }
-        let roles = self.roles.iter().map(|role| named(&ROLES, "a role", role));
-        let mut roles: BTreeSet<Role> = roles.collect::<Outcome<_>>()?;
-        let words = self.access.iter();
-        let access: BTreeSet<Access> =
-            words.map(|word| named(&ACCESSES, "a kind of access", word)).collect::<Outcome<_>>()?;
-        let grant = |bucket: Option<String>| Grant {
-            bucket,
-            prefix: self.prefix.clone(),
-            access: std::clone::Clone::clone(&access),
-        };
-        let grants = match self.buckets.as_slice() {
-            _ if access.is_empty() => Vec::new(),
-            [] => vec![grant(None)],
-            buckets => buckets.iter().map(|bucket| grant(Some(bucket.clone()))).collect(),
-        };
-        // Every role may use objects within its grants; an auditor reads.
-        if roles.contains(&Role::StorageAdministrator) && roles.contains(&Role::RetentionOfficer) {
-            return Err(Failure::usage("one key is not a storage administrator's and a retention officer's at once")
-                .next("make two keys, for two people"));
-        }
-        roles.insert(Role::User);
-        Ok(Rights { roles, grants, bypass_governance: self.bypass_governance })
-    }
-}
-
-impl Call for KeyCreate {
-    const NAME: &'static str = "key/create";
-    type Answer = NewKeyView;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<NewKeyView> {
-        let (archive, caller) = (node.archive()?, actor.caller());
-        let key = match self.officers_lost {
-            true if self.roles != ["retention-officer"] => {
-                return Err(Failure::usage("--officers-lost makes a retention officer")
-                    .next("give --role retention-officer and no other, or leave it out"));
-            }
-            true => archive.create_officer_after_loss(&caller, &self.name).await?,
-            false => archive.create_access_key(&caller, &self.name, self.rights()?).await?,
-        };
-        Ok(NewKeyView { access_key: key.id, secret_key: key.secret.to_string(), awaits: key.awaits })
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct KeyList {}
-
-impl Call for KeyList {
-    const NAME: &'static str = "key/list";
-    type Answer = Vec<KeyView>;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<KeyView>> {
-        Ok(node.archive()?.list_access_keys(&actor.caller()).await?.into_iter().map(KeyView::from).collect())
-    }
-}
-
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct KeyRevoke {
-    pub id: String,
-}
-
-impl Call for KeyRevoke {
-    const NAME: &'static str = "key/revoke";
-    type Answer = Done;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
-        node.archive()?.revoke_access_key(&actor.caller(), &self.id).await?;
-        Ok(Done {})
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct KeyEscrow {}
-
-/// The master key itself: the socket it travels on admits only root and the server's own user.
-#[derive(Clone, Serialize, Deserialize)]
-pub struct EscrowView {
-    pub key: String,
-}
-
-impl Call for KeyEscrow {
-    const NAME: &'static str = "key/escrow";
-    type Answer = EscrowView;
-    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<EscrowView> {
-        let key = node.archive()?.export_master_key(&actor.caller()).await?;
-        Ok(EscrowView { key: key.to_string() })
-    }
-}
-
-#[derive(Clone, Serialize, Deserialize)]
-pub struct KeyCheck {
-    /// The escrowed copy.
-    pub key: String,
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub struct CheckView {
-    pub opens: bool,
-}
-
-impl Call for KeyCheck {
-    const NAME: &'static str = "key/check";
-    type Answer = CheckView;
-    async fn perform(self, node: &Node, _: &Actor) -> Outcome<CheckView> {
-        let key = stele_archive::MasterKey::parse(&self.key)?;
-        Ok(CheckView { opens: node.archive()?.check_master_key(&key).await? })
     }
 }
 

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use stele_array::{Command, Reply, VolumeStatus};
-use stele_block::iscsi::Terms;
+use stele_block::export::{Fingerprint, Network};
+use stele_block::iscsi::{Credentials, Terms};
 use stele_block::{Access, Export, Protocol};
 
 use super::{Actor, Call, Done};
@@ -21,6 +22,9 @@ pub struct View {
     pub connections: usize,
     /// Whether a server serves it now; if not, its volume may be gone.
     pub served: bool,
+    /// What its operator should know of it.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,6 +64,12 @@ async fn add(node: &Node, export: Export) -> Outcome<()> {
     }
     let volume = find(node, &export.volume).await?;
     crate::exports::check(&export, &volume)?;
+    if node.block_urls(&export).is_empty() {
+        let protocol = export.protocol;
+        let message = format!("no host could reach the export: [{protocol}] listen is not set in stele.toml");
+        return Err(Failure::usage(message)
+            .next(format!("set listen under [{protocol}], start the server again, and repeat the command")));
+    }
     node.exports.add(export.clone())?;
     node.serve_export(export, &volume).await?;
     note_snapshots(node).await
@@ -91,6 +101,44 @@ impl Call for Remove {
     }
 }
 
+/// Changes to an export; what is none stays.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Set {
+    pub protocol: Protocol,
+    pub name: String,
+    pub read_only: Option<bool>,
+    pub networks: Option<Vec<Network>>,
+    pub tls: Option<bool>,
+    pub certificates: Option<Vec<Fingerprint>>,
+    pub chap: Option<Credentials>,
+    pub no_chap: bool,
+}
+
+impl Call for Set {
+    const NAME: &'static str = "export/set";
+    type Answer = View;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<View> {
+        node.accountable()?;
+        let known =
+            node.exports.list().into_iter().find(|export| export.protocol == self.protocol && export.name == self.name);
+        let mut export = known.ok_or_else(|| {
+            Failure::missing(format!("no {} export is called '{}'", self.protocol, self.name))
+                .next("`stele export list` shows all")
+        })?;
+        export.read_only = self.read_only.unwrap_or(export.read_only);
+        export.access.networks = self.networks.unwrap_or(export.access.networks);
+        export.access.tls = self.tls.unwrap_or(export.access.tls);
+        export.access.certificates = self.certificates.unwrap_or(export.access.certificates);
+        if self.chap.is_some() && export.protocol != Protocol::Iscsi {
+            return Err(Failure::usage("CHAP is of iSCSI").next("add --protocol iscsi if that export is meant"));
+        }
+        export.iscsi.chap = self.chap.or(export.iscsi.chap).filter(|_| !self.no_chap);
+        let place = format!("{} {} of {}", export.protocol, export.name, export.volume);
+        node.audited(actor, Set::NAME, &place, add(node, export.clone())).await??;
+        Ok(view(node, export))
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct List {}
 
@@ -106,6 +154,7 @@ fn view(node: &Node, export: Export) -> View {
     let target = node.exports.directory.find(export.protocol, &export.name);
     let urls = node.block_urls(&export);
     View {
+        warnings: open_to_all(node, &export).into_iter().collect(),
         url: urls.first().cloned().unwrap_or_default(),
         urls,
         connections: target.as_ref().map_or(0, |target| target.connections().len()),
@@ -113,6 +162,27 @@ fn view(node: &Node, export: Export) -> View {
         // Secrets are written and never shown.
         export: Export { iscsi: export.iscsi.without_secrets(), ..export },
     }
+}
+
+/// Where whoever reaches the listener reaches the volume.
+fn open_to_all(node: &Node, export: &Export) -> Option<String> {
+    let Access { networks, tls: _, certificates } = &export.access;
+    let asked = !networks.is_empty() || !certificates.is_empty() || export.iscsi.chap.is_some();
+    let over_tcp = match export.protocol {
+        Protocol::Iscsi => true,
+        Protocol::Nbd => node.listens_nbd() && node.config.nbd.client_authority.is_none(),
+    };
+    let how = match export.protocol {
+        Protocol::Iscsi => "--allow or --chap-user",
+        Protocol::Nbd => "--allow or --client-certificate",
+    };
+    let may = if export.read_only { "read" } else { "read and write" };
+    (over_tcp && !asked).then(|| {
+        format!(
+            "whoever reaches the {} listener may {may} '{}'; restrict it with {how}",
+            export.protocol, export.volume
+        )
+    })
 }
 
 /// The name of a volume's target where none is given: what of the volume's name an iSCSI name may have.

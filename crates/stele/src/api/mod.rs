@@ -3,10 +3,14 @@
 //! Each call is `POST /v1/NAME` with a JSON body and a JSON answer, over the unix socket of the data directory. A
 //! failure is a [`crate::failure::Failure`] with the HTTP status its kind maps to. The actor of every audit record is the peer's uid.
 
+pub mod affected;
 pub mod approval;
 pub mod archive;
+pub mod drive;
 pub mod export;
+pub mod formats;
 pub mod pool;
+pub mod top;
 pub mod volume;
 
 use std::future::Future;

@@ -17,8 +17,11 @@ pub struct View {
     pub name: String,
     pub id: u32,
     pub code: String,
+    #[serde(rename = "size_bytes")]
     pub size: u64,
+    #[serde(rename = "strip_bytes")]
     pub strip: u64,
+    #[serde(rename = "block_bytes")]
     pub block: u64,
     /// `block` or `strip`.
     pub digest: String,
@@ -29,16 +32,42 @@ pub struct View {
     /// The volume a snapshot was taken of, or the snapshot a clone was made of.
     pub origin: Option<String>,
     /// When a snapshot was taken, in seconds since 1970.
+    #[serde(with = "crate::moment::option", default)]
     pub made: Option<u64>,
     /// Stripes read ahead of a sequential reader.
     pub read_ahead: u8,
     /// In slots of its own: of a volume with snapshots, what was written since the last of them.
+    #[serde(rename = "allocated_bytes")]
     pub allocated: u64,
     pub owner: Option<String>,
     /// True while its owner says that something on it is under retention.
     pub retained: bool,
     /// Offset and length of what is known to be lost.
+    #[serde(with = "lost_places")]
     pub lost: Vec<(u64, u64)>,
+    /// Offset and length of what cannot be read now: that, and what lies on drives that are away.
+    #[serde(with = "lost_places", default)]
+    pub unreadable: Vec<(u64, u64)>,
+}
+
+/// Offsets and lengths, as objects that say which is which.
+mod lost_places {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Place {
+        offset_bytes: u64,
+        length_bytes: u64,
+    }
+
+    pub fn serialize<S: Serializer>(lost: &[(u64, u64)], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(lost.iter().map(|&(offset_bytes, length_bytes)| Place { offset_bytes, length_bytes }))
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<(u64, u64)>, D::Error> {
+        let places = Vec::<Place>::deserialize(deserializer)?;
+        Ok(places.into_iter().map(|place| (place.offset_bytes, place.length_bytes)).collect())
+    }
 }
 
 impl From<VolumeStatus> for View {
@@ -68,6 +97,7 @@ impl From<VolumeStatus> for View {
             owner: status.spec.owner,
             retained: status.retained,
             lost: status.lost,
+            unreadable: status.unreadable,
             name: status.spec.name,
         }
     }
@@ -79,17 +109,23 @@ pub struct DetailView {
     #[serde(flatten)]
     pub volume: View,
     /// In all slots it shows, whoever else shows them.
+    #[serde(rename = "refers_bytes")]
     pub refers: u64,
     /// Only in it: free when it is deleted.
+    #[serde(rename = "alone_bytes")]
     pub alone: u64,
     /// Written and not on its drives yet.
+    #[serde(rename = "dirty_bytes")]
     pub dirty: u64,
     /// Reads answered from memory, and the others, since the pool was opened.
     pub cache_hits: u64,
     pub cache_misses: u64,
     /// Read ahead; of that, read by somebody since, and gone from the cache before anybody did.
+    #[serde(rename = "ahead_fetched_bytes")]
     pub ahead_fetched: u64,
+    #[serde(rename = "ahead_useful_bytes")]
     pub ahead_useful: u64,
+    #[serde(rename = "ahead_wasted_bytes")]
     pub ahead_wasted: u64,
     pub cache: CacheView,
     /// Of hosts, over all its exports; totals since each was made.
@@ -101,15 +137,22 @@ pub struct DetailView {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CacheView {
     /// Room for clean blocks, and what of it is filled.
+    #[serde(rename = "size_bytes")]
     pub size: u64,
+    #[serde(rename = "clean_bytes")]
     pub clean: u64,
     /// Writers wait at this many dirty bytes.
+    #[serde(rename = "dirty_limit_bytes")]
     pub dirty_limit: u64,
+    #[serde(rename = "dirty_bytes")]
     pub dirty: u64,
     /// Flushing starts above this part of the limit, and stops at that. Per cent.
+    #[serde(rename = "flush_high_percent")]
     pub flush_high: u8,
+    #[serde(rename = "flush_low_percent")]
     pub flush_low: u8,
     /// Seconds after which dirty blocks are flushed in any case.
+    #[serde(rename = "flush_age_seconds")]
     pub flush_age: u64,
     pub flushing: bool,
 }

@@ -16,7 +16,9 @@ pub enum Audit {
         limit: u64,
     },
     /// Check the whole chain: any edit, gap or reordering is named
-    #[command(after_help = "Examples:\n  stele audit verify\n  stele audit verify --anchor heads/2026-11-20.head")]
+    #[command(
+        after_help = "Examples:\n  stele audit verify\n  stele audit verify --anchor heads/00000000000000001234.head"
+    )]
     Verify {
         /// A signed head exported earlier and kept elsewhere: detects a cut tail or a rolled-back pool
         #[arg(long, value_name = "HEAD")]

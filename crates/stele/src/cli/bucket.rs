@@ -8,6 +8,8 @@ use super::words::{Expiry, Protection};
 pub enum Bucket {
     /// Make a bucket
     Create(Create),
+    /// Change a bucket; what is not named stays, and nothing that is stored changes
+    Set(Set),
     /// List the buckets
     #[command(after_help = "Example:\n  stele bucket list --json")]
     List,
@@ -46,4 +48,56 @@ pub struct Create {
     /// Anyone may read objects without a key
     #[arg(long)]
     pub public_read: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["retention", "protection", "expiry", "quota", "lock", "versioning", "public_read"]))]
+#[command(after_help = "\
+Examples:
+  stele bucket set records --retention compliance:10y
+  stele bucket set records --protection compliance --expiry delete
+  stele bucket set scratch --quota 200GiB --public-read no
+  stele bucket set scratch --quota none
+
+A default retention is given to versions that are stored from then on; those that are stored keep theirs. A level of protection
+is only raised, and a lock is for good.")]
+pub struct Set {
+    pub name: String,
+    /// Default retention of versions stored from now on: MODE:PERIOD as at creation, or none
+    #[arg(long, value_name = "MODE:PERIOD")]
+    pub retention: Option<String>,
+    /// Who can weaken a retention here; only raised
+    #[arg(long, value_enum, value_name = "LEVEL")]
+    pub protection: Option<Protection>,
+    /// What happens to a version whose retention has passed
+    #[arg(long, value_enum, value_name = "ACTION")]
+    pub expiry: Option<Expiry>,
+    /// Most bytes that the bucket may hold, or none
+    #[arg(long, value_name = "SIZE", value_parser = quota)]
+    pub quota: Option<Quota>,
+    /// Turn Object Lock on, for good, and versioning with it
+    #[arg(long)]
+    pub lock: bool,
+    /// Turn versioning on
+    #[arg(long)]
+    pub versioning: bool,
+    /// Whether anyone may read objects without a key
+    #[arg(long, value_name = "YES|NO", value_parser = yes_or_no)]
+    pub public_read: Option<bool>,
+}
+
+/// A limit, or that there is none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Quota(pub Option<stele_ground::Bytes>);
+
+fn quota(text: &str) -> Result<Quota, String> {
+    if text == "none" { Ok(Quota(None)) } else { super::show::size(text).map(|size| Quota(Some(size))) }
+}
+
+pub fn yes_or_no(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("write yes or no".to_owned()),
+    }
 }

@@ -63,6 +63,8 @@ pub enum Export {
     /// List the exports, and how clients reach them
     #[command(after_help = "Example:\n  stele export list --json")]
     List,
+    /// Change who may reach an export, and how; its connections end, and come back as it is then
+    Set(Set),
     /// Take an export away; its connections end
     #[command(after_help = "Example:\n  stele export remove vm1")]
     Remove {
@@ -70,6 +72,42 @@ pub enum Export {
         #[arg(long, value_enum, default_value_t = Kind::Nbd)]
         protocol: Kind,
     },
+}
+
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("change").required(true).multiple(true).args(["read_only", "allow", "tls", "client_certificate", "chap_user", "no_chap"]))]
+#[command(after_help = "\
+Examples:
+  stele export set vm1 --read-only yes
+  stele export set vm1 --allow 10.1.0.0/16 --allow 10.2.0.7
+  stele export set iqn.2026-01.local.stele:db --protocol iscsi --chap-user host1 --chap-secret new.secret
+
+What is not named stays. --allow and --client-certificate replace the whole list; `any` empties it.")]
+pub struct Set {
+    pub name: String,
+    #[arg(long, value_enum, default_value_t = Kind::Nbd)]
+    pub protocol: Kind,
+    /// Whether every change is refused
+    #[arg(long, value_name = "YES|NO", value_parser = super::bucket::yes_or_no)]
+    pub read_only: Option<bool>,
+    /// Networks of clients that may connect over TCP, or `any`
+    #[arg(long, value_name = "NETWORK")]
+    pub allow: Vec<String>,
+    /// Whether only TLS is served
+    #[arg(long, value_name = "YES|NO", value_parser = super::bucket::yes_or_no)]
+    pub tls: Option<bool>,
+    /// SHA-256 fingerprints of client certificates that may connect, or `any`
+    #[arg(long, value_name = "SHA256")]
+    pub client_certificate: Vec<String>,
+    /// iSCSI: the name that initiators log in with by CHAP
+    #[arg(long, requires = "chap_secret", conflicts_with = "no_chap")]
+    pub chap_user: Option<String>,
+    /// iSCSI: file with their secret, of at least 12 characters
+    #[arg(long, value_name = "FILE", requires = "chap_user")]
+    pub chap_secret: Option<PathBuf>,
+    /// iSCSI: ask for no CHAP any more
+    #[arg(long)]
+    pub no_chap: bool,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -13,6 +13,8 @@ pub enum Key {
     /// List access keys, without secrets
     #[command(after_help = "Example:\n  stele key list")]
     List,
+    /// Take rights from an access key, at once; it never gets more
+    Narrow(Narrow),
     /// Revoke an access key at once
     #[command(after_help = "Example:\n  stele key revoke STELEK7Q2M4XJ9TB3HWD")]
     Revoke { id: String },
@@ -36,6 +38,7 @@ Examples:
   stele key create --name anna --role retention-officer --json > anna.json
   stele key create --name bert --role storage-administrator,auditor
 
+A key may do nothing but what --role and --access say; without either none is made. `stele key narrow` takes rights away later.
 The first two retention officers are made by this command alone. From then on the key of a new one is void until an officer
 approves it (`stele approve`).")]
 pub struct Create {
@@ -43,7 +46,7 @@ pub struct Create {
     #[arg(long, default_value = "")]
     pub name: String,
     /// What it may do to the store; several are separated by commas, or the option is given again
-    #[arg(long, value_enum, value_name = "ROLES", value_delimiter = ',', default_values_t = [Role::User])]
+    #[arg(long, value_enum, value_name = "ROLES", value_delimiter = ',')]
     pub role: Vec<Role>,
     /// Only this bucket; may be given more than once
     #[arg(long, value_name = "BUCKET")]
@@ -65,4 +68,32 @@ pub struct Create {
     /// stands and any officer can refuse it
     #[arg(long, conflicts_with_all = ["bucket", "prefix", "access", "read_only", "bypass_governance"])]
     pub officers_lost: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("less").required(true).multiple(true).args(["role", "bucket", "prefix", "access", "no_bypass"]))]
+#[command(after_help = "\
+Examples:
+  stele key narrow STELEK7Q2M4XJ9TB3HWD --access read,list
+  stele key narrow STELEK7Q2M4XJ9TB3HWD --bucket records --prefix scans/
+  stele key narrow STELEK7Q2M4XJ9TB3HWD --role auditor --no-bypass
+
+What is not named stays as it is. Refused where the key may not do what is named.")]
+pub struct Narrow {
+    pub id: String,
+    /// Only these roles are left
+    #[arg(long, value_enum, value_name = "ROLES", value_delimiter = ',')]
+    pub role: Vec<Role>,
+    /// Only in these buckets; may be given more than once
+    #[arg(long, value_name = "BUCKET")]
+    pub bucket: Vec<String>,
+    /// Only keys that begin so
+    #[arg(long)]
+    pub prefix: Option<String>,
+    /// Only this is left of what it may do there, separated by commas
+    #[arg(long, value_enum, value_name = "KINDS", value_delimiter = ',')]
+    pub access: Vec<Access>,
+    /// It may no longer bypass GOVERNANCE retention
+    #[arg(long)]
+    pub no_bypass: bool,
 }

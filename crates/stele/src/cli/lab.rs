@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use stele_lab::import::Origin;
 use stele_lab::job::{Align, Arrivals, When};
+use stele_papers::import::Origin;
 
 #[derive(Subcommand, Debug)]
 pub enum Lab {
@@ -100,6 +100,16 @@ Examples:
     /// Set two .lab files side by side, with the ratio of each cell and its interval
     #[command(after_help = "Example:\n  stele lab diff before.lab after.lab")]
     Diff { first: PathBuf, second: PathBuf },
+    /// Hold a .lab file against an earlier one, and fail where it became slower
+    #[command(after_help = "\
+Examples:
+  stele lab check nightly.lab --against release.lab
+  stele lab check nightly.lab --against release.lab --tolerance 2% --junit nightly.xml --markdown nightly.md
+
+A cell is kept where the 95 % interval of its ratio is within the tolerance, regressed where it is beyond, and unclear where
+it lies on both sides, or where a side is not steady. Exit codes: 0 all kept, 13 some regressed, 12 some missing, 10 some
+unclear.")]
+    Check(Check),
     /// Run a job on two targets in turn, in blocks of ABBA, and say whether they differ
     #[command(after_help = "\
 Examples:
@@ -249,6 +259,24 @@ pub struct Run {
 }
 
 #[derive(Args, Debug)]
+pub struct Check {
+    /// What was measured now
+    pub result: PathBuf,
+    /// What it is held against
+    #[arg(long, value_name = "BASELINE")]
+    pub against: PathBuf,
+    /// How much worse a cell may be
+    #[arg(long, value_name = "PERCENT", default_value = "5%")]
+    pub tolerance: String,
+    /// Write the verdicts there as JUnit's XML
+    #[arg(long, value_name = "FILE")]
+    pub junit: Option<PathBuf>,
+    /// Write them there as a table in Markdown
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
 pub struct Compare {
     #[command(flatten)]
     pub what: What,
@@ -387,7 +415,7 @@ pub struct What {
     /// A target that answers nothing for so long has failed [default: 30s]
     #[arg(long)]
     pub patience: Option<String>,
-    /// Compare what is read with what was written
+    /// Compare what is read with what was written, and read all of the target back at the end
     #[arg(long)]
     pub verify: bool,
     /// Size over compressed size of what is written [default: 1]

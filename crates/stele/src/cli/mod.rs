@@ -2,16 +2,19 @@
 
 pub mod audit;
 pub mod bucket;
+pub mod config;
 pub mod export;
 pub mod key;
 pub mod lab;
 pub mod pool;
 pub mod serve;
 pub mod show;
+pub mod upgrade;
 pub mod volume;
 pub mod words;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 use clap::{Args, Parser, Subcommand};
 
@@ -20,7 +23,7 @@ use clap::{Args, Parser, Subcommand};
 #[derive(Parser, Debug)]
 #[command(
     name = "stele",
-    version,
+    version = version(),
     propagate_version = true,
     after_help = "\
 Examples:
@@ -30,7 +33,8 @@ Examples:
   stele why records/2026/ledger.pdf           why a version cannot be deleted, and when it could
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 3 refused, 4 no such thing, 5 damaged or too few drives,
-6 full, 7 busy or no server, 8 drives did not answer in time."
+6 full, 7 busy or no server, 8 drives did not answer in time, 9 there already; of measurements:
+10 not steady, 11 void, 12 partial, 13 regressed."
 )]
 pub struct Cli {
     #[command(flatten)]
@@ -93,10 +97,61 @@ pub enum Command {
     /// The catalog
     #[command(subcommand)]
     Catalog(show::Catalog),
-    /// Look at one drive
+    /// Look at one drive, take it back, find it, wipe it
     #[command(subcommand)]
     Drive(show::Drive),
+    /// Name the objects, volumes and snapshots of which something cannot be read
+    Affected(show::Affected),
     /// The laboratory: measure any storage, and find what it sustains
     #[command(subcommand)]
     Lab(Box<lab::Lab>),
+    /// What a server needs besides its drives, in one file for another machine
+    #[command(subcommand)]
+    Config(config::Config),
+    /// Show load, drives, work and alarms, anew every second
+    #[command(after_help = "\
+Examples:
+  stele top
+  stele top --once
+  stele top --once --json
+
+Ends with Ctrl-C. Rates are those of the last second. The load of drives is known of devices, not of files.")]
+    Top {
+        /// Show it once, after a second
+        #[arg(long)]
+        once: bool,
+    },
+    /// Say what another version of Stele finds in what is stored
+    #[command(subcommand)]
+    Upgrade(upgrade::Upgrade),
+    /// Say what on this machine will hurt, with a next step each
+    #[command(after_help = "\
+Examples:
+  stele doctor
+  stele doctor --dir /srv/stele --json
+
+It looks and changes nothing, with a server or without one. Run it as the user that the server runs as.
+Exit codes: 0 nothing will hurt, 1 something will in time, 5 something is wrong now.")]
+    Doctor,
+    /// Write man pages and completions of shells, for packages
+    #[command(hide = true)]
+    Manual {
+        /// The folder, in which `man` and `completions` are made
+        #[arg(long, value_name = "DIR")]
+        into: PathBuf,
+    },
 }
+
+/// The version, and the commit that a package was built from. A build that nobody packaged names none: it would be built anew
+/// for every commit.
+fn version() -> &'static str {
+    static VERSION: LazyLock<String> = LazyLock::new(|| {
+        let commit =
+            option_env!("STELE_COMMIT").map_or("not a package".to_owned(), |commit| format!("commit {commit}"));
+        format!("{} ({commit})", env!("CARGO_PKG_VERSION"))
+    });
+    VERSION.as_str()
+}
+
+#[cfg(test)]
+mod tests;

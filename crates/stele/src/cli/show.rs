@@ -27,6 +27,70 @@ counts them.")]
         #[arg(long, value_name = "E")]
         enclosure: u32,
     },
+    /// Forget a drive's errors; one that was given up for them is taken back and brought up to date
+    #[command(after_help = "\
+Example:
+  stele drive clear 3
+
+For a drive whose cable, power or controller failed, and which is well by itself. What it holds counts only when all of it
+was verified or written again. If it goes on failing it is given up again.")]
+    Clear {
+        /// Number of the drive, as `stele pool status` shows it
+        drive: u32,
+    },
+    /// Take a drive back that was away, without a restart; what it missed is brought up to date
+    #[command(after_help = "\
+Examples:
+  stele drive online 3
+  stele drive online 3 /dev/disk/by-id/ata-WDC_WD40-1
+
+Its label must say that it is this drive. One that was given up is taken back, too.")]
+    Online {
+        /// Number of the drive, as `stele pool status` shows it
+        drive: u32,
+        /// Where it is now [default: where it was]
+        path: Option<PathBuf>,
+    },
+    /// Take the labels off a drive that has left its pool, so that it can be put into one again
+    #[command(after_help = "\
+Examples:
+  stele drive wipe /dev/sdk
+  stele drive wipe /dev/sdk --pool 6f1c0a4e9b7d4c258e3fa1d07b52c964
+
+Refused for every drive that this pool knows, missing and failed ones among them, for drives of another pool unless --pool
+names it, and always where that pool holds retained records.")]
+    Wipe {
+        path: PathBuf,
+        /// Identity of the pool it belonged to, where that is another one
+        #[arg(long, value_name = "ID")]
+        pool: Option<String>,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Switch on the light of the drive's enclosure slot
+    #[command(after_help = "Examples:\n  stele drive locate 3\n  stele drive locate 3 --off")]
+    Locate {
+        /// Number of the drive, as `stele pool status` shows it
+        drive: u32,
+        /// Switch it off
+        #[arg(long)]
+        off: bool,
+    },
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  stele affected
+  stele affected --all
+  stele affected --json
+
+Exit code 5 where something cannot be read. With --json all of it is listed.")]
+pub struct Affected {
+    /// List everything, however much it is
+    #[arg(long)]
+    pub all: bool,
 }
 
 #[derive(Subcommand, Debug)]

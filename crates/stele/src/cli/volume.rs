@@ -10,8 +10,12 @@ pub enum Volume {
     /// Make a volume
     Create(Create),
     /// List the volumes
-    #[command(after_help = "Example:\n  stele volume list --json")]
-    List,
+    #[command(after_help = "Examples:\n  stele volume list\n  stele volume list --all\n  stele volume list --json")]
+    List {
+        /// List every range that cannot be read, however many there are
+        #[arg(long)]
+        all: bool,
+    },
     /// Show one volume
     #[command(after_help = "Examples:\n  stele volume show data\n  stele volume show vm1 --watch")]
     Show {

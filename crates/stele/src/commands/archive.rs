@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use stele_archive::{AuditRecord, SignedHead};
-use stele_ground::Bytes;
+use stele_ground::{Bytes, Shown};
 
 use crate::api::approval::ClockCredit;
 use crate::api::archive as calls;
@@ -18,7 +18,7 @@ use crate::commands::{confirm, print_json};
 use crate::config::Site;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::files::create_private;
-use crate::output::{Align, GREEN, RED, Table, paint};
+use crate::output::{Align, GREEN, RED, Table, json_line, paint};
 use crate::seat::Seat;
 
 pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
@@ -34,6 +34,19 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
                 public_read: create.public_read,
                 protection: create.protection.map(word),
                 expiry: create.expiry.map(word),
+            };
+            seat.call(call).await.map(|view| vec![view])
+        }
+        Bucket::Set(set) => {
+            let call = calls::BucketSet {
+                name: set.name,
+                versioning: set.versioning,
+                lock: set.lock,
+                retention: set.retention,
+                protection: set.protection.map(word),
+                expiry: set.expiry.map(word),
+                quota: set.quota.map(|quota| quota.0.map(|bytes| bytes.0)),
+                public_read: set.public_read,
             };
             seat.call(call).await.map(|view| vec![view])
         }
@@ -88,6 +101,10 @@ fn yes(value: bool) -> String {
 pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
     match command {
         Key::Create(create) => {
+            if create.role.is_empty() && create.access.is_empty() && !create.read_only && !create.officers_lost {
+                return Err(Failure::usage("a key may do nothing unless it is said what")
+                    .next("give --role, or --access with --bucket; `stele key create --help` lists both"));
+            }
             let access = match create.access {
                 _ if create.read_only => vec![Access::Read, Access::List],
                 none if none.is_empty() => create.role.iter().flat_map(|role| role.usual_access()).collect(),
@@ -123,29 +140,24 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
             if json {
                 return print_json(&keys);
             }
-            let mut table = Table::new(&[
-                ("access key", Align::Left),
-                ("name", Align::Left),
-                ("roles", Align::Left),
-                ("may", Align::Left),
-                ("created", Align::Left),
-                ("revoked", Align::Left),
-            ]);
-            for key in keys {
-                let bypass = key.bypass_governance.then(|| "bypass GOVERNANCE".to_owned());
-                table.row(vec![
-                    key.id,
-                    key.name,
-                    key.roles.join(", "),
-                    key.grants.into_iter().chain(bypass).collect::<Vec<_>>().join("; "),
-                    key.created,
-                    match key.pending {
-                        true => "waits for approval".to_owned(),
-                        false => key.revoked.unwrap_or_else(|| "no".to_owned()),
-                    },
-                ]);
+            print!("{}", keys_table(keys));
+            Ok(())
+        }
+        Key::Narrow(narrow) => {
+            let some = |words: Vec<String>| Some(words).filter(|words| !words.is_empty());
+            let call = calls::KeyNarrow {
+                id: narrow.id,
+                roles: some(narrow.role.into_iter().map(word).collect()),
+                buckets: some(narrow.bucket),
+                prefix: narrow.prefix,
+                access: some(narrow.access.into_iter().map(word).collect()),
+                no_bypass: narrow.no_bypass,
+            };
+            let key = ask(site, call).await?;
+            if json {
+                return print_json(&key);
             }
-            print!("{}", table.render());
+            print!("{}", keys_table(vec![key]));
             Ok(())
         }
         Key::Revoke { id } => {
@@ -153,12 +165,38 @@ pub async fn key(site: &Site, json: bool, command: Key) -> Outcome<()> {
             if json {
                 return print_json(&done);
             }
-            println!("Key {id} revoked.");
+            println!("Key {} revoked.", Shown(&id));
             Ok(())
         }
         Key::Escrow { to } => escrow(site, json, &to).await,
         Key::Check { file } => check(site, json, &file).await,
     }
+}
+
+fn keys_table(keys: Vec<calls::KeyView>) -> String {
+    let mut table = Table::new(&[
+        ("access key", Align::Left),
+        ("name", Align::Left),
+        ("roles", Align::Left),
+        ("may", Align::Left),
+        ("created", Align::Left),
+        ("revoked", Align::Left),
+    ]);
+    for key in keys {
+        let bypass = key.bypass_governance.then(|| "bypass GOVERNANCE".to_owned());
+        table.row(vec![
+            key.id,
+            key.name,
+            key.roles.join(", "),
+            key.grants.iter().map(ToString::to_string).chain(bypass).collect::<Vec<_>>().join("; "),
+            key.created,
+            match key.pending {
+                true => "waits for approval".to_owned(),
+                false => key.revoked.unwrap_or_else(|| "no".to_owned()),
+            },
+        ]);
+    }
+    table.render()
 }
 
 pub async fn ask<C: crate::api::Call>(site: &Site, call: C) -> Outcome<C::Answer> {
@@ -214,7 +252,11 @@ pub async fn why(site: &Site, json: bool, object: &str) -> Outcome<()> {
     println!("{}/{}@{}", why.bucket, why.key, why.version);
     println!(
         "  {}",
-        if why.protected { paint("cannot be deleted now", RED) } else { paint("can be deleted now", GREEN) }
+        match (why.delete_marker, why.protected) {
+            (_, true) => paint("cannot be deleted now", RED),
+            (true, false) => paint("is a delete marker; what it hides is still here", GREEN),
+            (false, false) => paint("can be deleted now", GREEN),
+        }
     );
     for reason in &why.reasons {
         println!("  - {reason}");
@@ -359,18 +401,18 @@ async fn export_from(seat: &Seat, to: &str) -> Outcome<()> {
         writeln!(out, "{text}").map_err(|error| io_failure("write", path, &error))
     };
     // The head is taken first, so that every record it covers is in the export.
-    let head = seat.call(calls::AuditHead {}).await?;
+    let head = seat.exact(calls::AuditHead {}).await?;
     let mut from = 1;
     loop {
-        let records = seat.call(calls::AuditShow { from: Some(from), limit: calls::AUDIT_PAGE }).await?;
+        let records = seat.exact(calls::AuditShow { from: Some(from), limit: calls::AUDIT_PAGE }).await?;
         for record in records.iter().filter(|record| record.number <= head.records) {
-            line(serde_json::to_string(record))?;
+            line(json_line(record))?;
         }
         match records.last() {
             Some(last) if last.number < head.records => from = last.number + 1,
             _ => break,
         }
     }
-    line(serde_json::to_string(&head))?;
+    line(json_line(&head))?;
     out.flush().map_err(|error| io_failure("write", path, &error))
 }

@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 use stele_array::anchor::{Anchor, SLOT};
 use stele_array::label::codec::{Label, NoLabel};
-use stele_array::label::{ANCHOR_AT, LABEL_SIZE, LOG_AT};
+use stele_array::label::{ANCHOR_AT, LABEL_SIZE, LOG_AT, places};
 use stele_array::log::group::{self, Header};
 use stele_array::records::Record;
-use stele_ground::Bytes;
+use stele_ground::{Bytes, Shown};
 use stele_media::{Buffer, Shared};
 
 use crate::commands::print_json;
@@ -100,8 +100,11 @@ struct AnchorView {
 }
 
 #[derive(Serialize)]
-struct LogView {
-    member: bool,
+pub(crate) struct LogView {
+    /// The last group is whole, and holds a record that this binary does not know.
+    #[serde(skip)]
+    pub unknown: bool,
+    pub member: bool,
     from_group: u64,
     groups: usize,
     bytes: u64,
@@ -126,13 +129,20 @@ pub fn run(json: bool, path: &Path) -> Outcome<()> {
 }
 
 /// Reads pieces of the drive; what lies beyond its end reads as nothing.
-struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     file: File,
     path: &'a Path,
 }
 
-impl Reader<'_> {
-    fn read(&mut self, at: u64, length: u64) -> Outcome<Shared> {
+impl<'a> Reader<'a> {
+    /// The drive, and how large it is.
+    pub fn open(path: &'a Path) -> Outcome<(Reader<'a>, u64)> {
+        let mut file = File::open(path).map_err(|error| io_failure("open", path, &error))?;
+        let size = file.seek(SeekFrom::End(0)).map_err(|error| io_failure("measure", path, &error))?;
+        Ok((Reader { file, path }, size))
+    }
+
+    pub fn read(&mut self, at: u64, length: u64) -> Outcome<Shared> {
         let mut bytes = Vec::new();
         self.file
             .seek(SeekFrom::Start(at))
@@ -143,20 +153,16 @@ impl Reader<'_> {
 }
 
 fn look(path: &Path) -> Outcome<Dump> {
-    let mut file = File::open(path).map_err(|error| io_failure("open", path, &error))?;
-    let size = file.seek(SeekFrom::End(0)).map_err(|error| io_failure("measure", path, &error))?;
-    let mut reader = Reader { file, path };
+    let (mut reader, size) = Reader::open(path)?;
     let mut labels = Vec::new();
     let mut newest: Option<Label> = None;
-    let end = size / LABEL_SIZE * LABEL_SIZE;
-    let places = [0, LABEL_SIZE, end.saturating_sub(2 * LABEL_SIZE), end.saturating_sub(LABEL_SIZE)];
-    for (copy, at) in (0..).zip(places) {
+    for (copy, at) in (0..).zip(places(size)) {
         let found = Label::decode(&reader.read(at, LABEL_SIZE)?);
         let state = match &found {
             Ok(_) => "valid",
             Err(NoLabel::Blank) => "blank",
             Err(NoLabel::Damaged) => "damaged",
-            Err(NoLabel::TooNew(_)) => "too-new",
+            Err(NoLabel::TooNew(_) | NoLabel::OtherFormat(_)) => "too-new",
         };
         let label = found.ok();
         let (sequence, epoch) = label.as_ref().map(|label| (label.sequence, label.configuration.epoch)).unzip();
@@ -246,10 +252,11 @@ fn pool(label: Label) -> PoolView {
 }
 
 /// Follows the chain of groups from where the newest anchor says that replay begins.
-fn walk(reader: &mut Reader<'_>, label: &Label, anchor: &Anchor) -> Outcome<LogView> {
+pub(crate) fn walk(reader: &mut Reader<'_>, label: &Label, anchor: &Anchor) -> Outcome<LogView> {
     let ring = label.configuration.log_size.0;
     let member = label.configuration.log.iter().any(|epoch| epoch.members.contains(&label.number));
     let mut view = LogView {
+        unknown: false,
         member,
         from_group: anchor.replay.group,
         groups: 0,
@@ -267,7 +274,10 @@ fn walk(reader: &mut Reader<'_>, label: &Label, anchor: &Anchor) -> Outcome<LogV
             let header = Header::decode(&head)?;
             let follows = header.sequence == sequence && header.previous == previous && at + header.total() <= ring;
             let whole = follows.then(|| reader.read(LOG_AT + at, header.total()).ok()).flatten()?;
-            let records = group::records(&header, &whole)?;
+            let Some(records) = group::records(&header, &whole) else {
+                view.unknown |= group::is_whole(&header, &whole);
+                return None;
+            };
             offset = at;
             Some((header, records))
         }) else {
@@ -345,7 +355,7 @@ fn render(dump: &Dump) -> String {
         text.push_str(&format!(
             "\nDrive {} of pool {} ({})\n  made       {}\n  epoch      {}, {}{}\n  agreement  announced {}, complete as of {}, settled {}, {} overrides\n  allocation {} units, {} of log, {} drives' worth of spare\n  features   {:x} compatible, {:x} read-only compatible, {:x} incompatible\n\n",
             pool.drive,
-            pool.name,
+            Shown(&pool.name),
             pool.pool,
             pool.created,
             pool.epoch,

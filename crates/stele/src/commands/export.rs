@@ -1,15 +1,17 @@
 //! What `stele volume export` and `stele export` do and show.
 
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use stele_block::iscsi::{Credentials, Terms};
 use stele_block::{Access, Protocol};
+use stele_ground::Shown;
 
 use crate::api::export::{self as calls, View};
-use crate::cli::export::{Add, Export};
+use crate::cli::export::{Add, Export, Set};
 use crate::commands::print_json;
 use crate::config::Site;
-use crate::failure::{Outcome, io_failure};
+use crate::failure::{Failure, Outcome, io_failure};
 use crate::output::{Align, Table};
 use crate::seat::Seat;
 
@@ -35,10 +37,8 @@ pub async fn add(seat: &Seat, json: bool, add: Add) -> Outcome<()> {
         return print_json(&view);
     }
     print!("{}", table(std::slice::from_ref(&view)));
-    if view.urls.is_empty() {
-        println!(
-            "\nNo address is set for {protocol}: write `listen` under [{protocol}] in stele.toml and start the server again."
-        );
+    for warning in &view.warnings {
+        println!("\nWarning: {warning}.");
     }
     if !seat.is_server() {
         println!("\nNo server runs: `stele serve` will serve it.");
@@ -71,13 +71,47 @@ async fn on(seat: &Seat, json: bool, command: Export) -> Outcome<()> {
             print!("{}", table(&views));
             Ok(())
         }
+        Export::Set(set) => {
+            let view = seat.call(changes(set)?).await?;
+            if json {
+                return print_json(&view);
+            }
+            print!("{}", table(std::slice::from_ref(&view)));
+            view.warnings.iter().for_each(|warning| println!("\nWarning: {warning}."));
+            Ok(())
+        }
         Export::Remove { name, protocol } => {
             seat.call(calls::Remove { protocol: protocol.into(), name: name.clone() }).await?;
             if json {
                 return print_json(&serde_json::json!({ "removed": name }));
             }
-            println!("Export '{name}' is gone.");
+            println!("Export '{}' is gone.", Shown(&name));
             Ok(())
+        }
+    }
+}
+
+fn changes(set: Set) -> Outcome<calls::Set> {
+    Ok(calls::Set {
+        protocol: set.protocol.into(),
+        name: set.name,
+        read_only: set.read_only,
+        networks: list(&set.allow)?,
+        tls: set.tls,
+        certificates: list(&set.client_certificate)?,
+        chap: credentials(set.chap_user, set.chap_secret)?,
+        no_chap: set.no_chap,
+    })
+}
+
+/// A whole list, `any` for an empty one; none where nothing is said.
+fn list<T: FromStr<Err: std::fmt::Display>>(words: &[String]) -> Outcome<Option<Vec<T>>> {
+    match words {
+        [] => Ok(None),
+        [any] if any == "any" => Ok(Some(Vec::new())),
+        words => {
+            let read = |word: &String| word.parse().map_err(|error| Failure::usage(format!("'{word}': {error}")));
+            words.iter().map(read).collect::<Outcome<_>>().map(Some)
         }
     }
 }

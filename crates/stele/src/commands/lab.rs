@@ -1,5 +1,6 @@
 //! What `stele lab` does: puts a job together, runs its cells, and shows what a file holds. It needs no pool and no server.
 
+mod check;
 mod hosts;
 mod modelled;
 mod pages;
@@ -14,13 +15,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use stele_lab::error::LabError;
-use stele_lab::import::{self, Origin};
 use stele_lab::job::{Cell, Given, Job, OfPart, SearchPart};
+use stele_lab::live::read_back;
 use stele_lab::live::target::{Opening, Ready, Target};
-use stele_lab::paper::{chosen, rate_said, remark};
 use stele_lab::record::{self, CellRecord, Head, Recorder};
+use stele_lab::report::{Side, called, chosen, rate_said, remark, sides};
 use stele_lab::workload::AccessSpec;
 use stele_lab::{abba, environment, sweep, workload};
+use stele_papers::import::{self, Origin};
 
 use crate::cli::lab::{Compare, Lab, LoadArgs, OriginArg, Run, Search, What};
 use crate::commands::print_json;
@@ -37,6 +39,7 @@ impl From<LabError> for Failure {
             LabError::Missing(_) => Kind::Missing,
             LabError::Full(_) => Kind::Full,
             LabError::Failed(_) => Kind::Failed,
+            LabError::Damaged(_) => Kind::Damaged,
         };
         Failure::new(kind, error.to_string())
     }
@@ -70,6 +73,7 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
         Lab::Show { file, rounds } => show::file(&record::read(&file)?, json, rounds),
         Lab::Paper(asked) => paper::run(json, asked).await,
         Lab::Plot { file, chart, out } => pages::plot(&file, chart.as_deref(), out.as_deref(), json),
+        Lab::Check(asked) => check::run(json, &asked),
         Lab::Diff { first, second } => show::difference(&record::read(&first)?, &record::read(&second)?, json),
         Lab::Import { file, from, into, lenient } => import_jobs(&file, from, &into, lenient, json),
         Lab::Published => show::published(json),
@@ -226,10 +230,43 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
     until_stopped(move |stop| sweep(json, &what, &job, &targets, &cells, stop)).await
 }
 
+/// Reads all of a target whose reads are checked: behind the last cell on it, and behind one that was given wrong data. Not
+/// where something may still be written there, or where the run was stopped.
+fn read_back(
+    ready: &Ready,
+    cell: &Cell,
+    found: CellRecord,
+    is_last: bool,
+    progress: &Progress<'_>,
+    stop: &AtomicBool,
+) -> Outcome<CellRecord> {
+    let content = cell.setup.content;
+    let wrong = found.wrong_sectors > 0;
+    let due = content.verify && (is_last || wrong) && (found.failed.is_none() || wrong) && !found.left_behind;
+    if !due || stop.load(Ordering::Relaxed) {
+        return Ok(found);
+    }
+    let begun = std::time::Instant::now();
+    let read = read_back::read_back(ready, content, &mut |done, all| {
+        progress.bulk("reading the target back", begun, done, all);
+        !stop.load(Ordering::Relaxed)
+    });
+    match read {
+        Ok(read) => Ok(CellRecord { read_back: read, ..found }),
+        // What was counted is kept, and so is what was found wrong before.
+        Err(error) if found.failed.is_none() => Ok(CellRecord { failed: Some(error.to_string()), ..found }),
+        Err(_) => Ok(found),
+    }
+}
+
 /// Where results go, and the cells that are there already.
 fn recorder(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<(Option<Recorder>, Vec<CellRecord>)> {
     match (out, resume) {
         (None, _) => Ok((None, Vec::new())),
+        (Some(path), true) if Recorder::never_began(path) && path.exists() => {
+            std::fs::remove_file(path).map_err(|error| LabError::of(&error, "cannot be made anew", path))?;
+            Ok((Some(Recorder::create(path, head.clone())?), Vec::new()))
+        }
         (Some(path), true) if path.exists() => {
             let (recorder, recorded) = Recorder::resume(path)?;
             let same = |one: &Head| (one.job.clone(), one.target.clone(), one.against.clone());
@@ -302,10 +339,13 @@ fn measure_ready(
             opening.buffered = cell.buffered;
             open(targets, opening, progress, stop, readies)?;
         }
-        match readies.get(usize::from(abba::is_against(&cell.axes))) {
-            Some(ready) => Ok(sweep::cell(ready, number, cell, stop, watch)?),
-            None => Err(Failure::usage("nothing says what to measure")),
-        }
+        let side = abba::is_against(&cell.axes);
+        let Some(ready) = readies.get(usize::from(side)) else {
+            return Err(Failure::usage("nothing says what to measure"));
+        };
+        let found = sweep::cell(ready, number, cell, stop, watch)?;
+        let is_last = !cells.iter().skip(number + 1).any(|later| abba::is_against(&later.axes) == side);
+        found.map(|found| read_back(ready, cell, found, is_last, progress, stop)).transpose()
     })?;
     let digest = match recorder.filter(|_| ended) {
         Some(recorder) => Some(recorder.finish()?),
@@ -316,9 +356,31 @@ fn measure_ready(
         false => show::outcome(&done, json, what.out.as_deref(), digest.as_deref()),
     }
     match ended {
-        true => Ok(()),
-        false => Err(stopped(what.out.as_deref())),
+        // A comparison judges its blocks itself, steady or not.
+        true => verdict(&done, head.against.is_none()),
+        false => Err(stopped(what.out.as_deref(), &done)),
     }
+}
+
+/// Cells that are no result, or one with a reservation, are told by the exit code too.
+fn verdict(cells: &[CellRecord], steady: bool) -> Outcome<()> {
+    let count = |is: &dyn Fn(&CellRecord) -> bool| cells.iter().filter(|cell| is(cell)).count();
+    let is_damaged = CellRecord::is_damaged;
+    let is_partial = |cell: &CellRecord| cell.failed.is_some() || cell.hosts.iter().any(|host| host.failed.is_some());
+    let is_void = |cell: &CellRecord| chosen(cell).is_some_and(|run| sweep::void(run.lag_share).is_some());
+    let is_unsteady = |cell: &CellRecord| steady && !cell.is_steady();
+    let all = cells.len();
+    for (kind, count, what) in [
+        (Kind::Damaged, count(&is_damaged), "damaged"),
+        (Kind::Partial, count(&is_partial), "partial"),
+        (Kind::Void, count(&is_void), "void"),
+        (Kind::Unsteady, count(&is_unsteady), "not steady"),
+    ] {
+        if count > 0 {
+            return Err(Failure::new(kind, format!("{count} of {} {what}: see the remarks", progress::cells(all))));
+        }
+    }
+    Ok(())
 }
 
 /// Measures one cell; none where it was stopped before anything could be counted.
@@ -339,23 +401,33 @@ fn in_turn(
             !stop.load(Ordering::Relaxed)
         })?;
         let stopped = stop.load(Ordering::Relaxed);
+        let mut failed = false;
         if let Some(found) = found {
             progress.cell(&found);
-            // A cell that was cut short is shown, and measured whole when the job goes on.
-            if let (Some(recorder), false) = (recorder.as_mut(), stopped) {
-                recorder.cell(&found)?;
+            failed = found.failed.is_some();
+            match recorder.take() {
+                // Kept as it is, and measured whole when the job goes on.
+                Some(file) if stopped || failed => file.partial(&found)?,
+                Some(mut file) => {
+                    file.cell(&found)?;
+                    *recorder = Some(file);
+                }
+                None => {}
             }
             done.push(found);
         }
-        if stopped {
+        if stopped || failed {
             return Ok(false);
         }
     }
     Ok(true)
 }
 
-fn stopped(out: Option<&Path>) -> Failure {
-    let failure = Failure::failed("stopped before the end");
+fn stopped(out: Option<&Path>, cells: &[CellRecord]) -> Failure {
+    let failed = cells.last().and_then(|cell| cell.failed.clone());
+    let why = failed.unwrap_or_else(|| "stopped before the end".into());
+    let damaged = cells.last().is_some_and(CellRecord::is_damaged);
+    let failure = Failure::new(if damaged { Kind::Damaged } else { Kind::Partial }, why);
     match out {
         Some(path) => failure.next(format!("the same command with --resume goes on with {}", path.display())),
         None => failure,
@@ -430,10 +502,10 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
         None => (format!("{:.0}", total.rate), run.load()),
     };
     vec![
-        cell.name.clone(),
+        called(cell),
         load,
         rate_said(cell, rate),
-        format!("{:.1}", total.bytes / 1e6),
+        megabytes(cell, total.bytes),
         response.mean().to_string(),
         response.percentile(0.5).to_string(),
         response.percentile(0.99).to_string(),
@@ -442,6 +514,33 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
         format!("{:.2}", total.cpu_own),
         remark(cell),
     ]
+}
+
+/// Names have no bytes.
+fn megabytes(cell: &CellRecord, bytes: f64) -> String {
+    if cell.names { "-".into() } else { format!("{:.1}", bytes / 1e6) }
+}
+
+/// Reads and writes of a mixed load, each with its own responses.
+fn rows_of_sides(cell: &CellRecord) -> Vec<Vec<String>> {
+    let all = chosen(cell).map(|run| sides(cell, run)).unwrap_or_default();
+    let row = |side: Side| {
+        let response = &side.response;
+        vec![
+            format!("  {}", side.name),
+            String::new(),
+            format!("{:.0}", side.rate),
+            megabytes(cell, side.bytes),
+            response.mean().to_string(),
+            response.percentile(0.5).to_string(),
+            response.percentile(0.99).to_string(),
+            response.percentile(0.999).to_string(),
+            response.longest().to_string(),
+            String::new(),
+            String::new(),
+        ]
+    };
+    all.into_iter().map(row).collect()
 }
 
 fn table(cells: &[CellRecord]) -> String {
@@ -460,6 +559,7 @@ fn table(cells: &[CellRecord]) -> String {
     ]);
     for cell in cells.iter().filter(|cell| chosen(cell).is_some()) {
         table.row(row_of(cell));
+        rows_of_sides(cell).into_iter().for_each(|row| table.row(row));
     }
     table.render()
 }

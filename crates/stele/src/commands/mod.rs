@@ -1,20 +1,29 @@
 //! What each command does: asks at its seat, and prints for people or machines.
 
+pub mod affected;
 pub mod approve;
 pub mod archive;
+pub mod config;
+pub mod doctor;
+pub mod drive;
 pub mod dump;
 pub mod export;
 pub mod lab;
+pub mod manual;
 pub mod pool;
 pub mod rebuild;
 pub mod serve;
+pub mod top;
+pub mod upgrade;
 pub mod volume;
 
 use std::io::{BufRead, IsTerminal, Write};
 
 use serde::Serialize;
+use stele_ground::Shown;
 
 use crate::cli::show::Drive;
+use crate::cli::upgrade::Upgrade;
 use crate::cli::{Cli, Command};
 use crate::config::Site;
 use crate::failure::{Failure, Outcome};
@@ -36,14 +45,25 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Approve(command) => approve::run(&site, json, command).await,
         Command::Catalog(command) => rebuild::run(&site, json, command).await,
         Command::Drive(Drive::Dump { path }) => dump::run(json, &path),
+        Command::Drive(Drive::Clear { drive }) => drive::clear(&site, json, drive).await,
+        Command::Drive(Drive::Online { drive, path }) => drive::online(&site, json, drive, path).await,
+        Command::Drive(Drive::Wipe { path, pool, yes }) => drive::wipe(&site, json, path, pool, yes).await,
+        Command::Drive(Drive::Locate { drive, off }) => drive::locate(&site, json, drive, !off).await,
+        Command::Affected(affected) => affected::run(&site, json, affected.all).await,
         Command::Drive(Drive::Set { drive, enclosure }) => pool::set_drive(&site, json, drive, enclosure).await,
         Command::Lab(command) => lab::run(json, *command).await,
+        Command::Config(command) => config::run(&site, json, command).await,
+        Command::Top { once } => top::run(&site, json, once).await,
+        Command::Upgrade(Upgrade::Check) => upgrade::check(&site, json).await,
+        Command::Doctor => doctor::run(&site, json),
+        Command::Manual { into } => manual::write(&into),
     }
 }
 
 /// One JSON value on one line of standard output.
 pub fn print_json(value: &impl Serialize) -> Outcome<()> {
-    let text = serde_json::to_string(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
+    let text =
+        crate::output::json_line(value).map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
     println!("{text}");
     Ok(())
 }
@@ -53,7 +73,7 @@ pub fn confirm(question: &str, flag: &str) -> Outcome<()> {
     if !std::io::stdin().is_terminal() {
         return Err(Failure::usage(format!("{question} This needs a yes.")).next(format!("add {flag}")));
     }
-    eprint!("{question} [y/N] ");
+    eprint!("{} [y/N] ", Shown(question));
     let _ = std::io::stderr().flush();
     let mut line = String::new();
     let _ = std::io::stdin().lock().read_line(&mut line);

@@ -9,7 +9,7 @@ use stele_archive::{ScrubCursor, ScrubReport};
 use stele_ground::Bytes;
 
 use crate::api::archive::Verify;
-use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, SetDrive, StandingView, Status, StatusView, Wash};
+use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, SetDrive, Status, StatusView, Wash};
 use crate::cli::pool::{self as arguments, Pool};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
@@ -17,10 +17,16 @@ use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::named;
 use crate::node::{Node, Opening};
-use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, bar, moment, paint, span};
+use crate::output::{answered, bar, moment, span};
 use crate::seat::{Seat, alone};
 
 mod drives;
+mod render;
+
+use render::render;
+
+/// Findings of a scrub that are shown unless JSON is asked for.
+const FINDINGS_SHOWN: usize = 10;
 
 pub async fn run(site: &Site, json: bool, command: Pool) -> Outcome<()> {
     match command {
@@ -43,7 +49,7 @@ async fn create(site: &Site, json: bool, create: arguments::Create) -> Outcome<(
             "--confirm-time",
         )?;
     }
-    let status = crate::node::create::pool(site, create).await?;
+    let status = answered(crate::node::create::pool(site, create).await?)?;
     if json {
         return print_json(&status);
     }
@@ -65,7 +71,7 @@ async fn open(site: &Site, json: bool, open: arguments::Open) -> Outcome<()> {
         Node::open(site, config, opening).await
     };
     let node = opened?;
-    let status = crate::api::pool::status(&node).await?;
+    let status = answered(crate::api::pool::status(&node).await?)?;
     node.close().await?;
     if json {
         return print_json(&status);
@@ -128,7 +134,7 @@ async fn scrub(site: &Site, json: bool, wait: bool) -> Outcome<()> {
 }
 
 async fn scrub_at(seat: &Seat, json: bool, wait: bool) -> Outcome<()> {
-    let before = seat.call(Status {}).await?.scrubs_finished;
+    let before = seat.call(Status {}).await?;
     seat.call(Scrub {}).await?;
     if !wait && seat.is_server() {
         if json {
@@ -137,7 +143,14 @@ async fn scrub_at(seat: &Seat, json: bool, wait: bool) -> Outcome<()> {
         println!("Scrub begun; `stele pool status` shows how far it is.");
         return Ok(());
     }
-    let status = follow(seat, json, |status| (status.scrubs_finished > before, status.scrub)).await?;
+    let stopped = |status: &StatusView| status.scrubs_stopped > before.scrubs_stopped;
+    let status =
+        follow(seat, json, |status| (status.scrubs_finished > before.scrubs_finished || stopped(status), status.scrub))
+            .await?;
+    if status.scrubs_finished == before.scrubs_finished {
+        return Err(Failure::new(Kind::Damaged, format!("the scrub stopped early: {}", status.scrub_trouble))
+            .next("`stele pool status`; return missing drives. It is tried again within an hour by itself"));
+    }
     let verified = verify(seat).await?;
     let ScrubReport { versions, bytes, findings, .. } = &verified;
     if json {
@@ -150,14 +163,17 @@ async fn scrub_at(seat: &Seat, json: bool, wait: bool) -> Outcome<()> {
         println!("Archive verified: {versions} versions, {}, {} findings.", Bytes(*bytes), findings.len());
     }
     let lost = status.scrub_damage_found.saturating_sub(status.scrub_damage_repaired);
-    if lost > 0 || status.lost_stripes > 0 || !findings.is_empty() {
+    if lost > 0 || status.unreadable_stripes > 0 || !findings.is_empty() {
         let mut what = vec![
             format!("{lost} damaged places were not repaired"),
-            format!("{} stripes are lost", status.lost_stripes),
+            format!("{} stripes cannot be read, {} of them are lost", status.unreadable_stripes, status.lost_stripes),
         ];
-        what.extend(findings.iter().cloned());
+        what.extend(findings.iter().take(FINDINGS_SHOWN).cloned());
+        if let Some(more) = findings.len().checked_sub(FINDINGS_SHOWN).filter(|more| *more > 0) {
+            what.push(format!("and {more} more findings, which --json lists"));
+        }
         return Err(Failure::new(Kind::Damaged, what.join("; "))
-            .next("`stele volume list` names what is lost; return missing drives if there are any"));
+            .next("`stele affected` names what cannot be read; return missing drives if there are any"));
     }
     Ok(())
 }
@@ -255,7 +271,7 @@ async fn replace_at(seat: &Seat, site: &Site, json: bool, replace: arguments::Re
 /// What giving a drive up means.
 fn plan(status: &StatusView, number: u32) -> String {
     let held = status.drives.iter().find(|drive| drive.drive == number).map_or(0, |drive| drive.used);
-    let weak = status.drives.iter().filter(|drive| drive.drive != number && drive.drive != u32::MAX);
+    let weak = status.drives.iter().filter(|drive| drive.drive != number && drive.is_member());
     let weak = weak.filter(|drive| !matches!(drive.health.as_str(), "healthy" | "suspect" | "leaving")).count();
     format!(
         "Give drive {number} up at once? It holds {} of strips, and their stripes have one strip less until all of it is rebuilt. \
@@ -271,7 +287,7 @@ fn is_leaving(status: &StatusView, replace: &arguments::Replace, new: &DriveArgu
 }
 
 fn status_of<'a>(status: &'a StatusView, new: &DriveArgument) -> Option<&'a DriveView> {
-    let mut drives = status.drives.iter().filter(|drive| drive.drive != u32::MAX && !drive.path.is_empty());
+    let mut drives = status.drives.iter().filter(|drive| drive.is_member() && !drive.path.is_empty());
     drives.find(|drive| named::is_same(Path::new(&drive.path), &new.0.path))
 }
 
@@ -390,110 +406,4 @@ fn describe(progress: &ProgressView) -> String {
         Bytes(progress.total),
         Bytes(progress.rate)
     )
-}
-
-fn health(drive: &DriveView) -> String {
-    let colour = match drive.health.as_str() {
-        "healthy" => GREEN,
-        "failed" | "missing" | "rejected" => RED,
-        _ => YELLOW,
-    };
-    paint(&drive.health, colour)
-}
-
-/// The whole status as people read it.
-pub fn render(status: &StatusView) -> String {
-    let state = match status.state.as_str() {
-        "ok" => paint("ok", GREEN),
-        "damaged" => paint("damaged: something is lost", RED),
-        other => paint(other, YELLOW),
-    };
-    let mut text = format!(
-        "{} {}  {state}\n  space   {} of {} used, {} of {} spare used\n  log     {} of {}, {} dirty\n",
-        paint("Pool", BOLD),
-        status.name,
-        Bytes(status.used),
-        Bytes(status.raw),
-        Bytes(status.spare_used),
-        Bytes(status.spare),
-        Bytes(status.log_used),
-        Bytes(status.log_size),
-        Bytes(status.dirty),
-    );
-    for (name, work) in [
-        ("rebuild", &status.rebuild),
-        ("copying", &status.copy_back),
-        ("moving", &status.moving),
-        ("scrub", &status.scrub),
-    ] {
-        if let Some(work) = work {
-            text.push_str(&format!("  {name:<7} {}\n", describe(work)));
-        }
-    }
-    if status.scrubs_finished > 0 {
-        text.push_str(&format!(
-            "  scrubs  {} finished; the last found {} damaged places and repaired {}\n",
-            status.scrubs_finished, status.scrub_damage_found, status.scrub_damage_repaired
-        ));
-    }
-    if status.rebuilt + status.repaired + status.lost_stripes > 0 {
-        text.push_str(&format!(
-            "  healing {} strips rebuilt, {} repaired, {} stripes lost\n",
-            status.rebuilt, status.repaired, status.lost_stripes
-        ));
-    }
-    if status.exposed_stripes > 0 {
-        text.push_str(&format!(
-            "  spread  {} stripes do not survive the loss of one enclosure; {} of them could on these drives, and move\n",
-            status.exposed_stripes, status.crowded_stripes
-        ));
-    }
-    text.push('\n');
-    let mut drives: Vec<&DriveView> = status.drives.iter().collect();
-    drives.sort_by_key(|drive| (drive.enclosure, drive.drive));
-    let mut table = Table::new(&[
-        ("enclosure", Align::Left),
-        ("drive", Align::Right),
-        ("health", Align::Left),
-        ("size", Align::Right),
-        ("used", Align::Right),
-        ("errors r/w/digest", Align::Right),
-        ("repaired", Align::Right),
-        ("path", Align::Left),
-    ]);
-    let mut last = None;
-    for drive in drives {
-        let enclosure = if last == Some(drive.enclosure) { String::new() } else { drive.enclosure.to_string() };
-        last = Some(drive.enclosure);
-        table.row(vec![
-            enclosure,
-            drive.drive.to_string(),
-            health(drive),
-            Bytes(drive.size).to_string(),
-            Bytes(drive.used).to_string(),
-            format!("{}/{}/{}", drive.read_errors, drive.write_errors, drive.digest_errors),
-            drive.repaired.to_string(),
-            Path::new(&drive.path).display().to_string(),
-        ]);
-    }
-    text.push_str(&table.render());
-    for drive in status.drives.iter().filter(|drive| drive.health == "healthy" && !drive.note.is_empty()) {
-        text.push_str(&format!("\ndrive {}: {}\n", drive.drive, drive.note));
-    }
-    if !status.standing.is_empty() {
-        text.push_str(&format!("\n{}\n", paint("What is wrong now:", YELLOW)));
-        for StandingView { kind, since, message, done, next, .. } in &status.standing {
-            text.push_str(&format!(
-                "  {kind}: {message}\n    since  {}\n    done   {done}\n    next   {next}\n",
-                moment(*since as i64)
-            ));
-        }
-    }
-    if !status.alarms.is_empty() {
-        text.push_str("\nLast alarms:\n");
-        for alarm in status.alarms.iter().rev().take(5).rev() {
-            text.push_str(&format!("  {}  {:<8}  {}\n", moment(alarm.at as i64), alarm.severity, alarm.message));
-        }
-    }
-    text
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 use stele_archive::RebuildReport;
+use stele_ground::Shown;
 
 use crate::api::approval::CatalogRelease;
 use crate::cli::show::Catalog;
@@ -55,7 +56,7 @@ pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
         );
         println!("The catalog is on volume '{}' now.", rebuilt.volume);
         if !rebuilt.kept.is_empty() {
-            println!("Kept, since something was lost: {}.", rebuilt.kept.join(", "));
+            println!("Kept, since something was lost: {}.", Shown(&rebuilt.kept.join(", ")));
         }
         if report.unclaimed_keys > 0 {
             println!(
@@ -64,7 +65,7 @@ pub async fn run(site: &Site, json: bool, command: Catalog) -> Outcome<()> {
             );
         }
         for finding in &report.findings {
-            println!("  {finding}");
+            println!("  {}", Shown(finding));
         }
     }
     if !report.losses.is_empty() {

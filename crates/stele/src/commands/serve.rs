@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -22,9 +23,10 @@ use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::create::{Made, make, space_of};
 use crate::node::first_start::FirstStart;
-use crate::node::{Node, Opening, own_uid};
+use crate::node::{Node, Opening, own_uid, smart};
 use crate::seat::alone;
-use crate::server::{admin, background, block, ending, iscsi, s3, snapshot, tls};
+use crate::server::messages::Messages;
+use crate::server::{admin, background, block, ending, iscsi, notify, s3, snapshot, tls};
 
 /// How long requests under way may take to finish once told to stop.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -140,7 +142,12 @@ async fn first_start(site: &Site, up: &Up) -> Outcome<Start> {
         (0..up.drives).map(|number| format!("drives/e{}-{}.img", number / 2, number % 2).into()).collect();
     let begun = FirstStart::begin(site, &names)?;
     let drives = site.dir.join("drives");
-    fs::create_dir_all(&drives).map_err(|error| io_failure("make", &drives, &error))?;
+    // What volumes hold is not for others on this machine to read.
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&drives)
+        .map_err(|error| io_failure("make", &drives, &error))?;
     let size = match up.drive_size {
         Some(size) => size,
         None => fitting_size(site, up.drives)?,
@@ -224,6 +231,7 @@ async fn serve_node(
     let (stop, stopping) = tokio::sync::watch::channel(false);
     let mut tasks = tokio::task::JoinSet::new();
     let mut background = tokio::task::JoinSet::new();
+    look.messages = Messages::start(site, config, &mut background)?;
     let mut ready = Ready {
         endpoint: None,
         region: config.s3.region.clone(),
@@ -248,6 +256,7 @@ async fn serve_node(
         ready.certificate = files.map(|(certificate, _)| certificate);
         let (settings, clock) = (settings(config, address), Arc::new(SystemTime::now));
         let made = Face::new(archive.clone(), settings, clock, Some(latest.source()));
+        let _ = node.s3.set(made.shared_metrics());
         metrics = Some(made.shared_metrics());
         background.spawn(s3::serve(listener, Arc::clone(&made), tls));
         face = Some(made);
@@ -276,6 +285,8 @@ async fn serve_node(
     ready.iscsi = serve_iscsi(node, &mut background).await?.map(|address| address.to_string());
     background.spawn(latest.keep_fresh(Arc::clone(node), look));
     background::start(&mut background, site, node);
+    background.spawn(notify::keep_watch(Arc::clone(node)));
+    background.spawn(smart::keep_asking(Arc::clone(node)));
 
     let first = match owed {
         Some((first, key)) => {
@@ -287,9 +298,11 @@ async fn serve_node(
     // Before anybody is told to come: whoever has been told may stop it at once.
     let signals = Signals::new()?;
     announce(json, &ready)?;
+    notify::tell("READY=1");
     // Said, and therefore no longer owed.
     first.map(FirstStart::finish).transpose()?;
     signals.wait().await;
+    notify::tell("STOPPING=1");
     tracing::info!("stopping: no new requests; those under way may take {} s", PATIENCE.as_secs());
     background.shutdown().await;
     let _ = fs::remove_file(&nbd.socket);
@@ -307,6 +320,7 @@ async fn serve_node(
     let _ = tokio::time::timeout(COMMAND_PATIENCE, async { while tasks.join_next().await.is_some() {} }).await;
     let _ = fs::remove_file(&socket);
     background::send_heads(site, node).await;
+    background::keep_history(node).await;
     Ok(())
 }
 
@@ -348,7 +362,8 @@ async fn serve_iscsi(node: &Arc<Node>, tasks: &mut tokio::task::JoinSet<()>) -> 
     let Some(listen) = node.config.iscsi.listen else { return Ok(None) };
     let (listener, address) = s3::listen(listen, "[iscsi] listen").await?;
     node.note_iscsi_address(address);
-    let door = iscsi::Door { node: Arc::clone(&node.exports.iscsi), pool: Arc::clone(&node.pool) };
+    let door =
+        iscsi::Door { node: Arc::clone(&node.exports.iscsi), pool: Arc::clone(&node.pool), refusals: Arc::default() };
     tasks.spawn(iscsi::serve(listener, door));
     Ok(Some(address))
 }

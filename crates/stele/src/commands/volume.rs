@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use stele_block::ConnectionView;
-use stele_ground::Bytes;
+use stele_ground::{Bytes, Shown};
 
 use crate::api::volume::{self as calls, DetailView, View};
 use crate::cli::volume::{Digest, Mode, Volume};
@@ -13,6 +13,9 @@ use crate::config::Site;
 use crate::failure::Outcome;
 use crate::output::{Align, Table, moment};
 use crate::seat::Seat;
+
+/// Ranges that cannot be read, shown of one volume unless all are asked for.
+const RANGES_SHOWN: usize = 20;
 
 pub async fn run(site: &Site, json: bool, command: Volume) -> Outcome<()> {
     if let Volume::Delete { name, yes: false } = &command {
@@ -42,12 +45,14 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
             })
             .await?,
         ],
-        Volume::List => {
+        Volume::List { all } => {
             let views = seat.call(calls::List {}).await?;
             if json {
                 return print_json(&views);
             }
-            views
+            print!("{}", table(&views));
+            views.iter().for_each(|view| print!("{}", unreadable(view, if all { usize::MAX } else { RANGES_SHOWN })));
+            return Ok(());
         }
         Volume::Show { name, watch } => return show_volume(seat, json, name, watch).await,
         Volume::Set(set) => vec![seat.call(calls::Set { name: set.name, read_ahead: set.read_ahead }).await?],
@@ -63,7 +68,7 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
             if json {
                 return print_json(&serde_json::json!({ "deleted": name }));
             }
-            println!("Volume '{name}' deleted.");
+            println!("Volume '{}' deleted.", Shown(&name));
             return Ok(());
         }
     };
@@ -71,7 +76,7 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
         return views.first().map_or(Ok(()), print_json);
     }
     print!("{}", table(&views));
-    views.iter().for_each(lost);
+    views.iter().for_each(|view| print!("{}", unreadable(view, RANGES_SHOWN)));
     Ok(())
 }
 
@@ -90,7 +95,7 @@ async fn show_volume(seat: &Seat, json: bool, name: String, watch: bool) -> Outc
             print!("{}", table(std::slice::from_ref(&detail.volume)));
             print!("\n{}", show(&detail));
             print!("{}", connections(&detail.connections, before.as_ref().map(|(at, views)| (now - *at, &views[..]))));
-            lost(&detail.volume);
+            print!("{}", unreadable(&detail.volume, RANGES_SHOWN));
         }
         if !watch {
             return Ok(());
@@ -114,6 +119,9 @@ fn connections(views: &[ConnectionView], before: Option<(Duration, &[ConnectionV
         ("written", Align::Right),
         ("queue", Align::Right),
         ("errors", Align::Right),
+    ]);
+    let mut rates = Table::new(&[
+        ("connection", Align::Left),
         ("reads/s", Align::Right),
         ("read/s", Align::Right),
         ("writes/s", Align::Right),
@@ -129,8 +137,9 @@ fn connections(views: &[ConnectionView], before: Option<(Duration, &[ConnectionV
         let plain = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), |rate| rate.to_string());
         let bytes = |rate: Option<u64>| rate.map_or_else(|| "-".to_owned(), |rate| Bytes(rate).to_string());
         let tls = if view.tls { ", TLS" } else { "" };
+        let connection = format!("{} {}{tls}", view.protocol, view.peer);
         table.row(vec![
-            format!("{} {}{tls}", view.protocol, view.peer),
+            connection.clone(),
             view.export.clone(),
             view.reads.to_string(),
             Bytes(view.read_bytes).to_string(),
@@ -138,53 +147,65 @@ fn connections(views: &[ConnectionView], before: Option<(Duration, &[ConnectionV
             Bytes(view.written_bytes).to_string(),
             view.queue.to_string(),
             view.errors.to_string(),
+        ]);
+        rates.row(vec![
+            connection,
             plain(rate(|view| view.reads)),
             bytes(rate(|view| view.read_bytes)),
             plain(rate(|view| view.writes)),
             bytes(rate(|view| view.written_bytes)),
         ]);
     }
-    format!("\n{}", table.render())
+    match before {
+        Some(_) => format!("\n{}\n{}", table.render(), rates.render()),
+        None => format!("\n{}", table.render()),
+    }
 }
 
 fn table(views: &[View]) -> String {
     let mut table = Table::new(&[
         ("volume", Align::Left),
-        ("kind", Align::Left),
         ("of", Align::Left),
         ("code", Align::Left),
         ("size", Align::Right),
-        ("allocated", Align::Right),
-        ("strip", Align::Right),
-        ("digest", Align::Left),
+        ("used", Align::Right),
         ("mode", Align::Left),
         ("owner", Align::Left),
-        ("retained", Align::Left),
-        ("lost", Align::Right),
+        ("unreadable", Align::Right),
     ]);
     for view in views {
         table.row(vec![
             view.name.clone(),
-            view.kind.clone(),
             view.origin.clone().unwrap_or_default(),
             view.code.clone(),
             Bytes(view.size).to_string(),
             Bytes(view.allocated).to_string(),
-            Bytes(view.strip).to_string(),
-            view.digest.clone(),
             view.mode.clone(),
             view.owner.clone().unwrap_or_default(),
-            if view.retained { "yes" } else { "no" }.to_owned(),
-            Bytes(view.lost.iter().map(|(_, length)| length).sum()).to_string(),
+            match view.unreadable.iter().map(|(_, length)| length).sum() {
+                0 => "-".to_owned(),
+                bytes => Bytes(bytes).to_string(),
+            },
         ]);
     }
     table.render()
 }
 
-fn lost(view: &View) {
-    for (at, length) in view.lost.iter().take(20) {
-        println!("{}: lost {} at offset {at}", view.name, Bytes(*length));
+/// The first ranges that cannot be read, and how many more there are.
+fn unreadable(view: &View, most: usize) -> String {
+    let mut text = String::new();
+    for (at, length) in view.unreadable.iter().take(most) {
+        let is_lost = view.lost.iter().any(|(from, long)| from <= at && at + length <= from + long);
+        let what = if is_lost { "lost" } else { "cannot be read" };
+        text.push_str(&format!("{}: {} at offset {at}: {what}\n", view.name, Bytes(*length)));
     }
+    let rest = view.unreadable.get(most..).unwrap_or_default();
+    if !rest.is_empty() {
+        let bytes = Bytes(rest.iter().map(|(_, length)| length).sum());
+        let count = rest.len();
+        text.push_str(&format!("{}: and {count} more ranges, {bytes}: stele volume list --all\n", view.name));
+    }
+    text
 }
 
 /// What the listing has no room for.
@@ -193,8 +214,14 @@ fn show(detail: &DetailView) -> String {
     let reads = detail.cache_hits + detail.cache_misses;
     let ratio = (detail.cache_hits * 100).checked_div(reads).map_or("no reads yet".into(), |part| format!("{part} %"));
     let part = |percent: u8| format!("{percent} % ({})", Bytes(cache.dirty_limit / 100 * u64::from(percent)));
-    let mut lines =
-        vec![("refers to", Bytes(detail.refers).to_string()), ("alone in it", Bytes(detail.alone).to_string())];
+    let volume = &detail.volume;
+    let retained = if volume.retained { ", retained" } else { "" };
+    let mut lines = vec![
+        ("kind", format!("{}{retained}", volume.kind)),
+        ("strip", format!("{}, a digest for each {}", Bytes(volume.strip), volume.digest)),
+        ("refers to", Bytes(detail.refers).to_string()),
+        ("alone in it", Bytes(detail.alone).to_string()),
+    ];
     if let Some(made) = detail.volume.made {
         lines.push(("taken", moment(made as i64)));
     }

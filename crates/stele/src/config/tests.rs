@@ -20,3 +20,84 @@ fn a_mistake_in_the_file_is_named() {
     check("[pool]\ndrives = [\"@1\"]\n", "names no drive");
     check("[pool]\ndrives = []\n[memory]\nblocks = \"many\"\n", "not a size");
 }
+
+/// Every key of a configuration, with its table.
+fn keys(table: &toml::Table, within: &str, found: &mut Vec<(String, String)>) {
+    for (name, value) in table {
+        match value {
+            toml::Value::Table(inner) => keys(inner, name, found),
+            _ => found.push((within.to_owned(), name.clone())),
+        }
+    }
+}
+
+#[test]
+fn the_packaged_configuration_explains_every_key_and_says_the_defaults() {
+    let text = include_str!("../../../../contrib/package/stele.toml");
+    let mut packaged: Config = toml::from_str(text).unwrap();
+    assert_eq!(packaged.data.take().as_deref(), Some(Path::new("/var/lib/stele")));
+    assert_eq!(packaged.admin.socket.take().as_deref(), Some(Path::new("/run/stele/stele.sock")));
+    let usual = toml::to_string(&Config::new(Vec::new())).unwrap();
+    assert_eq!(toml::to_string(&packaged).unwrap(), usual, "what it says is the default");
+    // Everything that may be left out is there too, behind a mark.
+    let path = || Some(PathBuf::from("x"));
+    let address = || Some(SocketAddr::from(([127, 0, 0, 1], 1)));
+    let mut whole = Config::new(Vec::new());
+    whole.data = path();
+    whole.pool.background_rate = Some(Size(Bytes(1)));
+    (whole.s3.domain, whole.s3.tls_certificate, whole.s3.tls_key) = (Some("x".into()), path(), path());
+    whole.nbd = Nbd {
+        socket: path(),
+        listen: address(),
+        tls_certificate: path(),
+        tls_key: path(),
+        client_authority: path(),
+        tls_required: true,
+    };
+    whole.iscsi.listen = address();
+    whole.admin = Admin { socket: path(), metrics: address(), officers: vec![1] };
+    whole.archive.heads_also = vec![PathBuf::from("x")];
+    let mut named = Vec::new();
+    keys(&toml::Table::try_from(&whole).unwrap(), "", &mut named);
+    assert!(named.len() > 30, "{named:?}");
+    for (table, key) in named {
+        let part = match table.as_str() {
+            "" => text.split("\n[").next().unwrap(),
+            _ => text.split("\n[").find(|part| part.starts_with(&format!("{table}]"))).unwrap_or_default(),
+        };
+        let lines: Vec<&str> = part.lines().collect();
+        let at = lines.iter().position(|line| line.trim_start_matches("# ").starts_with(&format!("{key} = ")));
+        let at = at.unwrap_or_else(|| panic!("[{table}] {key} is not in it"));
+        // Pairs that belong together share one explanation.
+        assert!(
+            lines[..at].iter().rev().take(2).any(|line| line.starts_with("# ")),
+            "[{table}] {key} is not explained"
+        );
+    }
+}
+
+#[test]
+fn a_configuration_says_where_its_data_are() {
+    let dir = std::env::temp_dir().join(format!("stele-site-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let file = dir.join("stele.toml");
+    let found = |text: &str| {
+        std::fs::write(&file, text).unwrap();
+        Site::find(None, Some(&file)).dir
+    };
+    assert_eq!(found("data = \"/var/lib/stele\"\n[pool]\ndrives = []\n"), Path::new("/var/lib/stele"));
+    assert_eq!(found("data = \"elsewhere\"\n"), dir.join("elsewhere"));
+    assert_eq!(found("[pool]\ndrives = []\n"), dir);
+    assert_eq!(found("not toml"), dir);
+    let named = Site::find(Some(Path::new("/given")), Some(&file));
+    assert_eq!(named.dir, Path::new("/given"));
+    // The drives of a new pool come into a file that explains everything, and nothing else of it changes.
+    let text = include_str!("../../../../contrib/package/stele.toml");
+    std::fs::write(&file, text).unwrap();
+    let drives = ["/dev/sdb@1", "/dev/sdc@2"].map(|text| text.parse().unwrap());
+    assert!(first_drives(&file, &drives).unwrap());
+    let changed = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(changed.replace("[\n    \"/dev/sdb@1\",\n    \"/dev/sdc@2\",\n]", "[]"), text);
+    assert!(!first_drives(&file, &drives).unwrap(), "it names drives already");
+    std::fs::remove_dir_all(&dir).unwrap();
+}

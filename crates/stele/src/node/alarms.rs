@@ -3,7 +3,7 @@
 //! The server also keeps them in `alarms.jsonl` in the data directory, so that a start knows since when a drive has been out of
 //! use. The file is cut to its last lines when it has grown; that it cannot be written keeps nothing from working.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,6 +22,8 @@ const FILE_MAX: u64 = 1 << 20;
 #[derive(Default)]
 struct Inner {
     last: VecDeque<AlarmView>,
+    /// Those that came under this server, by kind.
+    came: BTreeMap<String, u64>,
     /// Where a server keeps them; a command shows its own as text only.
     file: Option<PathBuf>,
 }
@@ -39,7 +41,7 @@ impl Alarms {
         // A line that a crash cut off is none.
         let read = lines.into_iter().rev().filter_map(|line| serde_json::from_str(line).ok());
         let last = read.map(|alarm| AlarmView { earlier: true, ..alarm }).collect();
-        Alarms(Arc::new(Mutex::new(Inner { last, file: Some(file) })))
+        Alarms(Arc::new(Mutex::new(Inner { last, file: Some(file), came: BTreeMap::new() })))
     }
 
     /// One of the array.
@@ -61,13 +63,14 @@ impl Alarms {
         match &inner.file {
             None => tracing::warn!(kind = alarm.kind, severity = alarm.severity, "{}", alarm.message),
             Some(file) => {
-                let line = serde_json::to_string(&alarm).unwrap_or_default();
+                let line = crate::output::json_line(&alarm).unwrap_or_default();
                 eprintln!("{line}");
                 if let Err(error) = append(file, &line, &inner.last) {
                     tracing::warn!("{} cannot be written: {error}", file.display());
                 }
             }
         }
+        *inner.came.entry(alarm.kind.clone()).or_default() += 1;
         if inner.last.len() == KEPT {
             inner.last.pop_front();
         }
@@ -76,6 +79,17 @@ impl Alarms {
 
     pub fn list(&self) -> Vec<AlarmView> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).last.iter().cloned().collect()
+    }
+
+    /// How many came under this server, by kind.
+    pub fn came(&self) -> BTreeMap<String, u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).came.clone()
+    }
+
+    /// How many came in all, and the last of them: of one moment.
+    pub fn latest(&self) -> (u64, Vec<AlarmView>) {
+        let inner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (inner.came.values().sum(), inner.last.iter().cloned().collect())
     }
 
     /// For the reactor.

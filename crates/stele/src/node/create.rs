@@ -33,8 +33,11 @@ pub(super) fn archive_options(read_only: bool) -> stele_archive::Options {
 
 /// Makes the directory, the configuration, the pool, and on it the archive (unless `--data none`).
 pub async fn pool(site: &Site, create: Create) -> Outcome<StatusView> {
-    if site.config_path.exists() {
-        return Err(Failure::new(Kind::Refused, format!("{} already describes a pool", site.config_path.display()))
+    super::own(site)?;
+    // A package puts a configuration there that names no drives yet.
+    let given = if site.config_path.exists() { Some(Config::read(&site.config_path)?) } else { None };
+    if given.as_ref().is_some_and(|config| !config.pool.drives.is_empty()) {
+        return Err(Failure::new(Kind::Exists, format!("{} already describes a pool", site.config_path.display()))
             .next("name another directory with --dir, or serve this one with `stele serve`"));
     }
     let data = match create.data.as_str() {
@@ -43,7 +46,8 @@ pub async fn pool(site: &Site, create: Create) -> Outcome<StatusView> {
     };
     fs::create_dir_all(&site.dir).map_err(|error| io_failure("make", &site.dir, &error))?;
     // Paths are kept as given where they lie in the data directory, else absolute: the command may run from elsewhere.
-    let mut config = Config::new(create.drives);
+    let mut config = given.unwrap_or_else(|| Config::new(Vec::new()));
+    config.pool.drives = create.drives;
     for drive in &mut config.pool.drives {
         let absolute = std::path::absolute(&drive.0.path).map_err(|error| io_failure("find", &drive.0.path, &error))?;
         drive.0.path = absolute;
@@ -94,8 +98,19 @@ pub async fn make(site: &Site, config: Config, made: Made) -> Outcome<Node> {
         let _ = node.close().await;
         return Err(failure);
     }
-    node.config.write(&site.config_path)?;
-    Ok(node)
+    let written = match site.config_path.exists() {
+        true => crate::config::first_drives(&site.config_path, &node.config.pool.drives),
+        false => node.config.write(&site.config_path).map(|()| true),
+    };
+    if let Ok(true) = written {
+        return Ok(node);
+    }
+    let drives = node.config.pool.drives.iter().map(|drive| format!("\"{drive}\"")).collect::<Vec<_>>().join(", ");
+    node.close().await?;
+    written?;
+    let file = site.config_path.display();
+    Err(Failure::failed(format!("the pool is made, and {file} cannot be changed to name its drives"))
+        .next(format!("write drives = [{drives}] under [pool] there")))
 }
 
 /// The catalog and data volumes, and a new archive on them.

@@ -12,6 +12,7 @@ use stele_ground::{Bytes, DriveId};
 use stele_media::{DriveFile, Space};
 
 use super::{Node, blocking, surroundings};
+use crate::api::drive::{Clear, Online};
 use crate::api::pool::{Add, Keep, Remove, Replace, SetDrive};
 use crate::api::{Actor, Call};
 use crate::config::{Config, Site};
@@ -111,6 +112,28 @@ pub async fn set(node: &Node, call: SetDrive, actor: &Actor) -> Outcome<()> {
     let place = format!("drive {} in enclosure {}", call.drive, call.enclosure);
     let act = node.pool.command(Command::SetDrive { drive: call.drive, enclosure: call.enclosure });
     node.audited(actor, SetDrive::NAME, &place, act).await?.map(drop).map_err(Failure::from)
+}
+
+/// Forgets a drive's errors, and takes it back if it was given up for them.
+pub async fn clear(node: &Node, call: Clear, actor: &Actor) -> Outcome<()> {
+    let place = format!("drive {}", call.drive);
+    let act = node.pool.command(Command::ClearDrive { drive: call.drive });
+    node.audited(actor, Clear::NAME, &place, act).await?.map(drop).map_err(Failure::from)
+}
+
+/// Attaches a drive of the pool anew. One that turns out not to be it is let go again.
+pub async fn online(node: &Node, call: Online, actor: &Actor) -> Outcome<()> {
+    let place = format!("drive {} at {}", call.drive, call.path.display());
+    let act = async {
+        let here = DrivePlace { path: call.path.clone(), enclosure: None };
+        let (index, _) = attach(node, here, None).await?;
+        let done = node.pool.command(Command::OnlineDrive { drive: call.drive, index }).await;
+        if done.is_err() {
+            node.pool.detach(index);
+        }
+        Ok::<_, Failure>(done?)
+    };
+    node.audited(actor, Online::NAME, &place, act).await?.map(drop)
 }
 
 /// Whether the pool may have something on the drive: then it stays where it is. It leaves by itself where it was added in vain.

@@ -8,26 +8,31 @@ pub mod block;
 pub mod create;
 pub mod first_start;
 pub mod heads;
+pub mod history;
+pub mod identify;
 pub mod master;
 pub mod membership;
 #[cfg(test)]
 mod model;
 pub mod rebuild;
+pub mod smart;
 pub mod standing;
 pub mod surroundings;
 mod unrecorded;
+mod verification;
 pub mod volumes;
+pub mod wipe;
 
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use stele_archive::mutation::{Mutation, Mutations};
-use stele_archive::{Archive, ArchiveError, Foundation, Guard, ScrubCursor, ScrubReport, Surroundings};
+use stele_archive::{Archive, ArchiveError, Foundation, Guard, Surroundings};
 use stele_array::reactor::{DrivePlace, PoolServer};
 use stele_array::{Command, OpenOptions, Reply, VolumeStatus};
 use stele_block::Protocol;
-use stele_catalog::EmbeddedCatalog;
+use stele_catalog::{CatalogError, EmbeddedCatalog};
 use stele_ground::{Duration, VolumeId};
 
 use crate::api::Actor;
@@ -35,6 +40,7 @@ use crate::api::pool::AlarmView;
 use crate::config::{Config, Site};
 use crate::exports::Exports;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::node::verification::Verification;
 use crate::node::volumes::{Found, Trouble};
 
 pub use alarms::Alarms;
@@ -84,6 +90,11 @@ pub struct Node {
     block_places: BlockPlaces,
     verification: Verification,
     pub noticed: standing::Noticed,
+    /// What S3 counts, once it is served.
+    pub s3: std::sync::OnceLock<Arc<stele_object::Metrics>>,
+    /// What drives say of themselves.
+    pub smart: smart::Smart,
+    pub identities: identify::Identities,
     /// Keys were destroyed, or may have been before the start, and the log may hold what they were.
     pub wash_due: AtomicBool,
     /// Why the archive is not served, or for reading only, although more was asked for.
@@ -96,17 +107,9 @@ pub struct Node {
     #[cfg(test)]
     breaks_off: Option<u64>,
     unrecorded: unrecorded::Unrecorded,
+    /// What earlier servers counted.
+    pub history: history::History,
     uid: u32,
-}
-
-/// What scrubs of the archive have read and found since it was opened.
-#[derive(Default)]
-struct Verification {
-    bytes: AtomicU64,
-    /// The last finding, until a whole pass finds nothing.
-    damage: Mutex<Option<String>>,
-    /// Whether the pass under way has found anything.
-    found: AtomicBool,
 }
 
 /// Protects the volumes beneath the archive while it retains anything.
@@ -133,6 +136,24 @@ pub fn places(site: &Site, config: &Config) -> Vec<DrivePlace> {
     let whole =
         |place: DrivePlace| DrivePlace { path: std::path::absolute(&place.path).unwrap_or(place.path), ..place };
     config.pool.drives.iter().map(|drive| whole(drive.placed(site))).collect()
+}
+
+/// Refuses where root would leave files in the data directory that its owner, as whom the server runs, could not read.
+pub fn own(site: &Site) -> Outcome<()> {
+    use std::os::unix::fs::MetadataExt;
+    let owner = std::fs::metadata(&site.dir).map_or(own_uid(), |about| about.uid());
+    if own_uid() != 0 || owner == 0 {
+        return Ok(());
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, _, uid) = (fields.next()?, fields.next()?, fields.next()?);
+        (uid.parse() == Ok(owner)).then(|| name.to_owned())
+    });
+    let message = format!("{} belongs to user {owner}, who could not read what root makes there", site.dir.display());
+    let user = named.unwrap_or_else(|| format!("#{owner}"));
+    Err(Failure::new(Kind::Refused, message).next(format!("run it as that user: runuser -u {user} -- stele ...")))
 }
 
 /// Runs what blocks (opening drives, replaying logs) off the async threads.
@@ -162,6 +183,9 @@ impl Node {
             block_places,
             verification,
             noticed,
+            s3: std::sync::OnceLock::new(),
+            smart: smart::Smart::default(),
+            identities: identify::Identities::default(),
             wash_due: AtomicBool::new(true),
             trouble: None,
             surroundings: Arc::new(surroundings::System::default()),
@@ -169,6 +193,7 @@ impl Node {
             #[cfg(test)]
             breaks_off: None,
             unrecorded: unrecorded::Unrecorded::of(&site.dir),
+            history: history::History::of(&site.dir),
             uid: own_uid(),
         })
     }
@@ -181,6 +206,11 @@ impl Node {
 
     /// The pool alone.
     pub async fn open_pool(site: &Site, config: Config, opening: Opening) -> Outcome<Node> {
+        own(site)?;
+        if config.pool.drives.is_empty() {
+            return Err(Failure::missing(format!("{} names no drives", site.config_path.display()))
+                .next("make a pool with `stele pool create`"));
+        }
         let alarms = if opening.archive_read_only { Alarms::default() } else { Alarms::of_server(&site.dir) };
         let (places, options, server) = (places(site, &config), options(&config, opening), alarms.server_options());
         let pool = blocking(move || Ok(PoolServer::open(&places, options, server)?)).await?;
@@ -313,9 +343,12 @@ impl Node {
         let cache = self.config.memory.catalog.0;
         let opened = blocking(move || {
             let options = stele_catalog::Options { cache, ..stele_catalog::Options::default() };
-            EmbeddedCatalog::open(&handle, options).map_err(|error| {
-                Failure::new(Kind::Damaged, format!("the catalog does not open: {error}"))
-                    .next("`stele catalog rebuild` makes it anew from the data volume")
+            EmbeddedCatalog::open(&handle, options).map_err(|error| match error {
+                CatalogError::Newer(_) => Failure::from(ArchiveError::from(error)).next(
+                    "`stele upgrade check` names what is newer; a rebuild would lose what only that version knows",
+                ),
+                error => Failure::new(Kind::Damaged, format!("the catalog does not open: {error}"))
+                    .next("`stele catalog rebuild` makes it anew from the data volume"),
             })
         });
         let service = Arc::new(opened.await?);
@@ -362,6 +395,11 @@ impl Node {
             Protocol::Nbd => block::nbd_urls(export, listen, &places.nbd_socket, self.config.nbd.tls_required),
             Protocol::Iscsi => block::iscsi_urls(export, iscsi),
         }
+    }
+
+    /// Whether hosts reach network block devices over TCP.
+    pub fn listens_nbd(&self) -> bool {
+        self.block_places.nbd_listen.lock().unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
     /// The server has this address; the configuration may leave the port to the system.
@@ -412,37 +450,9 @@ impl Node {
         });
     }
 
-    /// One step of a scrub of the archive, whoever asked for it.
-    pub async fn verify_some(&self, cursor: &mut ScrubCursor, budget: u64) -> Outcome<ScrubReport> {
-        let report = self.archive()?.scrub_step(cursor, budget).await?;
-        let state = &self.verification;
-        state.bytes.fetch_add(report.bytes, Relaxed);
-        let mut damage = state.damage.lock().unwrap_or_else(PoisonError::into_inner);
-        for finding in &report.findings {
-            self.note_alarm("damage", finding);
-            *damage = Some(finding.clone());
-            state.found.store(true, Relaxed);
-        }
-        if report.finished && !state.found.swap(false, Relaxed) {
-            *damage = None;
-        }
-        drop(damage);
-        Ok(report)
-    }
-
     /// The catalog's own view of its space, where it is open.
     pub fn catalog_status(&self) -> Option<stele_catalog::Status> {
         self.catalog.as_ref().map(|catalog| catalog.status())
-    }
-
-    /// Bytes of content verified since the archive was opened.
-    pub fn verified_bytes(&self) -> u64 {
-        self.verification.bytes.load(Relaxed)
-    }
-
-    /// What was found damaged, until a whole pass finds nothing.
-    pub fn damage(&self) -> Option<String> {
-        self.verification.damage.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Why the archive refuses every change, where it does.
@@ -479,6 +489,11 @@ impl Node {
 
     pub fn alarms(&self) -> Vec<AlarmView> {
         self.alarms.list()
+    }
+
+    /// Alarms that came under this server, as counted.
+    pub fn alarms_kept(&self) -> &Alarms {
+        &self.alarms
     }
 
     /// Puts an operator's act on drives and volumes into the audit log; where it may not be written, with what the next start

@@ -149,7 +149,10 @@ impl World {
     pub async fn new(seed: u64, without: Mutations, drive: u64) -> Outcome<World> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("stele-model-{}-{number}", std::process::id()));
+        // Histories and scripts run side by side, and have the same numbers.
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let made = MADE.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("stele-model-{}-{number}-{made}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(dir.join("drives")).expect("a folder for the drives");
         let site = Site::find(Some(&dir), None);

@@ -10,10 +10,10 @@
 //! 6. the identity is written and the archive opened, which gives catalog and data volume a pairing that no other has;
 //! 7. only then, and only if nothing was lost, the catalogs before it are deleted.
 //!
-//! Nothing here writes to the data volume before step 6.
+//! Nothing here changes the data volume before step 6: its superblock is written as it is, to see that it takes writes.
 
 use stele_archive::mutation::Mutation;
-use stele_archive::{Archive, Paired, Rebuild, RebuildReport};
+use stele_archive::{Archive, ArchiveError, Paired, Rebuild, RebuildReport};
 use stele_array::{ArrayError, Command, DriveHealth, Reply, VolumeStatus};
 
 use super::volumes::{CATALOG, Trouble, is_marked};
@@ -50,6 +50,10 @@ enum Old {
     Newer(String),
 }
 
+/// How a rebuild ends that a test breaks off.
+#[cfg(test)]
+pub(super) const BROKEN_OFF: &str = "broken off";
+
 impl Node {
     /// Opens the pool, makes a fresh catalog, and fills it.
     pub async fn rebuild_catalog(site: &Site, config: Config, ask: Ask) -> Outcome<(Node, Rebuilt)> {
@@ -72,7 +76,7 @@ impl Node {
     #[cfg(test)]
     fn reached(&self, stage: u64) -> Outcome<()> {
         match self.breaks_off == Some(stage) {
-            true => Err(Failure::failed(format!("broken off at stage {stage}"))),
+            true => Err(Failure::failed(BROKEN_OFF)),
             false => Ok(()),
         }
     }
@@ -121,6 +125,11 @@ async fn rebuild(site: &Site, node: &mut Node, ask: Ask) -> Outcome<Rebuilt> {
         for before in catalogs(node).await? {
             remove(node, &before).await?;
         }
+    }
+    // Where it cannot be paired with a catalog, a new one would be made for nothing.
+    if let Err(error) = Archive::can_pair(&node.pool.volume_of(&data), &key).await {
+        let what = format!("nothing was rebuilt: a new catalog could not be paired with the data volume: {error}");
+        return Err(Failure::new(Kind::Damaged, what).next("return the drives, and rebuild again"));
     }
     let new = match left_unfinished(site, node, &data).await? {
         Some(left) => left,
@@ -190,7 +199,12 @@ async fn ground(node: &Node) -> Outcome<(Option<VolumeStatus>, VolumeStatus)> {
 /// Whether the archive opens on this catalog, for reading, and belongs to it.
 async fn worth(site: &Site, node: &mut Node, catalog: &VolumeStatus, data: &VolumeStatus) -> Outcome<Old> {
     let opened = match node.foundation(site, catalog, data).await {
-        Ok(foundation) => Archive::open(foundation, node.archive_options(true)).await.map_err(Failure::from),
+        Ok(foundation) => match Archive::open(foundation, node.archive_options(true)).await {
+            Err(error @ ArchiveError::Newer(_)) => return Err(error.into()),
+            opened => opened.map_err(Failure::from),
+        },
+        // A later version wrote it: it may know more than this one could make anew.
+        Err(failure) if failure.kind == Kind::Refused => return Err(failure),
         Err(failure) => Err(failure),
     };
     let worth = match opened.map(|archive| archive.paired()) {
@@ -214,10 +228,16 @@ async fn missing(node: &Node) -> Outcome<Vec<String>> {
     let Reply::Status(status) = node.pool.command(Command::Status).await? else {
         return Err(Failure::failed("the pool answered a status with something else; this is a defect of Stele"));
     };
-    let away = status.drives.iter().filter(|drive| matches!(drive.health, DriveHealth::Missing | DriveHealth::Failed));
-    let (mut missing, away) = (Vec::new(), away.count());
-    if away > 0 {
-        missing.push(format!("{away} drives are missing or failed"));
+    let named = |health: DriveHealth| {
+        let drives = status.drives.iter().filter(move |drive| drive.is_member() && drive.health == health);
+        drives.map(|drive| format!("{} ({})", drive.index, drive.name)).collect::<Vec<_>>().join(", ")
+    };
+    let mut missing = Vec::new();
+    for (health, word) in [(DriveHealth::Missing, "missing"), (DriveHealth::Failed, "failed")] {
+        let drives = named(health);
+        if !drives.is_empty() {
+            missing.push(format!("drives are {word}: {drives}"));
+        }
     }
     if status.lost_stripes > 0 {
         missing.push(format!("{} stripes are lost", status.lost_stripes));

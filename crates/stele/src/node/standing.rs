@@ -54,7 +54,7 @@ pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
             "damage",
             "archive",
             message,
-            "the version is kept, and reads of it fail where it is damaged",
+            "what is damaged is kept, reads of it fail there, and it is verified again every half minute",
             next,
         ));
     }
@@ -68,9 +68,22 @@ pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
     if let Ok(archive) = node.archive() {
         standing.extend(of_archive(archive));
     }
+    standing.extend(status.drives.iter().filter_map(of_smart));
     standing.extend(node.catalog_status().and_then(|status| of_catalog(&status)));
     node.noticed.date(&mut standing, wall_clock());
     standing
+}
+
+/// A drive that says so itself.
+fn of_smart(drive: &DriveView) -> Option<StandingView> {
+    drive.smart.as_ref().filter(|smart| smart.passed == Some(false))?;
+    Some(alarm(
+        "drive-smart",
+        &format!("drive {}", drive.drive),
+        format!("drive {} ({}) says that it will fail (SMART)", drive.drive, drive.path),
+        "it is used as before",
+        format!("stele pool replace {} PATH", drive.drive),
+    ))
 }
 
 /// What the archive knows to be wrong.
@@ -84,7 +97,7 @@ pub fn of_archive(archive: &Archive) -> Vec<StandingView> {
             "archive",
             format!("{} of {} segments of the archive are free", space.free, space.segments),
             "what was deleted is reclaimed; the last two segments are kept for deletes",
-            "add drives and grow the data volume, or delete what may be deleted",
+            "delete what may be deleted: the archive does not grow, and new drives do not help it; plan a larger pool",
         ));
     }
     standing
@@ -151,7 +164,17 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
             "pool",
             format!("{} stripes have lost more strips than their code survives", status.lost_stripes),
             "they are listed; everything else is served, and reads of them are refused",
-            "return missing drives; `stele volume list` names what is lost",
+            "return missing drives; `stele affected` names what is concerned, to be restored from elsewhere",
+        ));
+    }
+    let away = status.unreadable_stripes.saturating_sub(status.lost_stripes);
+    if away > 0 {
+        standing.push(alarm(
+            "data-unreadable",
+            "pool",
+            format!("{away} stripes cannot be read: more of their drives are away than their code survives"),
+            "everything else is served, and reads of them are refused",
+            "return missing drives: `stele drive online N`; `stele affected` names what is concerned",
         ));
     }
     if status.crowded_stripes > 0 {
@@ -163,13 +186,12 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
             "wait; if they stay: add drives in the emptier enclosures, or `stele drive set` where a drive is elsewhere",
         ));
     }
-    let lost = status.drives.iter().any(|drive| matches!(drive.health.as_str(), "missing" | "failed"));
-    if lost && status.spare > 0 && status.spare_used >= status.spare {
+    if status.stripes_without_spare > 0 {
         standing.push(alarm(
             "spare-exhausted",
             "pool",
-            "no spare space is left to rebuild into".to_owned(),
-            format!("{} were rebuilt into spare space", Bytes(status.spare_used)),
+            format!("no spare space is left for {} stripes with a strip on a lost drive", status.stripes_without_spare),
+            format!("{} of {} of spare space hold what was rebuilt", Bytes(status.spare_used), Bytes(status.spare)),
             "replace the lost drives: `stele pool replace N PATH`",
         ));
     }
@@ -183,11 +205,10 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
             "add drives, or delete what may be deleted",
         ));
     }
-    // It was said once; what it says stands until the pool is opened again.
-    let here = status.alarms.iter().filter(|alarm| alarm.kind == "log-degraded" && !alarm.earlier);
-    for said in here.take(1) {
-        let next = "replace or add drives";
-        standing.push(alarm(&said.kind, "pool", said.message.clone(), "the log goes on with the drives it has", next));
+    if !status.log_trouble.is_empty() {
+        let (what, next) = (status.log_trouble.clone(), "return, replace or add drives");
+        let told = alarm("log-degraded", "pool", what, "the log goes on with the drives it has", next);
+        standing.push(StandingView { since: status.log_trouble_since.unwrap_or(0), ..told });
     }
     let stopped = |kind: &str| kind == "growth-finished" || kind == "drive-removed" || kind == "moving-put-off";
     let last = status.alarms.iter().rfind(|alarm| stopped(&alarm.kind) && !alarm.earlier);
@@ -210,7 +231,7 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
 fn of_drive(drive: &DriveView) -> StandingView {
     let note = if drive.note.is_empty() { drive.health.as_str() } else { drive.note.as_str() };
     let (name, subject) = match drive.drive {
-        u32::MAX => (drive.path.clone(), drive.path.clone()),
+        _ if !drive.is_member() => (drive.path.clone(), drive.path.clone()),
         // Of one that was not there when the pool was opened no path is known.
         number if drive.path.is_empty() => (format!("drive {number}"), format!("drive {number}")),
         number => (format!("drive {number} ({})", drive.path), format!("drive {number}")),

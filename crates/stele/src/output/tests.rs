@@ -19,3 +19,14 @@ fn moments_and_spans_read_as_people_write_them() {
     assert_eq!(span(3_725), "1 h 2 min");
     assert_eq!(bar(1, 2), "[##########..........]");
 }
+
+#[test]
+fn a_table_fits_eighty_columns_whatever_its_texts_are() {
+    let mut table = Table::new(&[("n", Align::Right), ("path", Align::Left), ("note", Align::Left)]);
+    let path = format!("/dev/disk/by-id/{}-part1", "x".repeat(90));
+    table.row(vec!["1".into(), path, "short".into()]);
+    table.row(vec!["2".into(), "/dev/sda".into(), "y".repeat(70)]);
+    let text = table.render();
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains("-part1") && text.contains("/dev/disk") && text.contains("/dev/sda"), "{text}");
+}

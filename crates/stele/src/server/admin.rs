@@ -85,6 +85,13 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::pool::Remove>(),
     entry::<api::pool::Keep>(),
     entry::<api::pool::SetDrive>(),
+    entry::<api::drive::Clear>(),
+    entry::<api::drive::Online>(),
+    entry::<api::drive::Locate>(),
+    entry::<api::drive::Wipe>(),
+    entry::<api::affected::Affected>(),
+    entry::<api::formats::Formats>(),
+    entry::<api::top::Sample>(),
     entry::<api::volume::Create>(),
     entry::<api::volume::List>(),
     entry::<api::volume::Show>(),
@@ -96,12 +103,15 @@ const CALLS: &[(&str, bool, Handler)] = &[
     entry::<api::volume::Delete>(),
     entry::<api::export::Add>(),
     entry::<api::export::Remove>(),
+    entry::<api::export::Set>(),
     entry::<api::export::List>(),
     entry::<api::archive::BucketCreate>(),
+    entry::<api::archive::BucketSet>(),
     entry::<api::archive::BucketList>(),
     entry::<api::archive::BucketShow>(),
     entry::<api::archive::KeyCreate>(),
     entry::<api::archive::KeyList>(),
+    entry::<api::archive::KeyNarrow>(),
     entry::<api::archive::KeyRevoke>(),
     entry::<api::archive::KeyEscrow>(),
     entry::<api::archive::KeyCheck>(),
@@ -164,13 +174,15 @@ async fn dispatch(
 
 fn failed(failure: Failure) -> Response {
     let status = match failure.kind {
-        Kind::Failed | Kind::Stuck => StatusCode::INTERNAL_SERVER_ERROR,
+        Kind::Failed | Kind::Stuck | Kind::Unread | Kind::Unsteady | Kind::Void | Kind::Partial | Kind::Regressed => {
+            StatusCode::INTERNAL_SERVER_ERROR
+        }
         Kind::Usage => StatusCode::BAD_REQUEST,
         Kind::Refused => StatusCode::FORBIDDEN,
         Kind::Missing => StatusCode::NOT_FOUND,
         Kind::Damaged => StatusCode::UNPROCESSABLE_ENTITY,
         Kind::Full => StatusCode::INSUFFICIENT_STORAGE,
-        Kind::Busy => StatusCode::CONFLICT,
+        Kind::Busy | Kind::Exists => StatusCode::CONFLICT,
     };
     let json = serde_json::to_vec(&failure).unwrap_or_default();
     (status, [(header::CONTENT_TYPE, "application/json")], json).into_response()

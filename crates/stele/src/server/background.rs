@@ -18,6 +18,9 @@ use crate::node::{Node, heads, membership};
 const STEP_EVERY: Duration = Duration::from_secs(1);
 /// From a disposal until the log holds nothing of its key, at most.
 const WASH_EVERY: Duration = Duration::from_secs(900);
+/// What did not verify is verified again so often, and so much of it at once.
+const LOOK_AGAIN_EVERY: Duration = Duration::from_secs(30);
+const LOOK_AGAIN_MAX: usize = 8;
 const SCRUB_EVERY: Duration = Duration::from_secs(10);
 /// Everything stored is verified once within this time.
 const SCRUB_PASS: u64 = 14 * 86_400;
@@ -28,6 +31,7 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>) {
     let Ok(archive) = node.archive().cloned() else { return };
     tasks.spawn(step(archive.clone(), Arc::clone(node)));
     tasks.spawn(scrub(archive.clone(), Arc::clone(node)));
+    tasks.spawn(verify_damage(Arc::clone(node)));
     tasks.spawn(wash(Arc::clone(node)));
     let places = heads::places(site, &node.config);
     tasks.spawn(export_heads(archive, places, Duration::from_secs(node.config.archive.heads_every.max(1))));
@@ -72,6 +76,21 @@ async fn step(archive: Archive, node: Arc<Node>) {
     }
 }
 
+/// What did not verify is verified again, so that an alarm ends with its cause.
+async fn verify_damage(node: Arc<Node>) {
+    loop {
+        tokio::time::sleep(LOOK_AGAIN_EVERY).await;
+        if let Err(error) = node.verify_damage(LOOK_AGAIN_MAX).await {
+            tracing::warn!("what was damaged could not be verified again: {error}");
+        }
+        if let Ok(archive) = node.archive()
+            && let Err(error) = archive.look_again().await
+        {
+            tracing::warn!("what could not be read could not be looked at again: {error}");
+        }
+    }
+}
+
 /// Keys that were destroyed on their volume go from the array's log too.
 async fn wash(node: Arc<Node>) {
     loop {
@@ -94,6 +113,13 @@ async fn scrub(archive: Archive, node: Arc<Node>) {
         if let Err(error) = node.verify_some(&mut cursor, budget).await {
             tracing::warn!("scrub of the archive: {error}");
         }
+    }
+}
+
+/// Keeps what was counted until the server stops.
+pub async fn keep_history(node: &Node) {
+    if let Ok(status) = crate::api::pool::status(node).await {
+        node.history.keep(&status);
     }
 }
 

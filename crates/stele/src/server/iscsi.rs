@@ -4,14 +4,14 @@
 //! A login that takes longer than [`LOGIN_MAX`] is dropped, as is a discovery session that says nothing for as long;
 //! [`LOGINS_MAX`] of both are under way at most, more wait in the listener's backlog.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::rand::{SecureRandom, SystemRandom};
 use stele_array::reactor::PoolServer;
 use stele_block::Peer;
 use stele_block::iscsi::framing::Framing;
-use stele_block::iscsi::login::LOGIN_DATA_MAX;
+use stele_block::iscsi::login::{LOGIN_DATA_MAX, Refused};
 use stele_block::iscsi::pdu::Frame;
 use stele_block::iscsi::{Agreed, Discovery, Login, Next, Node, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -28,6 +28,48 @@ const LOGINS_MAX: usize = 256;
 pub struct Door {
     pub node: Arc<Node>,
     pub pool: Arc<PoolServer>,
+    pub refusals: Arc<Refusals>,
+}
+
+/// Logins that were refused, for the log: each of them, up to [`TOLD_MAX`] within [`TOLD_WITHIN`]; then they are counted, so that
+/// nobody fills the log by trying.
+#[derive(Default)]
+pub struct Refusals(Mutex<Option<(Instant, u32)>>);
+
+const TOLD_MAX: u32 = 20;
+const TOLD_WITHIN: Duration = Duration::from_secs(60);
+
+impl Refusals {
+    fn tell(&self, peer: &str, refused: &Refused) {
+        let (tell, untold) = self.count(Instant::now());
+        if untold > 0 {
+            tracing::warn!("{untold} more iSCSI logins were refused within a minute");
+        }
+        if tell {
+            let Refused { refusal, initiator, target, user } = refused;
+            let user = user.as_ref().map(|user| format!(" as user '{user}'")).unwrap_or_default();
+            let target = target.as_deref().unwrap_or("none");
+            tracing::warn!(
+                "iSCSI login refused: initiator '{initiator}'{user} from {peer} to target '{target}': {refusal}"
+            );
+        }
+    }
+
+    /// Whether this one is told, and how many were not since the last time that began.
+    fn count(&self, now: Instant) -> (bool, u32) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *kept {
+            Some((since, count)) if now.duration_since(*since) < TOLD_WITHIN => {
+                *count += 1;
+                (*count <= TOLD_MAX, 0)
+            }
+            former => {
+                let untold = former.map_or(0, |(_, count)| count.saturating_sub(TOLD_MAX));
+                *former = Some((now, 1));
+                (true, untold)
+            }
+        }
+    }
 }
 
 /// Accepts until the task is dropped.
@@ -125,6 +167,9 @@ async fn log_in(line: &mut Line, peer: &Peer, local: &str, door: &Door) -> std::
             }
         };
         line.stream.write_all(&login.out.take()).await?;
+        if let Some(refused) = login.refused() {
+            door.refusals.tell(&peer.name, &refused);
+        }
         if let Some(entered) = entered {
             return Ok(entered);
         }
@@ -143,4 +188,19 @@ async fn discover(line: &mut Line, agreed: &Agreed, peer: &Peer, local: &str, do
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_logins_are_told_until_there_are_too_many() {
+        let refusals = Refusals::default();
+        let begun = Instant::now();
+        let told = (0..100).filter(|_| refusals.count(begun).0).count();
+        assert_eq!(told, TOLD_MAX as usize);
+        assert_eq!(refusals.count(begun + TOLD_WITHIN), (true, 80), "the next minute says how many were not told");
+        assert_eq!(refusals.count(begun + TOLD_WITHIN * 2), (true, 0));
+    }
 }

@@ -5,6 +5,8 @@ pub mod background;
 pub mod block;
 pub mod ending;
 pub mod iscsi;
+pub mod messages;
+pub mod notify;
 pub mod s3;
 pub mod snapshot;
 pub mod tls;

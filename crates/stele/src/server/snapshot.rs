@@ -6,11 +6,14 @@ use std::time::Duration;
 use stele_object::{Alarm, DriveSample, Health, Snapshot, SnapshotSource};
 
 use crate::api::pool::{StandingView, StatusView};
-use crate::node::Node;
+use crate::node::{Node, wall_clock};
+use crate::server::messages::Messages;
 
 const EVERY: Duration = Duration::from_secs(1);
 /// What is added up over all buckets is asked less often, in rounds.
 const USAGE_EVERY: u32 = 10;
+/// What was counted is kept less often still.
+const KEPT_EVERY: u32 = 60;
 
 /// The last answer, for readers.
 #[derive(Clone, Default)]
@@ -40,11 +43,15 @@ impl Latest {
         look.round = look.round.wrapping_add(1);
         let snapshot = match crate::api::pool::status(node).await {
             Ok(status) => {
+                if look.round.is_multiple_of(KEPT_EVERY) {
+                    node.history.keep(&status);
+                }
                 let low = status.standing.iter().any(|alarm| alarm.kind == "space-low" && alarm.subject == "pool");
                 if low && !look.low {
                     node.exports.iscsi.threshold_reached();
                 }
                 look.low = low;
+                look.messages.note(&status.name, &status.standing, node.alarms_kept().latest(), wall_clock());
                 let whole = of(&status);
                 let least = if node.trouble().is_some() { Health::ReadOnly } else { Health::Healthy };
                 Snapshot {
@@ -53,6 +60,7 @@ impl Latest {
                     versions: look.versions,
                     stored: look.stored,
                     alarms: by_name(status.standing.iter().map(short).collect()),
+                    alarms_came: node.alarms_kept().came().into_iter().collect(),
                     ..whole
                 }
             }
@@ -69,6 +77,8 @@ pub struct Look {
     versions: u64,
     stored: u64,
     scrubbed: Scrubbed,
+    /// Tells people and programs elsewhere.
+    pub messages: Messages,
     /// The pool has little space left: initiators are told when it becomes so.
     low: bool,
 }
@@ -138,6 +148,7 @@ fn of(status: &StatusView) -> Snapshot {
     let health = match status.state.as_str() {
         "ok" => Health::Healthy,
         "read-only" => Health::ReadOnly,
+        "damaged" | "unreadable" => Health::DataUnreadable,
         _ => Health::Degraded,
     };
     Snapshot {

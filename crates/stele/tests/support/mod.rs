@@ -53,6 +53,40 @@ impl Place {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("stele {arguments:?}: {error}: {text}"))
     }
 
+    /// A measurement came to its end. On a busy machine it need not be steady, and the generator may be late.
+    #[allow(dead_code)] // Of the laboratory's tests.
+    pub fn measured(output: &std::process::Output) -> bool {
+        matches!(output.status.code(), Some(0 | 10 | 11))
+    }
+
+    /// Runs a measurement to its end, and reads the cells among the lines that it prints as JSON. One line for each round
+    /// comes before its cell; one that is unsteady or void ends with a line that says so, and an exit code of the same kind.
+    #[allow(dead_code)] // Of the laboratory's tests.
+    pub fn cells(&self, arguments: &[&str]) -> Vec<Value> {
+        let output = self.stele(&[arguments, &["--json"]].concat());
+        assert!(Place::measured(&output), "stele {arguments:?}: {output:?}");
+        Place::cells_of(&output)
+    }
+
+    /// The cells of a measurement that came to its end.
+    #[allow(dead_code)] // Of the laboratory's tests.
+    pub fn cells_of(output: &std::process::Output) -> Vec<Value> {
+        let text = String::from_utf8_lossy(&output.stdout);
+        let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let said = match output.status.code() {
+            Some(0) => None,
+            Some(10) => Some("unsteady"),
+            Some(11) => Some("void"),
+            other => panic!("not a measurement's exit code: {other:?}: {text}"),
+        };
+        if let Some(kind) = said {
+            assert_eq!(lines.pop().unwrap()["kind"], kind, "{text}");
+        }
+        assert!(lines.iter().all(|line| line["cell"].is_u64()), "{text}");
+        lines.retain(|line| line["round"].is_null());
+        lines
+    }
+
     /// Runs it, expects the exit code, and that the error holds each of the words.
     pub fn refused(&self, code: i32, words: &[&str], arguments: &[&str]) -> String {
         let output = self.stele(arguments);

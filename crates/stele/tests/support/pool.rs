@@ -1,13 +1,23 @@
-//! Behind the command's back: the pool opened by the test itself, to destroy what no command destroys.
+//! Behind the command's back: the pool opened by the test itself, to look at volumes without a host, and to destroy what no
+//! command destroys.
 
 use stele_array::reactor::{DrivePlace, PoolServer, ServerOptions};
 use stele_array::{Command, OpenOptions, Reply};
+use stele_media::Handle;
 
 use super::Place;
 use super::server::runtime;
 
-/// Writes zeros over the first half of a volume.
-pub fn wreck_volume(place: &Place, name: &str) {
+/// How the pool is left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Leave {
+    Closed,
+    /// As by a kill: what was acknowledged is in the log.
+    Killed,
+}
+
+/// Does something with a volume, and answers what came of it. No server may run.
+pub fn on_volume<T>(place: &Place, name: &str, leave: Leave, work: impl AsyncFnOnce(&Handle) -> T) -> T {
     let config: toml::Value = toml::from_str(&place.config()).unwrap();
     let drives = config["pool"]["drives"].as_array().unwrap();
     let places: Vec<DrivePlace> = drives
@@ -21,10 +31,18 @@ pub fn wreck_volume(place: &Place, name: &str) {
     let Reply::Volumes(volumes) = pool.command_blocking(Command::ListVolumes).unwrap() else { panic!("no listing") };
     let volume = volumes.into_iter().find(|volume| volume.spec.name == name).unwrap();
     let handle = pool.volume_of(&volume);
-    runtime().block_on(async {
-        handle.zero(0, volume.spec.size.0 / 2).await.unwrap();
+    let done = runtime().block_on(work(&handle));
+    drop(handle);
+    if leave == Leave::Closed {
+        pool.command_blocking(Command::Close).unwrap();
+    }
+    done
+}
+
+/// Writes zeros over the first half of a volume.
+pub fn wreck_volume(place: &Place, name: &str) {
+    on_volume(place, name, Leave::Closed, async |handle| {
+        handle.zero(0, handle.geometry().size.0 / 2).await.unwrap();
         handle.flush().await.unwrap();
     });
-    drop(handle);
-    pool.command_blocking(Command::Close).unwrap();
 }

@@ -28,8 +28,14 @@ pub fn good(answer: Answer) -> Answer {
 impl Server {
     /// Starts it and waits for its line; what it said instead where it does not become ready.
     pub fn start(place: &Place, arguments: &[&str]) -> Result<Server, String> {
+        Server::start_with(place, arguments, &[])
+    }
+
+    /// The same, with more in its environment.
+    pub fn start_with(place: &Place, arguments: &[&str], environment: &[(&str, &str)]) -> Result<Server, String> {
         let mut child = place
             .command(arguments)
+            .envs(environment.iter().copied())
             .args(["--json", "--dir"])
             .arg(&place.0)
             .stdout(Stdio::piped())

@@ -43,3 +43,16 @@ fn what_is_not_there_is_a_fault() {
         ]
     );
 }
+
+#[test]
+fn commands_are_found_in_fences_too() {
+    for (line, named) in [
+        ("    stele pool status", 1),
+        ("$ stele pool status", 1),
+        ("$ cp a b", 0),
+        ("stele pool status", 0),
+        ("see `stele why X`", 1),
+    ] {
+        assert_eq!(super::commands_named(line, "stele").len(), named, "{line}");
+    }
+}

@@ -26,6 +26,8 @@ struct Rules {
     anchor_quorum: bool,
     /// One voter comes at a time.
     single: bool,
+    /// A drive that was given up and is taken back is filled before it counts.
+    refill: bool,
 }
 
 mod world;
@@ -38,6 +40,7 @@ const RULES: Rules = Rules {
     restamp: true,
     anchor_quorum: true,
     single: true,
+    refill: true,
 };
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -353,6 +356,15 @@ impl Model {
                     (column.lacks, column.here, column.caught_up) = (true, true, false);
                     column.passed_over = false;
                     next.extend(self.commit(&replaced, |states| states[at] = Some(DriveState::Filling)));
+                    // Or it is taken back as it is.
+                    let known = label_epoch(&world, at).is_some_and(|epoch| epoch <= world.paper(world.current).epoch);
+                    if known {
+                        let mut back = world.clone();
+                        let column = &mut back.columns[at];
+                        (column.lacks, column.here, column.caught_up) = (true, true, !self.rules.refill);
+                        let state = if self.rules.refill { DriveState::Filling } else { DriveState::Active };
+                        next.extend(self.commit(&back, |states| states[at] = Some(state)));
+                    }
                 }
                 Some(DriveState::Joining) if column.here && column.label == world.current => {
                     next.extend(self.commit(&world, |states| states[at] = Some(DriveState::Active)));
@@ -399,8 +411,12 @@ impl Model {
         let new = world.configuration(id);
         assert!(!self.rules.single || is_single_change(&old, &new));
         let takes = |state: Option<DriveState>| state.is_some_and(|s| s.votes() || s == DriveState::Joining);
-        let targets: Vec<DriveNumber> =
-            world.here().filter(|(at, _)| takes(states[*at])).map(|(at, _)| DriveNumber(at as u16)).collect();
+        // A voter that leaves takes the table without itself, too.
+        let targets: Vec<DriveNumber> = world
+            .here()
+            .filter(|(at, _)| takes(states[*at]) || world.votes(base.id, *at))
+            .map(|(at, _)| DriveNumber(at as u16))
+            .collect();
         let complete = self.rules.complete;
         let renew = |column: &mut Column| {
             let state = column.states[place].expect("in the table");
@@ -425,6 +441,12 @@ impl Model {
         }
         next
     }
+}
+
+/// The epoch of a drive's label, where it has one.
+fn label_epoch(world: &World, at: usize) -> Option<u8> {
+    let label = world.columns[at].label;
+    (label > 0).then(|| world.paper(label).epoch)
 }
 
 fn subsets(count: usize) -> std::ops::Range<u32> {
@@ -477,6 +499,7 @@ fn without_any_one_of_its_rules_the_agreement_breaks() {
         ("restamp", Rules { restamp: false, ..RULES }, [4, 0, 3, 1]),
         ("anchor quorum", Rules { anchor_quorum: false, ..RULES }, [3, 0, 2, 1]),
         ("single", Rules { single: false, ..RULES }, [2, 3, 3, 1]),
+        ("refill", Rules { refill: false, ..RULES }, [3, 0, 1, 3]),
     ];
     for (name, rules, [drives, newcomers, lives, events]) in cases {
         let found = explore(drives.into(), newcomers.into(), 1, lives, events, rules);

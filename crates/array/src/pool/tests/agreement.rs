@@ -329,6 +329,9 @@ fn two_halves_written_to_apart_are_told_from_each_other() {
         bed.open().expect("opened by an override");
         bed.write(volume, 0, &pattern(seed, 4096)).expect("accepted by the operator");
         bed.command(Command::Checkpoint).expect("a checkpoint");
+        bed.command(Command::SetDrive { drive: half[0] as u32, enclosure: 7 }).expect("a second commit");
+        let labels = &bed.pool.serving().expect("open").engine.drives.labels;
+        assert_eq!(labels.configuration().overrides.len(), 1, "one identity for each opening that wrote apart");
         bed.yard.cut();
     }
     bed.options.override_quorum = false;

@@ -65,7 +65,7 @@ fn a_wiped_log_is_refused_naming_its_drives() {
 }
 
 #[test]
-fn a_busy_log_is_not_sealed_and_an_idle_one_once() {
+fn a_busy_log_is_not_sealed_and_an_idle_one_once_for_what_came() {
     let (mut bed, volume) = written();
     let count = |bed: &Bed| bed.pool.serving().expect("open").engine.log.counters().records;
     let before = count(&bed);
@@ -77,4 +77,7 @@ fn a_busy_log_is_not_sealed_and_an_idle_one_once() {
     assert_eq!(count(&bed), before + 51, "sealed");
     bed.pass(stele_ground::Duration::from_millis(800));
     assert_eq!(count(&bed), before + 51, "once");
+    bed.write(volume, 0, &pattern(50, 4096)).expect("written");
+    bed.pass(stele_ground::Duration::from_millis(400));
+    assert_eq!(count(&bed), before + 53, "sealed again behind what came since");
 }

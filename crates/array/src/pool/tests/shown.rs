@@ -40,3 +40,26 @@ fn what_a_read_shows_of_a_stripe_under_way_outlives_a_power_cut() {
     }
     assert!(shown > 0, "no read came after the mapping and before the answer");
 }
+
+#[test]
+fn a_part_of_a_stripe_that_is_being_zeroed_is_zero_after_a_power_cut_once_that_is_answered() {
+    const STRIPE: usize = 64 << 10;
+    let mut early = 0;
+    for moment in 0..200 {
+        let mut bed = Bed::new(6, 6, moment);
+        let volume = bed.create_volume(spec("a", "4+2", 1 << 20)).id;
+        bed.write(volume, 0, &pattern(1, STRIPE)).expect("written");
+        bed.command(Command::Checkpoint).expect("a checkpoint");
+        let zero = |length| Op::Zero { at: 0, length };
+        let request = Request { tag: 0, op: zero(STRIPE as u64), priority: Priority::Host, deadline: None };
+        bed.pool.event(Event::Submit { volume, request });
+        bed.run_operations(moment % 40);
+        let (_, answers) = bed.submit_all(volume, vec![zero(4096)]);
+        let Some(Some((_, Ok(())))) = answers.into_iter().next() else { continue };
+        early += 1;
+        bed.yard.cut_bare();
+        bed.open().expect("opened");
+        assert!(bed.read(volume, 0, 4096).expect("read") == [0; 4096], "moment {moment}: what was answered is gone");
+    }
+    assert!(early > 0, "none was answered");
+}

@@ -189,7 +189,7 @@ fn a_failed_checkpoint_changes_nothing() {
 fn each_protection_is_needed() {
     let protections = [Mutation::PageReuse, Mutation::PageDigest, Mutation::AnchorOrder, Mutation::CutCopy];
     for mutation in protections {
-        let noticed = (0..60).any(|seed| {
+        let noticed = (0..240).any(|seed| {
             let run = std::panic::AssertUnwindSafe(|| {
                 let mut bench = Bench::new(5, seed);
                 bench.spread = 6;

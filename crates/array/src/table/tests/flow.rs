@@ -119,9 +119,11 @@ fn an_anchor_survives_its_encoding_and_every_flipped_byte_is_noticed() {
     let running = bench.open().expect("no cut").expect("opens");
     bench.work(&running, 100);
     bench.checkpoint(&running).expect("room");
-    let own = running.io.clone();
-    let anchors = bench.yard.finish(&running.tasks, &running.io, async move { crate::anchor::read(&own, 2).await });
-    for anchor in anchors.expect("no cut") {
+    let (own, pool) = (running.io.clone(), running.labels.configuration().pool);
+    let read = async move { crate::anchor::read(&own, 2, pool).await };
+    let anchors = bench.yard.finish(&running.tasks, &running.io, read).expect("no cut");
+    assert!(anchors.1.is_empty(), "of no later version");
+    for anchor in anchors.0 {
         let bytes = anchor.encode().expect("it fits");
         assert_eq!(crate::anchor::Anchor::decode(&bytes), Some(anchor.clone()));
         let length = u32::from_le_bytes(bytes[12..16].try_into().expect("four bytes")) as usize;

@@ -41,8 +41,9 @@ fn another_version_is_refused_with_its_number() {
         block[at] = 2;
         let digest = blake3::hash(&block[..DIGEST_AT]);
         block[DIGEST_AT..].copy_from_slice(digest.as_bytes());
+        assert!(Layout::stamp(&block).is_some_and(|stamp| stamp != (VERSION, 0)));
         match Layout::decode(&block) {
-            Err(CatalogError::Damaged(message)) => assert!(message.contains(name), "{message}"),
+            Err(CatalogError::Newer(message)) => assert!(message.contains(name), "{message}"),
             other => panic!("{other:?}"),
         }
     }

@@ -130,8 +130,10 @@ fn a_full_store_with_an_old_snapshot_refuses_and_recovers() {
 #[test]
 fn what_may_use_half_of_the_reserve_leaves_the_other_half() {
     let volume = fresh(64 * MIB);
-    let catalog = InlineCatalog::open(&volume, small()).unwrap();
-    fill(&catalog, 0, |_| 500);
+    let catalog = InlineCatalog::open(&volume, Options { overlay: Bytes(MIB), ..small() }).unwrap();
+    // Large ones first, for the test's speed, and to the last byte with small ones.
+    let large = fill(&catalog, 0, |_| 6_000);
+    fill(&catalog, large, |_| 500);
     let many = |number: u64| logged(Transaction::new().put(RECORDS, format!("many {number}"), vec![1; 500]));
     let taken =
         (0..).take_while(|number| catalog.commit(many(*number).with_reserve().within_half_reserve()).wait().is_ok());

@@ -148,3 +148,18 @@ fn names_are_looked_at_made_and_removed() {
     let text = drive(&ready, &setup(100, vec![(1 << 17, 100)], 2)).unwrap_err().to_string();
     assert!(text.contains("longer than a file"), "{text}");
 }
+
+#[test]
+fn a_fill_that_fails_leaves_nothing_behind() {
+    let place = Place::new("failed");
+    let wanted = Target::Directory(place.0.join("made"));
+    let error = wanted.open(opening(), &mut |done, all| done < all / 2).unwrap_err().to_string();
+    assert!(error.contains("stopped while it was filled"), "{error}");
+    assert!(!place.0.join("made").exists(), "the directory was made for it");
+    // In a directory that was there what is there stays, and nothing else does.
+    std::fs::write(place.0.join("kept"), "kept").unwrap();
+    let within = Target::Directory(place.0.clone());
+    within.open(opening(), &mut |_, _| false).unwrap_err();
+    assert_eq!(place.names(""), set(&["kept"]));
+    within.open(opening(), &mut all).unwrap();
+}

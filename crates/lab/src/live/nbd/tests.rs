@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::live::content::Content;
-use crate::live::run::{Load, Of, Setup, Timing, run, run_until};
+use crate::live::run::{Load, Of, Setup, Timing, run, run_kept, run_until};
 use crate::live::target::{Opening, Target};
 use crate::workload::{AccessSpec, Alignment};
 
@@ -20,6 +20,8 @@ enum Manner {
     HangsUp,
     Fails,
     Hangs,
+    /// After some thousand answers.
+    Vanishes,
 }
 
 /// A server of zeros at a socket that goes when it is dropped; it answers the newest of what it has read first.
@@ -93,6 +95,9 @@ fn serve(mut stream: UnixStream, manner: Manner) -> io::Result<()> {
             stream.read_exact(&mut vec![0; length as usize])?;
         }
         answered += 1;
+        if manner == Manner::Vanishes && answered > 5_000 {
+            return Ok(());
+        }
         if manner == Manner::Hangs && answered > 20 {
             // Until the other side gives it up.
             return stream.read_exact(&mut vec![0; 1 << 30]);
@@ -232,4 +237,30 @@ fn addresses_are_read_as_other_clients_read_them() {
     {
         assert!(text.parse::<Address>().is_err(), "{text}");
     }
+}
+
+#[test]
+fn what_was_counted_before_a_server_vanished_is_kept_beside_the_reason() {
+    let server = Server::start(Manner::Vanishes);
+    let ready = Target::Nbd(server.address()).open(Opening::default(), &mut |_, _| true).unwrap();
+    let span = Duration::from_secs(1000);
+    let setup = Setup {
+        spec: AccessSpec { name: "t".into(), random: Some(100), read: Some(100), sizes: vec![(4096, 100)] },
+        alignment: Alignment::Request,
+        load: Load::Outstanding(2),
+        pause: None,
+        batch: 1,
+        workers: 1,
+        timing: Timing { warm_up: Duration(0), round: Duration(100_000), least: span, most: span },
+        content: Content::default(),
+        of: Of::Data,
+        seed: 1,
+    };
+    let end = std::sync::atomic::AtomicBool::new(false);
+    let (found, failed) = run_kept(&ready, &setup, &end, &mut |_, _| true).unwrap();
+    let failed = failed.map(|error| error.to_string()).unwrap_or_default();
+    assert!(failed.contains("ended the connection"), "{failed}");
+    assert!(found.stopped && found.total().read.count() > 0, "{} rounds", found.rounds.len());
+    let error = run(&ready, &setup, &mut |_, _| true).unwrap_err().to_string();
+    assert!(error.contains("ended the connection"), "{error}");
 }

@@ -1,4 +1,5 @@
 use std::collections::VecDeque;
+use std::sync::atomic::AtomicU32;
 use std::sync::mpsc;
 
 use super::*;
@@ -49,6 +50,7 @@ fn writes(sizes: Vec<(u64, u8)>, random: u8) -> Task {
         generator: Generator::new(spec, Alignment::Request, Dice::new(7)),
         content: Content { verify: true, ..Content::default() },
         versions: None,
+        names: false,
         dice: Dice::new(8),
         base: 1 << 20,
         bytes: 128 << 10,
@@ -57,7 +59,7 @@ fn writes(sizes: Vec<(u64, u8)>, random: u8) -> Task {
         pause: None,
         gap: Gap::default(),
         round: Duration::from_secs(100),
-        origin: WallInstant::now(),
+        clock: Clock::Wall(std::time::Instant::now()),
     }
 }
 
@@ -164,13 +166,12 @@ impl Engine for Forgetful {
 #[test]
 fn a_write_that_was_acknowledged_and_lost_is_found() {
     const SIZE: u64 = 256 << 10;
-    for (forgets, words) in [(u32::MAX, "enough"), (2, "is lost"), (77, "is lost"), (2_000, "is lost")] {
+    for (forgets, finds) in [(u32::MAX, false), (2, true), (77, true), (2_000, true)] {
         let content = Content { verify: true, ..Content::default() };
         let versions = Arc::new(Versions::new(stele_ground::Bytes(SIZE), 512).unwrap());
         let mut data = vec![0; SIZE as usize];
         let mut source = content.source(Dice::new(1), Some(Arc::clone(&versions)));
-        source.prepare(&mut data);
-        source.stamp(&mut data, 0);
+        source.make(&mut data, 0);
         versions.answered(0, SIZE);
         let spec =
             AccessSpec { name: "t".into(), random: Some(90), read: Some(50), sizes: vec![(4096, 60), (512, 40)] };
@@ -179,6 +180,7 @@ fn a_write_that_was_acknowledged_and_lost_is_found() {
             generator: Generator::new(spec, Alignment::Request, Dice::new(7)),
             content,
             versions: Some(versions),
+            names: false,
             dice: Dice::new(8),
             base: 0,
             bytes: SIZE,
@@ -187,13 +189,22 @@ fn a_write_that_was_acknowledged_and_lost_is_found() {
             pause: None,
             gap: Gap::default(),
             round: Duration::from_secs(100),
-            origin: WallInstant::now(),
+            clock: Clock::Wall(std::time::Instant::now()),
         };
         let slots = vec![vec![0; 4096]; SLOTS as usize];
         let engine = Forgetful { data, slots, done: Vec::new(), writes: 0, forgets };
-        let (sender, _reports) = mpsc::channel();
+        let (sender, reports) = mpsc::channel();
         let error = Worker::new(engine, task).run(&AtomicBool::new(false), &sender).unwrap_err();
-        assert!(error.contains(words), "one in {forgets} forgotten: {error}");
+        drop(sender);
+        assert!(error.contains("enough"), "wrong data ends no worker by itself: {error}");
+        let mut found = Wrong::default();
+        for report in reports {
+            if let Report::Wrong(more) = report {
+                found.add(more);
+            }
+        }
+        assert_eq!(!found.is_none(), finds, "one in {forgets} forgotten: {found}");
+        assert!(found.places.iter().all(|place| place.contains("is lost")), "{found}");
     }
 }
 
@@ -203,6 +214,7 @@ fn task(spec: AccessSpec, pause: Option<Pause>, gap: Gap) -> Task {
         generator: Generator::new(spec, Alignment::Request, Dice::new(7)),
         content: Content::default(),
         versions: None,
+        names: false,
         dice: Dice::new(8),
         base: 0,
         bytes: 1 << 20,
@@ -211,7 +223,7 @@ fn task(spec: AccessSpec, pause: Option<Pause>, gap: Gap) -> Task {
         pause,
         gap,
         round: Duration::from_secs(100),
-        origin: WallInstant::now(),
+        clock: Clock::Wall(std::time::Instant::now()),
     }
 }
 
@@ -282,4 +294,45 @@ fn a_rate_in_bytes_leaves_a_gap_as_long_as_the_access_before() {
     let mut drawn = worker(true);
     let mean = (0..20_000).map(|_| drawn.gap(4096).0).sum::<u64>() / 20_000;
     assert!(mean.abs_diff(409_600) < 12_000, "{mean}");
+}
+
+/// Ends the worker with the first answer, and tells how many were started before.
+struct Counting {
+    started: Arc<AtomicU32>,
+    flying: Vec<u32>,
+    buffer: Vec<u8>,
+}
+
+impl Engine for Counting {
+    fn slots(&self) -> u32 {
+        SLOTS
+    }
+
+    fn start(&mut self, slot: u32, _: &Access) {
+        self.started.fetch_add(1, Ordering::Relaxed);
+        self.flying.push(slot);
+    }
+
+    fn reap(&mut self, _: u32, _: Option<Duration>, answers: &mut Vec<Answer>) {
+        answers.extend(self.flying.drain(..).map(|slot| (slot, Err("enough".to_owned()))));
+    }
+
+    fn buffer(&mut self, _: u32) -> &mut [u8] {
+        &mut self.buffer
+    }
+}
+
+#[test]
+fn an_open_loop_begins_with_what_is_due_and_a_closed_one_with_all() {
+    for (outstanding, wanted) in [(None, 1), (Some(SLOTS), SLOTS)] {
+        let spec = AccessSpec { name: "t".into(), random: Some(0), read: Some(100), sizes: vec![(512, 100)] };
+        let gap = Gap { access: 1e6, ..Gap::default() };
+        let clock = Clock::Told(Arc::default());
+        let started = Arc::<AtomicU32>::default();
+        let engine = Counting { started: Arc::clone(&started), flying: Vec::new(), buffer: vec![0; 512] };
+        let worker = Worker::new(engine, Task { outstanding, clock, ..task(spec, None, gap) });
+        let (sender, _reports) = mpsc::channel();
+        assert_eq!(worker.run(&AtomicBool::new(false), &sender).unwrap_err().split(": ").last(), Some("enough"));
+        assert_eq!(started.load(Ordering::Relaxed), wanted, "{outstanding:?}");
+    }
 }

@@ -122,17 +122,22 @@ fn sweep(
         let ended = stop.load(Ordering::Relaxed);
         if let Some(found) = found {
             progress.cell(&found);
-            if let (Some(recorder), false) = (&mut recorder, ended) {
-                recorder.cell(&found)?;
+            match recorder.take() {
+                Some(file) if ended => file.partial(&found)?,
+                Some(mut file) => {
+                    file.cell(&found)?;
+                    recorder = Some(file);
+                }
+                None => {}
             }
             done.push(found);
         }
         if ended {
             show::outcome(&done, json, what.out.as_deref(), None);
-            return Err(stopped(what.out.as_deref()));
+            return Err(stopped(what.out.as_deref(), &done));
         }
     }
     let digest = recorder.map(Recorder::finish).transpose()?;
     show::outcome(&done, json, what.out.as_deref(), digest.as_deref());
-    Ok(())
+    super::verdict(&done, true)
 }

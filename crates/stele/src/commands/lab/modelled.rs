@@ -9,8 +9,9 @@ use stele_ground::Duration;
 use stele_lab::job::{Cell, Job};
 use stele_lab::modelled::run::{Planned, run};
 use stele_lab::modelled::sweep::{VirtualPart, cells, recorded};
-use stele_lab::recipe::cost;
 use stele_lab::record::{self, CellRecord, Head};
+use stele_papers::ds4500::profile::published;
+use stele_papers::recipe::cost;
 
 use crate::cli::lab::What;
 use crate::failure::Outcome;
@@ -103,7 +104,7 @@ pub fn measure(
     };
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let first = cells.len();
-    let ended = run(&questions, threads, stop, &mut |at, answer| {
+    let ended = run(&questions, &published, threads, stop, &mut |at, answer| {
         if let Some((cell, planned)) = plan.get(first + at) {
             let found = recorded(first + at, cell, planned, &answer);
             progress.cell(costs.get(at).copied().unwrap_or(0.0), &found);
@@ -146,6 +147,6 @@ pub async fn job(json: bool, what: What, job: Job, part: &VirtualPart) -> Outcom
     super::show::outcome(&came.cells, json, out.as_deref(), came.digest.as_deref());
     match came.ended {
         true => Ok(()),
-        false => Err(super::stopped(out.as_deref())),
+        false => Err(super::stopped(out.as_deref(), &[])),
     }
 }

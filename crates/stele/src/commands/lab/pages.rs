@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use stele_lab::export;
-use stele_lab::paper;
-use stele_lab::paper::charts::{KINDS, Kind as ChartKind};
-use stele_lab::paper::document::Document;
 use stele_lab::record;
+use stele_lab::report::charts::{KINDS, Kind as ChartKind};
+use stele_lab::report::document::Document;
+use stele_lab::report::html;
+use stele_papers::export;
+use stele_papers::pdf;
 
 use super::write_new;
 use crate::cli::lab::ExportFormat;
@@ -20,8 +21,8 @@ const COLUMNS: usize = 80;
 /// As a page or as a PDF.
 pub fn write(document: &Document, path: &Path, pdf: bool, json: bool) -> Outcome<()> {
     match pdf {
-        true => write_new(path, paper::pdf::file(document)?, json),
-        false => write_new(path, paper::html::page(document)?, json),
+        true => write_new(path, pdf::file(document)?, json),
+        false => write_new(path, html::page(document)?, json),
     }
 }
 

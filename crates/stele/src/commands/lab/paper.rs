@@ -6,12 +6,12 @@ use stele_lab::error::LabError;
 use stele_lab::job::{Cell, Job, RecipePart, TimePart};
 use stele_lab::live::target::Target;
 use stele_lab::modelled::run::Planned;
-use stele_lab::paper;
-use stele_lab::paper::document::Document;
-use stele_lab::recipe;
-use stele_lab::recipe::live::Asked;
-use stele_lab::recipe::page::Order;
 use stele_lab::record::{self, Recorded};
+use stele_lab::report;
+use stele_lab::report::document::Document;
+use stele_papers::recipe;
+use stele_papers::recipe::live::Asked;
+use stele_papers::recipe::page::Order;
 
 use super::{pages, show};
 use crate::cli::lab::{Against, Paper};
@@ -38,7 +38,7 @@ fn document_of(recorded: &Recorded, title: Option<&str>, against: bool) -> Outco
         Some(part) => Ok(recipe::paper(Order { recorded, part, title, against })?),
         None if against => Err(Failure::usage("there are published figures for the cells of a recipe only")
             .next("leave out --against, or measure with --recipe")),
-        None => Ok(paper::report(recorded, title)),
+        None => Ok(report::report(recorded, title)),
     }
 }
 
@@ -120,6 +120,6 @@ async fn of_recipe(json: bool, asked: Paper, name: String, against: bool) -> Out
     pages::write(&document, &page, pdf, json)?;
     match came.ended {
         true => Ok(()),
-        false => Err(super::stopped(Some(&lab))),
+        false => Err(super::stopped(Some(&lab), &[])),
     }
 }

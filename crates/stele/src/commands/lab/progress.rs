@@ -22,15 +22,18 @@ impl<'a> Progress<'a> {
     }
 
     pub fn filling(&self, done: u64, all: u64) {
-        let seconds = self.begun.elapsed().as_secs_f64().max(1e-3);
+        self.bulk("filling the target", self.begun, done, all);
+    }
+
+    /// Something is done with all of the target.
+    pub fn bulk(&self, what: &str, begun: Instant, done: u64, all: u64) {
+        if !self.terminal {
+            return;
+        }
+        let seconds = begun.elapsed().as_secs_f64().max(1e-3);
         let rate = done as f64 / seconds;
-        let left = Duration(((all - done) as f64 / rate.max(1.0) * 1e9) as u64);
-        self.line(&format!(
-            "filling the target: {} of {}, {:.0} MB/s, {left} left",
-            Bytes(done),
-            Bytes(all),
-            rate / 1e6
-        ));
+        let left = Duration((all.saturating_sub(done) as f64 / rate.max(1.0) * 1e9) as u64);
+        self.line(&format!("{what}: {} of {}, {:.0} MB/s, {left} left", Bytes(done), Bytes(all), rate / 1e6));
     }
 
     pub fn begin(&self, head: &Head, done: usize) {
@@ -73,7 +76,11 @@ impl<'a> Progress<'a> {
             _ if step.number < 0 => "warming up".to_owned(),
             _ => format!("round {}", step.number + 1),
         };
-        let left = self.left(step.cell).0;
+        // The rounds of this cell that are over do not come again.
+        let length = self.cells.get(step.cell).map_or(0, |cell| cell.setup.timing.round.0);
+        let warm_up = self.cells.get(step.cell).map_or(0, |cell| cell.setup.timing.warm_up.0);
+        let over = (step.number + 1).max(0) as u64 * length + if step.number < 0 { 0 } else { warm_up };
+        let left = Duration(self.left(step.cell).0.0.saturating_sub(if step.preconditions { 0 } else { over }));
         self.line(&format!(
             "{}/{} {name}, {}, {round}: {:.0}/s, {:.1} MB/s, mean {}, 99 % {}; {left} left at least",
             step.cell + 1,

@@ -8,9 +8,9 @@ use stele_lab::error::LabError;
 use stele_lab::hosts::{HostRecord, merged};
 use stele_lab::job::{Cell, Job};
 use stele_lab::live::target::{Ready, Target};
-use stele_lab::recipe::live::{Asked, opening};
 use stele_lab::record::CellRecord;
 use stele_lab::{environment, sweep};
+use stele_papers::recipe::live::{Asked, opening};
 
 use super::modelled::Came;
 use super::progress::Progress;

@@ -6,7 +6,6 @@ use stele_ground::{Bytes, Duration};
 use stele_lab::abba::{self, Judged, Ratio};
 use stele_lab::job::{Cell, Job};
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
-use stele_lab::steady;
 
 use super::progress::cells as count_of;
 use crate::commands::print_json;
@@ -52,6 +51,11 @@ pub fn outcome(cells: &[CellRecord], json: bool, out: Option<&Path>, digest: Opt
         return;
     }
     print!("{}", super::table(cells));
+    for (cell, read) in cells.iter().filter_map(|cell| Some((cell, cell.read_back.as_ref()?))) {
+        if read.wrong.is_none() {
+            println!("\nread back behind {}: {}, all as written", cell.name, Bytes(read.bytes));
+        }
+    }
     if let (Some(path), Some(digest)) = (out, digest) {
         println!("\nkept in {}, BLAKE3 {digest}", path.display());
     }
@@ -74,18 +78,15 @@ fn summary(cell: &CellRecord) -> serde_json::Value {
                 "outstanding": run.outstanding, "rate_asked": run.rate_asked, "workers": run.workers, "rate": total.rate,
                 "bytes": total.bytes, "response": spans(&total.response), "read": spans(&total.read),
                 "write": spans(&total.write), "cpu_us": total.cpu_own, "machine_cpu_us": total.cpu_machine,
-                "steady": run.steady, "unsteady_why": unsteady_why(run), "stopped": run.stopped, "lag_share": run.lag_share,
+                "steady": run.is_steady(), "unsteady_why": run.shortfall(), "stopped": run.stopped, "lag_share": run.lag_share,
             })
         })
         .collect();
     serde_json::json!({
         "cell": cell.number, "name": cell.name, "axes": cell.axes, "workload": cell.workload, "runs": runs,
-        "search": cell.search, "hosts": cell.hosts, "remark": stele_lab::paper::remark(cell),
+        "search": cell.search, "hosts": cell.hosts, "remark": stele_lab::report::remark(cell),
+        "wrong_sectors": cell.wrong_sectors, "read_back": cell.read_back,
     })
-}
-
-fn unsteady_why(run: &RunRecord) -> Option<String> {
-    if run.steady { None } else { steady::shortfall(&run.rates()) }
 }
 
 pub fn file(recorded: &Recorded, json: bool, rounds: bool) -> Outcome<()> {
@@ -248,7 +249,7 @@ fn marks(differs: bool, unsteady: usize) -> String {
 }
 
 pub fn published(json: bool) -> Outcome<()> {
-    let found = stele_lab::oddities::published();
+    let found = stele_papers::oddities::published();
     if json {
         let rows: Vec<_> = found
             .iter()

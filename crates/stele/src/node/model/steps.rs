@@ -1,5 +1,6 @@
 //! What the administrator does.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use stele_archive::{BucketChange, Protection, Retention, RetentionMode, Surroundings, VersionId};
@@ -10,7 +11,7 @@ use crate::api::volume as volumes;
 use crate::api::{Actor, Call, archive as calls, export, pool};
 use crate::failure::Outcome;
 use crate::node::Opening;
-use crate::node::rebuild::Ask;
+use crate::node::rebuild::{Ask, BROKEN_OFF};
 
 /// Every kind of step; one that the pool's state does not allow is an attempt that must be refused.
 const STEPS: u64 = 27;
@@ -103,16 +104,20 @@ impl World {
 
     /// Every retention is raised, in notes far behind the first ones.
     pub async fn raise_all(&mut self) -> Checked {
+        self.raise(0..self.records.len()).await
+    }
+
+    pub async fn raise(&mut self, records: Range<usize>) -> Checked {
         let until = self.clock.now().wall.plus_days(500);
         let Some(archive) = self.writable().cloned() else { return Ok(()) };
-        for record in &mut self.records {
+        for record in self.records.get_mut(records.clone()).unwrap_or_default() {
             let version = VersionId::parse(&record.version).ok();
             let retention = Some(Retention { mode: RetentionMode::Compliance, until });
             if archive.set_retention(&root(), BUCKET, &record.key, version, retention, false).await.is_ok() {
                 record.until = until;
             }
         }
-        self.tell("every retention is raised");
+        self.tell(format!("the retentions {records:?} are raised"));
         Ok(())
     }
 
@@ -131,8 +136,14 @@ impl World {
         let ask = Ask { force: true, accept_losses: false };
         let Ok(mut node) = self.pool(Opening::for_server()).await else { return Ok(()) };
         node.breaks_off = Some(stage);
-        if node.rebuild_here(&self.site, ask).await.is_ok() {
-            return Err(self.violated("it was not broken off"));
+        match node.rebuild_here(&self.site, ask).await {
+            Ok(_) => return Err(self.violated("it was not broken off")),
+            Err(failure) if failure.error == BROKEN_OFF => {}
+            Err(failure) => {
+                self.tell(format!("refused before: {failure}"));
+                let _ = self.open().await;
+                return self.must_open();
+            }
         }
         if stage >= 4 {
             (self.old_catalog, self.old_pool) = (None, None);

@@ -44,15 +44,17 @@ fn the_script_of_each_protection_ends_well_with_it() {
 fn without_a_protection_its_script_breaks_a_promise() {
     let missed = |about: &Mutation| {
         let without = Mutations::default().with(*about);
-        let found = (0..scripts::variants(*about)).find_map(|variant| play(*about, variant, without).err());
+        // Where records lie is drawn anew for every pool: which drives hide what is a matter of chance.
+        let variants = (0..TRIES).flat_map(|_| 0..scripts::variants(*about));
+        let (begun, mut tries) = (Instant::now(), 0);
+        let found = variants.inspect(|_| tries += 1).find_map(|variant| play(*about, variant, without).err());
         if let Some(Violation(what)) = &found {
-            println!("{about:?}: {}", what.lines().next().unwrap_or_default());
+            let first = what.lines().next().unwrap_or_default();
+            println!("{about:?}, try {tries} after {:?}: {first}", begun.elapsed());
         }
         found.is_none()
     };
-    // The script of the matter `rebuild` does not find where its notes lie: the archive's own tests lose exactly those.
-    let all = Mutation::ALL.into_iter().filter(|about| *about != Mutation::Doubt);
-    let missed: Vec<Mutation> = all.filter(missed).collect();
+    let missed: Vec<Mutation> = Mutation::ALL.into_iter().filter(missed).collect();
     assert!(missed.is_empty(), "nothing goes wrong without {missed:?}");
 }
 
@@ -66,21 +68,34 @@ fn without() -> Mutations {
     }
 }
 
-/// `STELE_ADMIN_SECONDS` has it go on for so long; `STELE_ADMIN_SEED` runs one history.
+/// How often all variants of a script are played until one breaks a promise.
+const TRIES: usize = 3;
+
+/// 50: stele.toml names a drive that has left the pool, and a rebuild missed it.
+const BROKE: &[u64] = &[50];
+
+#[test]
+fn the_histories_that_broke_a_promise_end_well() {
+    for seed in BROKE {
+        run(*seed, STEPS, Mutations::default()).unwrap_or_else(|Violation(what)| panic!("seed {seed}: {what}"));
+    }
+}
+
+/// `STELE_ADMIN_SECONDS` has it go on for so long, `STELE_ADMIN_SEED` begin there; alone it runs that history.
 #[test]
 fn no_history_of_an_administrator_breaks_a_promise() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    if let Some(seed) = number("STELE_ADMIN_SEED") {
+    let (begun, seconds, first) = (Instant::now(), number("STELE_ADMIN_SECONDS"), number("STELE_ADMIN_SEED"));
+    if let (None, Some(seed)) = (seconds, first) {
         return run(seed, STEPS, without()).unwrap_or_else(|Violation(what)| panic!("seed {seed}: {what}"));
     }
-    let (begun, seconds) = (Instant::now(), number("STELE_ADMIN_SECONDS"));
-    for seed in 0.. {
+    for seed in first.unwrap_or(0).. {
         let done = match seconds {
             Some(seconds) => begun.elapsed() >= Duration::from_secs(seconds),
             None => seed >= HISTORIES,
         };
         if done {
-            println!("{seed} histories of {STEPS} steps in {:?}", begun.elapsed());
+            println!("{} histories of {STEPS} steps in {:?}", seed - first.unwrap_or(0), begun.elapsed());
             return;
         }
         run(seed, STEPS, without())

@@ -15,10 +15,10 @@ fn what_several_drives_say_is_one_alarm_of_its_name() {
 #[test]
 fn scrubbed_bytes_add_up_over_passes() {
     let mut status: StatusView = serde_json::from_value(serde_json::json!({
-        "pool": "", "name": "", "epoch": 1, "state": "ok", "drives": [], "raw": 0, "used": 0, "spare": 0, "spare_used": 0,
-        "log_used": 0, "log_size": 0, "dirty": 0, "rebuild": null, "copy_back": null, "scrub": null, "moving": null, "removed": [], "scrubs_finished": 0,
+        "pool": "", "name": "", "epoch": 1, "state": "ok", "drives": [], "raw_bytes": 0, "used_bytes": 0, "spare_bytes": 0, "spare_used_bytes": 0,
+        "log_used_bytes": 0, "log_size_bytes": 0, "dirty_bytes": 0, "rebuild": null, "copy_back": null, "scrub": null, "moving": null, "removed": [], "scrubs_finished": 0,
         "scrub_damage_found": 0, "scrub_damage_repaired": 0, "lost_stripes": 0, "rebuilt": 0, "repaired": 0, "alarms": [],
-        "standing": [], "counters": []
+        "standing": [], "counters": {}
     }))
     .unwrap();
     let mut scrubbed = Scrubbed::default();

@@ -1,0 +1,137 @@
+//! Filling the tables of versions: what exists, its content, its retention and holds.
+
+use std::collections::BTreeMap;
+
+use stele_catalog::Transaction;
+
+use super::survey::exists;
+use super::write::Filling;
+use crate::error::Result;
+use crate::install::{place_extents, places};
+use crate::record::content::{Content, Extent, Layout, Place, Stream};
+use crate::record::part::PartRow;
+use crate::record::version::{Owner, VersionNote, VersionRef, VersionRow};
+use crate::record::{HOLDS, LAYOUTS, OBJECTS, PARTS, RETAINED, VERSIONS, encode, keys};
+
+impl Filling<'_> {
+    pub(super) async fn put_versions(&mut self) -> Result<()> {
+        let nulls = self.null_versions();
+        for (object, (_, note, place)) in std::mem::take(&mut self.survey.versions) {
+            let at = (note.at.bucket, note.at.key.clone());
+            let replaced = note.row.null && nulls.get(&at).is_some_and(|(_, newest)| *newest != note.at.number);
+            if exists(&self.survey, &note) && !replaced {
+                self.put_version(object, note, place).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Of several null versions of a key only the newest exists; the others were replaced, and their keys destroyed soon after.
+    /// One that is retained or held goes before any that is not: nothing could have replaced it.
+    fn null_versions(&self) -> BTreeMap<(u32, String), (bool, u64)> {
+        let mut nulls: BTreeMap<(u32, String), (bool, u64)> = BTreeMap::new();
+        let versions = self.survey.versions.values().map(|(_, note, _)| note);
+        for note in versions.filter(|note| note.row.null && exists(&self.survey, note)) {
+            let kept = note.row.retention.is_some() || note.row.hold;
+            let newest = nulls.entry((note.at.bucket, note.at.key.clone())).or_insert((false, 0));
+            *newest = (*newest).max((kept, note.at.number));
+        }
+        nulls
+    }
+
+    async fn put_version(&mut self, object: u64, note: VersionNote, place: Place) -> Result<()> {
+        let VersionNote { at, mut row, layout, .. } = note;
+        row.note = place;
+        row.slot = self.survey.entries.get(&object).map_or(row.slot, |(slot, _)| *slot);
+        self.slots_end = self.slots_end.max(row.slot + 1);
+        self.claimed.insert(object);
+        let is_owner = match row.content.clone() {
+            Content::None => {
+                self.live.extend(places(&place, &[]));
+                false
+            }
+            Content::Stream(stream) => self.put_stream(object, &at, &mut row, stream, &place).await?,
+            Content::Parts => {
+                self.put_parts(object, &at, &row, layout.unwrap_or_default()).await?;
+                self.live.extend(places(&place, &[]));
+                true
+            }
+        };
+        if is_owner {
+            self.out.put(OBJECTS, keys::number(object), encode(&Owner::Version(at.clone()))).await?;
+        }
+        if let Some(retention) = row.retention {
+            self.out.put(RETAINED, keys::numbers(retention.until.0, object), encode(&at)).await?;
+        }
+        if row.hold {
+            self.out.put(HOLDS, keys::number(object), encode(&at)).await?;
+        }
+        self.count(&at, &row);
+        self.out.put(VERSIONS, at.record_key(), encode(&row)).await
+    }
+
+    /// Content in one stream. True where its pieces are looked up by the object.
+    async fn put_stream(
+        &mut self,
+        object: u64,
+        at: &VersionRef,
+        row: &mut VersionRow,
+        mut stream: Stream,
+        place: &Place,
+    ) -> Result<bool> {
+        let found = self.survey.stream(object, &stream);
+        if found.is_none() {
+            self.find(at, row, "pieces of its content are missing");
+        }
+        let pieces = found.unwrap_or_default();
+        let beside_note = matches!(pieces.as_slice(), [one] if (one.segment, one.at) == (place.segment, place.at));
+        self.put_extents(object, &mut stream, &pieces).await?;
+        self.live.extend(places(place, &pieces));
+        row.content = Content::Stream(stream);
+        Ok(!beside_note && !pieces.is_empty())
+    }
+
+    async fn put_parts(&mut self, object: u64, at: &VersionRef, row: &VersionRow, layout: Layout) -> Result<()> {
+        for part in &layout.parts {
+            let Some((_, note, place)) = self.survey.part_notes.get(&(object, part.stream)).cloned() else {
+                self.find(at, row, &format!("part {} is missing", part.number));
+                continue;
+            };
+            let mut part_row: PartRow = note.row;
+            part_row.note = place;
+            let found = self.survey.stream(object, &part_row.stream);
+            if found.is_none() {
+                self.find(at, row, &format!("pieces of part {} are missing", part.number));
+            }
+            let extents = found.unwrap_or_default();
+            self.live.extend(places(&place, &extents));
+            self.put_extents(object, &mut part_row.stream, &extents).await?;
+            self.out.put(PARTS, keys::pair(object, part.number), encode(&part_row)).await?;
+        }
+        self.out.put(LAYOUTS, keys::number(object), encode(&layout)).await
+    }
+
+    async fn put_extents(&mut self, object: u64, stream: &mut Stream, extents: &[Extent]) -> Result<()> {
+        for mutation in place_extents(Transaction::new(), object, stream, extents).mutations {
+            if let stele_catalog::Mutation::Put { table, key, value } = mutation {
+                self.out.put(table, key, value).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, at: &VersionRef, row: &VersionRow) {
+        self.latest = self.latest.max(row.modified);
+        let counted = self.usage.entry(at.bucket).or_insert((0, 0));
+        (counted.0, counted.1) = (counted.0 + 1, counted.1 + row.size as i64);
+        match row.marker {
+            true => self.report.delete_markers += 1,
+            false => self.report.versions += 1,
+        }
+    }
+
+    fn find(&mut self, at: &VersionRef, row: &VersionRow, what: &str) {
+        let name = self.buckets.get(&at.bucket).map_or("", |bucket| bucket.name()).to_string();
+        self.survey.findings.push(format!("`{name}/{}` version {}: {what}", at.key, row.id(at.number)));
+    }
+}

@@ -1,0 +1,88 @@
+//! What cannot be read: named version by version, told segment by segment, and over when it can be read again.
+
+use super::*;
+use crate::record::content::Content;
+use crate::testing::MIB;
+
+const SEGMENT: u64 = 256 << 10;
+
+/// The whole of the archive, once.
+async fn scrub(archive: &Archive) -> ScrubReport {
+    let (mut cursor, mut whole) = (ScrubCursor::default(), ScrubReport::default());
+    loop {
+        let report = archive.scrub_step(&mut cursor, u64::MAX).await.unwrap();
+        whole.findings.extend(report.findings);
+        whole.places.extend(report.places);
+        if report.finished {
+            return whole;
+        }
+    }
+}
+
+/// Where the content of a version begins and ends on the data volume.
+fn places(archive: &Archive, key: &str) -> Vec<(u64, u64)> {
+    let snapshot = archive.store.snapshot().unwrap();
+    let bucket = archive.store.buckets.by_name("records").unwrap();
+    let found = crate::lookup::newest(&*snapshot, &bucket, key).unwrap().unwrap();
+    let Content::Stream(stream) = found.row.content else { panic!() };
+    let places = crate::install::places(&crate::record::content::Place::default(), &stream.extents.unwrap());
+    places
+        .into_iter()
+        .map(|place| (archive.store.segments.start(place.segment) + u64::from(place.at), u64::from(place.length)))
+        .collect()
+}
+
+async fn filled(world: &World) -> Archive {
+    let archive = world.create().await;
+    archive.create_bucket(&admin(), "records", NewBucket::default()).await.unwrap();
+    for number in 0..20 {
+        put(&archive, "records", &format!("{number:02}"), &content(number, 60_000)).await.unwrap();
+    }
+    archive
+}
+
+#[tokio::test]
+async fn versions_that_lie_where_nothing_can_be_read_are_named() {
+    let world = World::sized(1, 16 * MIB, SEGMENT);
+    let archive = filled(&world).await;
+    let (at, length) = places(&archive, "07")[0];
+    assert_eq!(archive.affected(&[], 10).unwrap(), (Vec::new(), 0));
+    let named = |ranges: &[(u64, u64)]| -> Vec<String> {
+        let (named, count) = archive.affected(ranges, 100).unwrap();
+        assert_eq!(named.len() as u64, count);
+        named.into_iter().filter(|version| version.content).map(|version| version.key).collect()
+    };
+    assert_eq!(named(&[(at, 1)]), ["07"]);
+    assert_eq!(named(&[(at + length - 1, 1)]), ["07"]);
+    assert_eq!(named(&[(at + length / 2, 4096), (0, 4096)]), ["07"], "in any order");
+    let next = places(&archive, "08")[0].0;
+    assert_eq!(named(&[(at, next - at + 1)]), ["07", "08"]);
+    let (some, count) = archive.affected(&[(0, 16 * MIB)], 5).unwrap();
+    assert_eq!((some.len(), count), (5, 20));
+    assert_eq!((some[0].bucket.as_str(), some[0].key.as_str(), some[0].bytes), ("records", "00", 60_000));
+}
+
+#[tokio::test]
+async fn a_lost_segment_is_one_finding_and_ends_with_its_cause() {
+    let world = World::sized(2, 16 * MIB, SEGMENT);
+    let archive = filled(&world).await;
+    let (at, _) = places(&archive, "03")[0];
+    let segment = at / SEGMENT;
+    let before = archive.audit_verify(&admin(), None).await.unwrap().records;
+    world.bench.lose(segment * SEGMENT + 4096..(segment + 1) * SEGMENT);
+    let report = scrub(&archive).await;
+    let own = format!("segment {segment}:");
+    let of_segment: Vec<&String> = report.findings.iter().filter(|finding| finding.starts_with(&own)).collect();
+    assert_eq!(of_segment.len(), 1, "{:?}", report.findings);
+    assert!(of_segment[0].contains("in 1 ranges cannot be read"), "{of_segment:?}");
+    assert_eq!(report.findings.len(), report.places.len());
+    let after = archive.audit_verify(&admin(), None).await.unwrap().records;
+    assert!(after - before <= report.findings.len() as u64 + 1, "{before}, {after}: one record a finding");
+    for place in &report.places {
+        assert!(archive.scrub_again(place).await.unwrap().is_some(), "{place:?} is damaged still");
+    }
+    world.bench.lose(0..0);
+    for place in &report.places {
+        assert_eq!(archive.scrub_again(place).await.unwrap(), None, "{place:?} can be read again");
+    }
+}

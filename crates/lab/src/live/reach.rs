@@ -1,0 +1,53 @@
+//! How one worker reaches a target: the engine that fits, whichever it is.
+
+use std::sync::Arc;
+
+use super::directory::Files;
+use super::engine::{Engine, Null};
+use super::inline::Inline;
+use super::iscsi::Iscsi;
+use super::nbd::Nbd;
+use super::nfs::Nfs;
+use super::s3::Objects;
+use super::target::{Ready, Way};
+use super::uring::Uring;
+use super::volume::Blocks;
+
+/// What a worker is given.
+#[derive(Clone, Copy)]
+pub struct Seat {
+    pub slots: u32,
+    pub length_max: usize,
+    pub names: bool,
+    pub number: u32,
+}
+
+/// What is done with an engine of any kind.
+pub trait Use {
+    type Made;
+    fn with<E: Engine>(self, engine: E) -> Result<Self::Made, String>;
+}
+
+/// Makes the engine in the thread that uses it: a ring belongs to the thread that made it.
+pub fn reach<U: Use>(ready: &Ready, seat: Seat, user: U) -> Result<U::Made, String> {
+    let Seat { slots, length_max, names, number } = seat;
+    match &ready.way {
+        // One access at a time: a ring would only add to the cost of the call.
+        Way::Ring(file) if slots == 1 => user.with(Inline::new(Arc::clone(file), length_max)),
+        Way::Ring(file) => user.with(Uring::new(Arc::clone(file), slots, length_max)?),
+        Way::Inline(file) => user.with(Inline::new(Arc::clone(file), length_max)),
+        Way::Directory(directory) => {
+            let files = Files::new(Arc::clone(directory), names, number);
+            user.with(Inline::new(files, length_max))
+        }
+        Way::Nbd { address, .. } => user.with(Nbd::new(address, slots, length_max)?),
+        Way::Iscsi(address) => user.with(Iscsi::new(address, slots, length_max)?),
+        Way::Nfs(remote) => user.with(Nfs::new(remote, slots, length_max)?),
+        Way::S3(bucket) => {
+            let objects = Objects::new(bucket, names, number);
+            user.with(Inline::new(objects, length_max))
+        }
+        Way::Volume(volume) => user.with(Blocks::new(volume, slots, length_max)),
+        Way::Null => user.with(Null::new(slots, length_max)),
+    }
+}

@@ -1,0 +1,195 @@
+//! Gathers what workers hand over into rounds, and decides when a run is over.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Instant as WallInstant;
+
+use stele_ground::{Duration, Instant};
+
+use super::{LOOK, Round, Setup, Watch};
+use crate::live::clock::Gate;
+use crate::live::target::Ready;
+use crate::live::worker::{Part, Report};
+use crate::live::wrong::Wrong;
+use crate::steady;
+use crate::usage::Usage;
+
+#[derive(Default)]
+pub struct Gathered {
+    pub rounds: Vec<Round>,
+    pub steady: bool,
+    pub stopped: bool,
+    pub failed: Option<String>,
+    /// What reads brought that is not as it was written.
+    pub wrong: Wrong,
+}
+
+/// Waits until every worker is ready; a worker may take as long as a server is waited for.
+fn all_ready(workers: u32, reports: &mpsc::Receiver<Report>, end: &AtomicBool) -> Result<bool, String> {
+    let mut ready = 0;
+    while ready < workers {
+        match reports.recv_timeout(LOOK) {
+            _ if end.load(Ordering::Relaxed) => return Ok(false),
+            Err(RecvTimeoutError::Timeout) | Ok(Report::Part(_) | Report::Wrong(_)) => {}
+            Ok(Report::Ready) => ready += 1,
+            Ok(Report::Ended(result)) => return Err(result.err().unwrap_or_else(|| "a worker ended by itself".into())),
+            Err(RecvTimeoutError::Disconnected) => return Err("all workers are gone".into()),
+        }
+    }
+    Ok(true)
+}
+
+pub fn gather(
+    ready: &Ready,
+    workers: u32,
+    setup: &Setup,
+    reports: &mpsc::Receiver<Report>,
+    end: &AtomicBool,
+    gate: &Gate,
+    watch: Watch<'_>,
+) -> Gathered {
+    let timing = setup.timing;
+    let warm_up = timing.warm_up.0.div_ceil(timing.round.0.max(1)) as i64;
+    let least = timing.least.0.div_ceil(timing.round.0.max(1)).max(1) as usize;
+    let most = timing.most.0.div_ceil(timing.round.0.max(1)).max(1) as usize;
+    let mut gathered = Gathered::default();
+    match all_ready(workers, reports, end) {
+        Ok(true) => gate.open(WallInstant::now()),
+        Ok(false) => {
+            gathered.stopped = true;
+            return gathered;
+        }
+        Err(why) => {
+            gathered.failed = Some(why);
+            return gathered;
+        }
+    }
+    // Parts of the rounds that not all workers have ended yet.
+    let mut parts: BTreeMap<u64, Vec<Part>> = BTreeMap::new();
+    let mut usage = Usage::now();
+    let mut heard = vec![WallInstant::now(); workers as usize];
+    loop {
+        let part = match reports.recv_timeout(LOOK) {
+            _ if end.load(Ordering::Relaxed) => {
+                gathered.stopped = true;
+                return gathered;
+            }
+            Err(RecvTimeoutError::Timeout) => match silence(&heard, ready, setup) {
+                None => continue,
+                said => {
+                    gathered.failed = said;
+                    return gathered;
+                }
+            },
+            Ok(Report::Ready) => continue,
+            Ok(Report::Part(part)) => part,
+            Ok(Report::Wrong(wrong)) => {
+                gathered.wrong = wrong;
+                return gathered;
+            }
+            Ok(Report::Ended(result)) => {
+                gathered.failed = Some(result.err().unwrap_or_else(|| "a worker ended by itself".into()));
+                return gathered;
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                gathered.failed = Some("all workers are gone".into());
+                return gathered;
+            }
+        };
+        let number = part.round;
+        let answered = part.read.count() + part.write.count() > 0;
+        if let Some(heard) = heard.get_mut(part.worker as usize)
+            && (answered || !part.awaits)
+        {
+            *heard = WallInstant::now();
+        }
+        gathered.failed = silence(&heard, ready, setup);
+        if gathered.failed.is_some() {
+            return gathered;
+        }
+        let so_far = parts.entry(number).or_default();
+        so_far.push(part);
+        if so_far.len() < workers as usize {
+            continue;
+        }
+        // Each worker hands its rounds over in their order, so rounds become whole in theirs.
+        let whole = parts.remove(&number).unwrap_or_default();
+        let before = std::mem::replace(&mut usage, Usage::now());
+        let round = merged(whole, timing.round, before, usage);
+        let number = number as i64 - warm_up;
+        let goes_on = watch(number, &round);
+        if number >= 0 {
+            gathered.rounds.push(round);
+        }
+        let counted = gathered.rounds.len();
+        if !goes_on || counted >= least {
+            gathered.steady = shortfall(&gathered.rounds).is_none();
+        }
+        if !goes_on || counted >= most || (counted >= least && gathered.steady) {
+            gathered.stopped = !goes_on;
+            return gathered;
+        }
+    }
+}
+
+/// Why rounds are not those of a steady state.
+pub fn shortfall(rounds: &[Round]) -> Option<String> {
+    let rates: Vec<f64> = rounds.iter().map(|round| round.rate).collect();
+    steady::shortfall_with_gaps(&rates, rounds.iter().map(|round| round.gap))
+}
+
+/// Why a target is given up that lets a worker wait for longer than its patience.
+fn silence(heard: &[WallInstant], ready: &Ready, setup: &Setup) -> Option<String> {
+    let silent = heard.iter().map(WallInstant::elapsed).max().unwrap_or_default();
+    // A worker that is answered says so once a round.
+    let most = Duration(ready.patience.0 + setup.timing.round.0);
+    (silent.as_nanos() > u128::from(most.0)).then(|| {
+        format!(
+            "the target has answered nothing to a worker for {}; a slower one is waited for with --patience",
+            ready.patience
+        )
+    })
+}
+
+pub fn merged(parts: Vec<Part>, length: Duration, before: Usage, after: Usage) -> Round {
+    let span = length.as_secs_f64().max(1e-9);
+    let mut round = Round {
+        cpu_own: after.own - before.own,
+        cpu_machine: after.machine - before.machine,
+        waited_own: after.waited - before.waited,
+        span,
+        gap: gap(&parts),
+        ..Round::default()
+    };
+    for part in parts {
+        round.written_bytes += part.written_bytes;
+        round.read_bytes_rate += part.read_bytes as f64 / span;
+        round.read.merge(&part.read);
+        round.write.merge(&part.write);
+        round.lag = Duration(round.lag.0 + part.lag.0);
+        round.held_back += part.held_back;
+    }
+    round.read_rate = round.read.count() as f64 / span;
+    round.rate = round.read_rate + round.write.count() as f64 / span;
+    round.written_bytes_rate = round.written_bytes as f64 / span;
+    round
+}
+
+/// The longest time in which none of the workers was answered.
+pub fn gap(parts: &[Part]) -> Duration {
+    let mut common: Option<Vec<(Instant, Instant)>> = None;
+    for part in parts {
+        common = Some(match common {
+            None => part.idle.clone(),
+            Some(before) => {
+                let both =
+                    |left: &(Instant, Instant), right: &(Instant, Instant)| (left.0.max(right.0), left.1.min(right.1));
+                let pairs = before.iter().flat_map(|left| part.idle.iter().map(move |right| both(left, right)));
+                pairs.filter(|(begin, end)| begin < end).collect()
+            }
+        });
+    }
+    let spans = common.unwrap_or_default().into_iter().map(|(begin, end)| end.since(begin));
+    spans.max().unwrap_or(Duration(0))
+}

@@ -1,0 +1,87 @@
+use super::*;
+use crate::live::content::Content;
+use crate::live::target::{Opening, Target};
+use stele_ground::{Bytes, MIB};
+
+struct Place(std::path::PathBuf);
+
+impl Place {
+    fn new(name: &str) -> Place {
+        let path = std::env::temp_dir().join(format!("stele-signatures-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Place(path)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+fn open(path: &Path, destroy: bool) -> Result<(), LabError> {
+    let target = Target::Path(path.to_owned());
+    let opening = Opening { size: Some(Bytes(MIB)), writes: true, destroy, ..Opening::default() };
+    target.open(opening, &mut |_, _| true).map(drop)
+}
+
+#[test]
+fn a_file_of_the_laboratory_that_was_formatted_is_not_written_over() {
+    let place = Place::new("formatted");
+    let path = place.0.join("target");
+    open(&path, false).unwrap();
+    open(&path, false).unwrap();
+    for (at, magic, name) in AT_HEAD {
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.write_all_at(&vec![0xA5; 256 << 10], 0).unwrap();
+        open(&path, false).unwrap();
+        file.write_all_at(magic, *at as u64).unwrap();
+        let error = open(&path, false).unwrap_err().to_string();
+        assert!(error.contains(name) && error.contains("--destroy"), "{error}");
+        open(&path, true).unwrap();
+    }
+}
+
+#[test]
+fn the_short_marks_of_ext_and_of_a_partition_table_count_with_what_is_around_them() {
+    let mut ext = vec![0xA5; 8192];
+    ext[0x438..0x43a].copy_from_slice(&[0x53, 0xef]);
+    assert_eq!(recognised(&ext, &[]), None, "two bytes alone");
+    ext[0x418..0x41c].copy_from_slice(&2u32.to_le_bytes());
+    ext[0x44c..0x450].copy_from_slice(&1u32.to_le_bytes());
+    assert_eq!(recognised(&ext, &[]), Some("a file system (ext2, ext3 or ext4)"));
+    let mut table = vec![0xA5; 8192];
+    table[510..512].copy_from_slice(&[0x55, 0xaa]);
+    assert_eq!(recognised(&table, &[]), None, "two bytes alone");
+    table[446..510].fill(0);
+    table[450] = 0x83;
+    assert_eq!(recognised(&table, &[]), Some("a partition table (MBR)"));
+    let mut tail = vec![0; 131_072];
+    tail[131_072 - 512..131_072 - 504].copy_from_slice(b"EFI PART");
+    assert_eq!(recognised(&[0; 8192], &tail), Some("a partition table (GPT)"));
+}
+
+#[test]
+fn random_data_is_taken_for_nothing() {
+    let mut source = Content::default().source(stele_ground::Dice::new(3), None);
+    let mut head = vec![0; HEAD as usize];
+    for number in 0..2_000 {
+        source.make(&mut head, number * HEAD);
+        assert_eq!(recognised(&head, &head[..TAIL as usize]), None);
+    }
+}
+
+#[test]
+fn a_file_that_a_loop_device_shows_is_known() {
+    let place = Place::new("loop");
+    let (path, other) = (place.0.join("image"), place.0.join("other"));
+    std::fs::write(&path, "image").unwrap();
+    std::fs::write(&other, "other").unwrap();
+    let shown = place.0.join("block/loop7/loop");
+    std::fs::create_dir_all(&shown).unwrap();
+    std::fs::create_dir_all(place.0.join("block/sda")).unwrap();
+    std::fs::write(shown.join("backing_file"), format!("{}\n", path.display())).unwrap();
+    let of = |path: &Path| loop_device_of(&std::fs::metadata(path).unwrap(), &place.0.join("block"));
+    assert_eq!(of(&path).as_deref(), Some("/dev/loop7"));
+    assert_eq!(of(&other), None);
+}

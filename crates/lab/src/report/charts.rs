@@ -1,0 +1,291 @@
+//! The charts of a `.lab` file, each by its name.
+
+use std::collections::BTreeMap;
+
+use stele_ground::{Bytes, Duration};
+
+use super::chart::{Axis, Bars, Chart, Series, short};
+use super::chosen;
+use crate::record::{CellRecord, Recorded, RunRecord};
+use crate::steady;
+
+/// What a chart shows, by the name that a command line gives it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    ResponseRate,
+    RateSize,
+    BytesSize,
+    RateThreads,
+    BytesThreads,
+    LatencyTime,
+    RateTime,
+    Distribution,
+    Bars,
+    Multipliers,
+}
+
+/// All of them, in the order in which a report has them.
+pub const KINDS: &[(&str, Kind, &str)] = &[
+    ("response-rate", Kind::ResponseRate, "mean response against the rate, with the response asked for"),
+    ("rate-size", Kind::RateSize, "accesses a second against the size of an access"),
+    ("bytes-size", Kind::BytesSize, "MB a second against the size of an access"),
+    ("rate-threads", Kind::RateThreads, "accesses a second against threads"),
+    ("bytes-threads", Kind::BytesThreads, "MB a second against threads"),
+    ("rate-time", Kind::RateTime, "accesses a second over time, round by round, with gaps and dips"),
+    ("latency-time", Kind::LatencyTime, "mean response over time, round by round"),
+    ("distribution", Kind::Distribution, "share of accesses answered within a time"),
+    ("bars", Kind::Bars, "the cells' rates side by side"),
+    ("multipliers", Kind::Multipliers, "each cell's rate over that of the first"),
+];
+
+impl Kind {
+    pub fn named(name: &str) -> Option<Kind> {
+        KINDS.iter().find(|known| known.0 == name).map(|known| known.1)
+    }
+
+    /// It may be empty: a file may lack what it is about.
+    pub fn of(self, recorded: &Recorded) -> Chart {
+        match self {
+            Kind::ResponseRate => response_over_rate(recorded),
+            Kind::RateSize => over(recorded, &Over::ACCESS, &Measure::RATE),
+            Kind::BytesSize => over(recorded, &Over::ACCESS, &Measure::BYTES),
+            Kind::RateThreads => over(recorded, &Over::WORKERS, &Measure::RATE),
+            Kind::BytesThreads => over(recorded, &Over::WORKERS, &Measure::BYTES),
+            Kind::RateTime => rate_over_time(recorded),
+            Kind::LatencyTime => latency_over_time(recorded),
+            Kind::Distribution => distribution(recorded),
+            Kind::Bars => bars(recorded),
+            Kind::Multipliers => multipliers(recorded),
+        }
+    }
+}
+
+fn millis(span: Duration) -> f64 {
+    span.0 as f64 / 1e6
+}
+
+/// A line's name and its runs, each with its place.
+type Curve = (String, Vec<(f64, RunRecord)>);
+
+/// Which runs of a cell are points.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Runs {
+    /// All probes of a search too.
+    All,
+    /// The one that stands for it.
+    Chosen,
+}
+
+/// Lines of cells that differ in these axes only, in the order in which they were measured; each point is a run, with its value on
+/// the first of the axes, or its load.
+pub fn curves(recorded: &Recorded, apart_from: &[&str], of: Runs) -> Vec<Curve> {
+    let mut curves: Vec<Curve> = Vec::new();
+    for cell in &recorded.cells {
+        let rest: Vec<String> = cell
+            .axes
+            .iter()
+            .filter(|(name, _)| !apart_from.contains(&name.as_str()))
+            .map(|(name, value)| if name == "workload" { value.clone() } else { format!("{name} {value}") })
+            .collect();
+        let name = if rest.is_empty() { cell.workload.clone() } else { rest.join(", ") };
+        let place = apart_from.first().and_then(|axis| cell.axes.iter().find(|(name, _)| name == axis));
+        let place = place.and_then(|(_, value)| value.parse().ok().or(Bytes::parse(value).map(|bytes| bytes.0 as f64)));
+        let runs: Vec<&RunRecord> = match of {
+            Runs::All => cell.runs.iter().collect(),
+            Runs::Chosen => chosen(cell).into_iter().collect(),
+        };
+        for run in runs {
+            let load = run.outstanding.map(f64::from).or(run.rate_asked).unwrap_or(0.0);
+            let point = (place.unwrap_or(load), run.clone());
+            match curves.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, curve)) => curve.push(point),
+                None => curves.push((name.clone(), vec![point])),
+            }
+        }
+    }
+    for (_, curve) in &mut curves {
+        curve.sort_by(|left, right| left.0.total_cmp(&right.0));
+    }
+    curves
+}
+
+fn response_over_rate(recorded: &Recorded) -> Chart {
+    let curves = curves(recorded, &["outstanding", "rate"], Runs::All);
+    // Where each has one load only there is no curve to be seen.
+    let curves = if curves.iter().any(|(_, curve)| curve.len() > 1) { curves } else { Vec::new() };
+    let series = curves.into_iter().map(|(name, curve)| Series {
+        name,
+        points: curve
+            .iter()
+            .map(|(_, run)| run.total())
+            .map(|total| (total.rate, millis(total.response.mean())))
+            .collect(),
+        marked: true,
+    });
+    let asked =
+        recorded.cells.iter().filter_map(|cell| cell.search.as_ref()).find(|search| search.percentile.is_none());
+    let line = asked.map(|search| (millis(Duration(search.response_ns)), Duration(search.response_ns).to_string()));
+    let (across, up) = (Axis::linear("accesses a second"), Axis::logarithmic("ms"));
+    Chart::lines("Mean response against the rate", across, up, series.collect()).with_line(line)
+}
+
+/// Rounds that stand out are marked: those in which nothing was answered for a while, and those of a dip.
+fn rate_over_time(recorded: &Recorded) -> Chart {
+    let (mut series, mut odd): (Vec<Series>, Vec<(f64, f64)>) = (Vec::new(), Vec::new());
+    for cell in &recorded.cells {
+        let Some(run) = chosen(cell) else { continue };
+        let mut at = 0.0;
+        let mut points = Vec::new();
+        for round in &run.rounds {
+            at += round.seconds;
+            points.push((at, round.rate));
+        }
+        let dip = steady::dip(&run.rates());
+        let dips = |number: usize| dip.is_some_and(|dip| (dip.first..dip.first + dip.rounds).contains(&number));
+        let gaps = |number: usize| run.rounds.get(number).is_some_and(|round| steady::is_gap(Duration(round.gap_ns)));
+        odd.extend(
+            points.iter().enumerate().filter(|(number, _)| dips(*number) || gaps(*number)).map(|(_, point)| *point),
+        );
+        series.push(Series { name: cell.name.clone(), points, marked: false });
+    }
+    if !odd.is_empty() {
+        series.push(Series { name: "gaps and dips".into(), points: odd, marked: true });
+    }
+    let (across, up) = (Axis::linear("seconds after the warm-up"), Axis::linear("accesses a second"));
+    Chart::lines("Rate over time", across, up, series)
+}
+
+fn latency_over_time(recorded: &Recorded) -> Chart {
+    let series = recorded.cells.iter().filter_map(|cell| {
+        let run = chosen(cell)?;
+        let mut at = 0.0;
+        let points = run.rounds.iter().map(|round| {
+            at += round.seconds;
+            let one = RunRecord { rounds: vec![round.clone()], ..run.clone() };
+            (at, millis(one.total().response.mean()))
+        });
+        Some(Series { name: cell.name.clone(), points: points.collect(), marked: false })
+    });
+    let (across, up) = (Axis::linear("seconds after the warm-up"), Axis::logarithmic("ms"));
+    Chart::lines("Mean response over time", across, up, series.collect())
+}
+
+fn distribution(recorded: &Recorded) -> Chart {
+    let series = recorded.cells.iter().filter_map(|cell| {
+        let response = chosen(cell)?.total().response;
+        let points = response.distribution().into_iter().map(|(span, share)| (millis(span), share * 100.0));
+        Some(Series { name: cell.name.clone(), points: points.collect(), marked: false })
+    });
+    let (across, up) = (Axis::logarithmic("ms"), Axis::linear("percent"));
+    Chart::lines("Share of accesses answered within a time", across, up, series.collect())
+}
+
+/// What is varied.
+struct Over {
+    axis: &'static str,
+    words: &'static str,
+    name: &'static str,
+    said: fn(f64) -> String,
+}
+
+impl Over {
+    const ACCESS: Over = Over {
+        axis: "access",
+        words: "the size of an access",
+        name: "bytes of an access",
+        said: |value| Bytes(value as u64).to_string(),
+    };
+    const WORKERS: Over = Over { axis: "workers", words: "threads", name: "threads", said: short };
+}
+
+/// What is measured.
+struct Measure {
+    words: &'static str,
+    name: &'static str,
+    of: fn(&RunRecord) -> f64,
+}
+
+impl Measure {
+    const RATE: Measure = Measure { words: "Rate", name: "accesses a second", of: |run| run.total().rate };
+    const BYTES: Measure = Measure { words: "Throughput", name: "MB/s", of: |run| run.total().bytes / 1e6 };
+}
+
+fn over(recorded: &Recorded, what: &Over, measure: &Measure) -> Chart {
+    let has = recorded.cells.iter().any(|cell| cell.axes.iter().any(|(name, _)| name == what.axis));
+    let curves = if has { curves(recorded, &[what.axis], Runs::Chosen) } else { Vec::new() };
+    let mut marks: Vec<f64> = curves.iter().flat_map(|(_, curve)| curve).map(|(place, _)| *place).collect();
+    marks.sort_by(f64::total_cmp);
+    marks.dedup();
+    let marks = marks.into_iter().map(|value| (value, (what.said)(value)));
+    let series = |(name, curve): Curve| Series {
+        name,
+        points: curve.iter().map(|(place, run)| (*place, (measure.of)(run))).collect(),
+        marked: true,
+    };
+    Chart::lines(
+        format!("{} against {}", measure.words, what.words),
+        Axis::logarithmic(what.name).marked(marks),
+        Axis::linear(measure.name),
+        curves.into_iter().map(series).collect(),
+    )
+}
+
+/// What a cell sustains.
+pub fn rate_of(cell: &CellRecord) -> Option<f64> {
+    cell.search.as_ref().map(|search| search.rate).or_else(|| chosen(cell).map(|run| run.total().rate))
+}
+
+fn bars(recorded: &Recorded) -> Chart {
+    // The axis with the fewest values tells bars apart; the others tell groups apart.
+    let mut values: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (name, value) in recorded.cells.iter().flat_map(|cell| &cell.axes) {
+        let seen = values.entry(name.as_str()).or_default();
+        if !seen.contains(&value.as_str()) {
+            seen.push(value.as_str());
+        }
+    }
+    let apart = values.iter().min_by_key(|(_, values)| values.len()).filter(|_| values.len() > 1);
+    let bar_of = |cell: &CellRecord| match apart {
+        Some((axis, _)) => cell
+            .axes
+            .iter()
+            .find(|(name, _)| name == axis)
+            .map_or(String::new(), |(name, value)| format!("{name} {value}")),
+        None => String::new(),
+    };
+    let group_of = |cell: &CellRecord| {
+        let rest = cell.axes.iter().filter(|(name, _)| apart.is_none_or(|(axis, _)| name != axis));
+        let rest: Vec<String> = rest.map(|(name, value)| format!("{name} {value}")).collect();
+        if rest.is_empty() { cell.name.clone() } else { rest.join(", ") }
+    };
+    let (mut groups, mut bars): (Vec<String>, Vec<Bars>) = (Vec::new(), Vec::new());
+    for cell in &recorded.cells {
+        let (group, bar) = (group_of(cell), bar_of(cell));
+        if !groups.contains(&group) {
+            groups.push(group);
+        }
+        if !bars.iter().any(|one| one.name == bar) {
+            bars.push(Bars { name: bar, values: Vec::new() });
+        }
+    }
+    for one in &mut bars {
+        one.values = groups
+            .iter()
+            .map(|group| recorded.cells.iter().find(|cell| group_of(cell) == *group && bar_of(cell) == one.name))
+            .map(|cell| cell.and_then(rate_of))
+            .collect();
+    }
+    Chart::bars("Rates of the cells", Axis::linear("accesses a second"), groups, bars)
+}
+
+fn multipliers(recorded: &Recorded) -> Chart {
+    let first = recorded.cells.first().and_then(rate_of).filter(|rate| *rate > 0.0);
+    let values = recorded.cells.iter().map(|cell| Some(rate_of(cell)? / first?)).collect();
+    let groups = recorded.cells.iter().map(|cell| cell.name.clone()).collect();
+    let bars = vec![Bars { name: "multiplier".into(), values }];
+    Chart::bars("Rates over that of the first cell", Axis::linear("times the first"), groups, bars)
+        .with_line(Some((1.0, "the first cell".into())))
+}
+
+#[cfg(test)]
+mod tests;

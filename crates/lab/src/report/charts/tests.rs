@@ -1,0 +1,54 @@
+use super::*;
+use crate::report::chart::Plot;
+use crate::report::tests::{cell, recorded};
+
+fn at(number: usize, axes: &[(&str, &str)], rate: f64) -> CellRecord {
+    let axes: Vec<(String, String)> =
+        axes.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    CellRecord { axes, name: format!("cell {number}"), ..cell(number, 4, rate, 1000) }
+}
+
+fn sweep() -> Recorded {
+    let mut cells = Vec::new();
+    for (a, access) in ["512 B", "4.00 KiB", "64.0 KiB"].into_iter().enumerate() {
+        for (w, workers) in ["1", "4"].into_iter().enumerate() {
+            let rate = 1000.0 * (w + 1) as f64 / (a + 1) as f64;
+            cells.push(at(cells.len(), &[("access", access), ("workers", workers)], rate));
+        }
+    }
+    recorded(cells)
+}
+
+#[test]
+fn every_kind_has_a_name_of_its_own_and_draws_a_sweep() {
+    let mut sweep = sweep();
+    let again = sweep.cells[0].runs[0].clone();
+    sweep.cells[0].runs.push(again);
+    for (name, kind, words) in KINDS {
+        assert_eq!(Kind::named(name), Some(*kind));
+        assert!(!words.is_empty() && !kind.of(&sweep).is_empty(), "{name}");
+        assert!(kind.of(&sweep).characters(80, 20).is_some(), "{name}");
+    }
+    assert_eq!(Kind::named("pie"), None);
+}
+
+#[test]
+fn sizes_and_threads_stand_where_their_values_are_and_lines_are_told_apart_by_the_rest() {
+    let Plot::Lines { across, series } = Kind::RateSize.of(&sweep()).plot else { panic!("bars") };
+    let names: Vec<&str> = series.iter().map(|one| one.name.as_str()).collect();
+    assert_eq!(names, ["workers 1", "workers 4"]);
+    assert_eq!(series[1].points, [(512.0, 2000.0), (4096.0, 1000.0), (65536.0, 2000.0 / 3.0)]);
+    assert_eq!(across.marks.len(), 3);
+    let Plot::Lines { series, .. } = Kind::BytesThreads.of(&sweep()).plot else { panic!("bars") };
+    assert_eq!(series[0].points, [(1.0, 4.096), (4.0, 8.192)]);
+}
+
+#[test]
+fn bars_are_grouped_by_what_tells_more_cells_apart() {
+    let Plot::Bars { groups, bars } = Kind::Bars.of(&sweep()).plot else { panic!("lines") };
+    assert_eq!(groups.len(), 3);
+    assert_eq!(bars.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["workers 1", "workers 4"]);
+    assert_eq!(bars[1].values[0], Some(2000.0));
+    let Plot::Bars { bars, .. } = Kind::Multipliers.of(&sweep()).plot else { panic!("lines") };
+    assert_eq!(bars[0].values[1], Some(2.0));
+}

@@ -1,0 +1,128 @@
+//! Mutants by machine: small changes of the array's code, one at a time, each of which some test must notice.
+//!
+//! All changes are woven into one copy of the sources, asleep; the tests are built once, and the environment chooses the
+//! change that is awake. So a mutant costs a run of tests and no build.
+
+mod hunt;
+mod sites;
+mod tree;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Where a mistake would cost records: agreement, log, recovery, checkpoints, redo, moving, rebuild.
+const FILES: [&str; 24] = [
+    "label.rs",
+    "label/agreement.rs",
+    "label/commit.rs",
+    "label/discover.rs",
+    "log.rs",
+    "log/commit.rs",
+    "log/membership.rs",
+    "log/recover.rs",
+    "log/relief.rs",
+    "log/space.rs",
+    "recovery.rs",
+    "checkpoint.rs",
+    "redo.rs",
+    "moving.rs",
+    "rebuild.rs",
+    "rebuild/breadth.rs",
+    "rebuild/leave.rs",
+    "missed.rs",
+    "membership.rs",
+    "joining.rs",
+    "growth.rs",
+    "carry.rs",
+    "destage.rs",
+    "repair.rs",
+];
+
+#[derive(Parser)]
+#[command(
+    name = "stele-mutants",
+    bin_name = "./x mutate",
+    about = "Changes the array's code in small ways, one at a time, and shows which changes no test notices",
+    after_help = "Examples:\n  ./x mutate --list\n  ./x mutate --sample 100 --seed 1\n  \
+                  ./x mutate --in label --in rebuild --write-docs"
+)]
+struct Arguments {
+    /// Only files whose path contains this; may be given several times.
+    #[arg(long = "in", value_name = "PATH")]
+    within: Vec<String>,
+    /// Only the mutants with these numbers, as --list prints them.
+    #[arg(long = "only", value_name = "N")]
+    only: Vec<u32>,
+    /// Only so many, chosen evenly by --seed.
+    #[arg(long, value_name = "N")]
+    sample: Option<usize>,
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Show the mutants and build nothing.
+    #[arg(long)]
+    list: bool,
+    /// Write the table of survivors to docs/machine-mutants.md.
+    #[arg(long)]
+    write_docs: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(0) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::FAILURE,
+        Err(reason) => {
+            eprintln!("mutants: {reason}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// How many survived.
+fn run(arguments: &Arguments) -> Result<usize, String> {
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = root.canonicalize().map_err(|error| format!("{}: {error}", root.display()))?;
+    let files: Vec<&str> = FILES
+        .into_iter()
+        .filter(|file| arguments.within.is_empty() || arguments.within.iter().any(|part| file.contains(part.as_str())))
+        .collect();
+    if files.is_empty() {
+        return Err(format!("no file contains {:?}; known: {}", arguments.within, FILES.join(", ")));
+    }
+    let woven = tree::weave(&root, &FILES)?;
+    let mut chosen: Vec<_> = woven.sites.iter().filter(|site| files.contains(&site.file.as_str())).cloned().collect();
+    if !arguments.only.is_empty() {
+        chosen.retain(|site| arguments.only.contains(&site.number));
+    }
+    let all = chosen.len();
+    if let Some(count) = arguments.sample {
+        hunt::sample(&mut chosen, count, arguments.seed);
+    }
+    if arguments.list {
+        for site in &chosen {
+            println!(
+                "{:>5}  {:<22} {:<24} {:<12} {}",
+                site.number,
+                place(site),
+                site.function,
+                site.change.word(),
+                site.text
+            );
+        }
+        println!("{} of {all} mutants", chosen.len());
+        return Ok(0);
+    }
+    let detectors = tree::build(&root, &woven)?;
+    let report = hunt::hunt(&detectors, &chosen)?;
+    println!("{}", report.sum());
+    if arguments.write_docs {
+        let path = root.join("docs/machine-mutants.md");
+        std::fs::write(&path, report.page(all)).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(report.survivors())
+}
+
+fn place(site: &sites::Site) -> String {
+    format!("{}:{}", site.file, site.line)
+}

@@ -1,0 +1,129 @@
+//! What was measured in the formats of other tools: fio's JSON, Iometer's results, and plain comma-separated values.
+//!
+//! Each cell is given by the run that stands for it. Their responses are those of the laboratory, from the intended start; fio's
+//! submission latency has no counterpart and is 0.
+
+use std::fmt::Write as _;
+
+use stele_lab::histogram::Histogram;
+use stele_lab::record::{CellRecord, Recorded, RunRecord};
+use stele_lab::report::chosen;
+
+mod fio;
+mod iometer;
+
+pub use fio::fio;
+pub use iometer::iometer;
+
+/// The runs that are exported, with their cells.
+fn runs(recorded: &Recorded) -> impl Iterator<Item = (&CellRecord, &RunRecord)> {
+    recorded.cells.iter().filter_map(|cell| Some((cell, chosen(cell)?)))
+}
+
+/// One direction of a run.
+struct Side<'a> {
+    histogram: &'a Histogram,
+    bytes: f64,
+    seconds: f64,
+}
+
+impl Side<'_> {
+    fn rate(&self) -> f64 {
+        self.histogram.count() as f64 / self.seconds
+    }
+}
+
+fn seconds(run: &RunRecord) -> f64 {
+    run.rounds.iter().map(|round| round.seconds).sum::<f64>().max(1e-9)
+}
+
+/// Bytes read and written in all.
+fn bytes(run: &RunRecord) -> (f64, f64) {
+    run.rounds.iter().fold((0.0, 0.0), |(read, written), round| {
+        (read + round.read_bytes * round.seconds, written + round.written_bytes * round.seconds)
+    })
+}
+
+/// Mean, 50, 99 and 99.9 %; empty where there was nothing.
+fn spans(histogram: &Histogram) -> String {
+    match histogram.count() {
+        0 => ",,,".to_owned(),
+        _ => [0.5, 0.99, 0.999]
+            .iter()
+            .fold(histogram.mean().0.to_string(), |line, share| format!("{line},{}", histogram.percentile(*share).0)),
+    }
+}
+
+/// A value that may stand between commas.
+fn quoted(text: &str) -> String {
+    match text.contains(['"', ',', '\n', '\r']) {
+        true => format!("\"{}\"", text.replace('"', "\"\"")),
+        false => text.to_owned(),
+    }
+}
+
+/// A line for each run of each cell, all probes of a search too.
+pub fn csv(recorded: &Recorded) -> String {
+    let mut axes: Vec<&str> = Vec::new();
+    for (name, _) in recorded.cells.iter().flat_map(|cell| &cell.axes) {
+        if !axes.contains(&name.as_str()) {
+            axes.push(name);
+        }
+    }
+    let mut out = String::from("cell,name,workload,of");
+    for name in &axes {
+        let _ = write!(out, ",{}", quoted(name));
+    }
+    out.push_str(
+        ",run,outstanding,rate_asked,workers,steady,rate,read_rate,write_rate,read_bytes_per_s,written_bytes_per_s,mean_ns,p50_ns,\
+         p90_ns,p99_ns,p999_ns,longest_ns,cpu_us,machine_cpu_us,lag_share,read_mean_ns,read_p50_ns,read_p99_ns,read_p999_ns,\
+         write_mean_ns,write_p50_ns,write_p99_ns,write_p999_ns\n",
+    );
+    for cell in &recorded.cells {
+        for (number, run) in cell.runs.iter().enumerate() {
+            let (total, seconds, bytes) = (run.total(), seconds(run), bytes(run));
+            let _ = write!(
+                out,
+                "{},{},{},{}",
+                cell.number,
+                quoted(&cell.name),
+                quoted(&cell.workload),
+                if cell.names { "names" } else { "data" }
+            );
+            for name in &axes {
+                let value = cell.axes.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value.as_str());
+                let _ = write!(out, ",{}", quoted(value));
+            }
+            let given = |value: Option<String>| value.unwrap_or_default();
+            let at = |share: f64| total.response.percentile(share).0;
+            let _ = writeln!(
+                out,
+                ",{number},{},{},{},{},{:.3},{:.3},{:.3},{:.0},{:.0},{},{},{},{},{},{},{:.3},{:.3},{},{},{}",
+                given(run.outstanding.map(|count| count.to_string())),
+                given(run.rate_asked.map(|rate| rate.to_string())),
+                run.workers,
+                run.is_steady(),
+                total.rate,
+                total.read.count() as f64 / seconds,
+                total.write.count() as f64 / seconds,
+                bytes.0 / seconds,
+                bytes.1 / seconds,
+                total.response.mean().0,
+                at(0.5),
+                at(0.9),
+                at(0.99),
+                at(0.999),
+                total.response.longest().0,
+                total.cpu_own,
+                total.cpu_machine,
+                run.lag_share,
+                spans(&total.read),
+                spans(&total.write)
+            );
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests;

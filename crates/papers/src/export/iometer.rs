@@ -1,0 +1,53 @@
+//! Iometer's results file: a section for each access specification, its results as a table of comma-separated values.
+
+use std::fmt::Write as _;
+
+use super::{bytes, quoted, runs, seconds};
+use stele_lab::record::Recorded;
+
+/// The titles that Iometer writes above its results, as far as there are counterparts.
+const TITLES: &str = "'Target Type,Target Name,Access Specification Name,# Managers,# Workers,# Disks,IOps,Read IOps,Write IOps,\
+    MBps,Read MBps,Write MBps,Average Response Time,Average Read Response Time,Average Write Response Time,\
+    Maximum Response Time,Maximum Read Response Time,Maximum Write Response Time,Errors,Read Errors,Write Errors,\
+    Bytes Read,Bytes Written,Read I/Os,Write I/Os,% CPU Utilization,CPU Effectiveness";
+
+/// Bytes of a megabyte there.
+const MEGA: f64 = 1_048_576.0;
+
+pub fn iometer(recorded: &Recorded) -> String {
+    let head = &recorded.head;
+    let mut out =
+        format!("'Test Type,Test Description\n0,{}\n'Version\n{}\n", quoted(&head.target), quoted(&head.program));
+    for (cell, run) in runs(recorded) {
+        let (total, seconds, bytes) = (run.total(), seconds(run), bytes(run));
+        let cpu: f64 = run.rounds.iter().map(|round| round.cpu_machine).sum::<f64>() / seconds * 100.0;
+        let millis = |nanoseconds: u64| nanoseconds as f64 / 1e6;
+        let rates = (total.read.count() as f64 / seconds, total.write.count() as f64 / seconds);
+        let name = quoted(&cell.name);
+        let _ = writeln!(out, "'Results\n{TITLES}");
+        let _ = writeln!(
+            out,
+            "ALL,All,{name},1,{},1,{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},{:.6},0,0,0,{:.0},{:.0},{},{},{:.6},{:.6}",
+            run.workers,
+            rates.0 + rates.1,
+            rates.0,
+            rates.1,
+            (bytes.0 + bytes.1) / seconds / MEGA,
+            bytes.0 / seconds / MEGA,
+            bytes.1 / seconds / MEGA,
+            millis(total.response.mean().0),
+            millis(total.read.mean().0),
+            millis(total.write.mean().0),
+            millis(total.response.longest().0),
+            millis(total.read.longest().0),
+            millis(total.write.longest().0),
+            bytes.0,
+            bytes.1,
+            total.read.count(),
+            total.write.count(),
+            cpu,
+            (rates.0 + rates.1) / cpu.max(1e-9)
+        );
+    }
+    out
+}

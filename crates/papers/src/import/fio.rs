@@ -1,0 +1,316 @@
+//! Jobs from fio's job files: the keys that say what is done, how hard and for how long. A key that means something else here, or
+//! nothing, is an error that names it, or with `lenient` a warning.
+//!
+//! fio's `iodepth` is per job and its `numjobs` copies each have their own: together that many accesses are outstanding here.
+//! `percentage_random` and `rwmixread` are drawn for each access in both. fio shows each block once before it comes again
+//! unless `norandommap` is given; here every access is drawn anew. A rate is kept whatever the answers: `iodepth` does not bound it.
+//!
+//! What fio does where a file says nothing is done here too: the page cache is used unless `direct` or `buffered` say otherwise, and
+//! the engine is `psync`, which has one access under way whatever `iodepth` says. Jobs run side by side in fio unless `stonewall`
+//! stands between them; here they run one after another, so a file that has several without it is an error.
+
+use super::{Complaints, Imported, size, whole};
+use stele_lab::error::LabError;
+use stele_lab::job::{Given, Job, When};
+
+/// Keys that change nothing here: how fio draws, reports, or starts its processes.
+const WITHOUT_EFFECT: &[&str] = &[
+    "group_reporting",
+    "thread",
+    "randrepeat",
+    "norandommap",
+    "time_based",
+    "name",
+    "description",
+    "refill_buffers",
+    "gtod_reduce",
+    "clocksource",
+    "allrandrepeat",
+    "random_generator",
+    "invalidate",
+    "fixedbufs",
+    "registerfiles",
+    "hipri",
+    "stonewall",
+    "wait_for_previous",
+    "exitall",
+    "overwrite",
+    "fallocate",
+    "create_on_open",
+    "unlink",
+];
+
+/// Those with one access under way for each job: they ignore `iodepth`.
+const SYNCHRONOUS: &[&str] = &["psync", "pvsync", "pvsync2", "sync"];
+
+const ENGINES: &[&str] = &["io_uring", "libaio", "psync", "pvsync", "pvsync2", "sync", "posixaio", "null"];
+
+/// A line of the file: its number, key and value.
+type Entry = (usize, String, String);
+
+/// All jobs of a fio job file, in their order.
+pub fn fio(text: &str, lenient: bool) -> Result<Vec<Imported>, LabError> {
+    let mut complaints = Complaints::new(lenient);
+    // Of jobs: where each begins, and where it says that it waits for those before it.
+    let mut begins: Vec<(usize, String)> = Vec::new();
+    let mut sections: Vec<(String, Vec<Entry>)> = Vec::new();
+    let mut global: Vec<Entry> = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        let number = number + 1;
+        let line = line.split([';', '#']).next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            if name.trim() != "global" {
+                begins.push((number, name.trim().to_owned()));
+            }
+            sections.push((name.trim().to_owned(), Vec::new()));
+            continue;
+        }
+        let (key, value) = line.split_once('=').unwrap_or((line, ""));
+        let value = expanded(value.trim()).map_err(|why| LabError::Usage(format!("line {number}: {key}: {why}")))?;
+        let entry = (number, key.trim().to_ascii_lowercase(), value);
+        match sections.last_mut() {
+            Some((name, _)) if name == "global" => global.push(entry),
+            Some((_, entries)) => entries.push(entry),
+            None => return Err(LabError::Usage(format!("line {number}: '{key}' stands before the first [section]"))),
+        }
+    }
+    let waits = |entries: &[Entry]| {
+        entries.iter().any(|(_, key, value)| matches!(key.as_str(), "stonewall" | "wait_for_previous") && value != "0")
+    };
+    let jobs: Vec<(String, Vec<Entry>)> = sections.into_iter().filter(|(name, _)| name != "global").collect();
+    for ((number, name), (_, own)) in begins.iter().zip(&jobs).skip(1) {
+        if !(waits(own) || waits(&global)) {
+            let what = format!("job '{name}' runs at the same time as those before it in fio, for want of `stonewall`");
+            complaints.lost(*number, &what)?;
+        }
+    }
+    let mut jobs: Vec<Imported> = jobs
+        .into_iter()
+        .map(|(name, own)| import(name, global.iter().chain(&own), lenient))
+        .collect::<Result<_, LabError>>()?;
+    if let Some(first) = jobs.first_mut() {
+        first.warnings.splice(0..0, complaints.warnings);
+    }
+    match jobs.is_empty() {
+        true => Err(LabError::Usage("the file has no job: a [section] with another name than global".into())),
+        false => Ok(jobs),
+    }
+}
+
+#[derive(Default)]
+struct Reading {
+    job: Job,
+    depth: u32,
+    copies: u32,
+    burst: Option<u32>,
+    when: Option<When>,
+    /// The page cache was spoken of.
+    cache_stated: bool,
+    engine: Option<String>,
+    warnings: Vec<String>,
+}
+
+fn import<'a>(name: String, entries: impl Iterator<Item = &'a Entry>, lenient: bool) -> Result<Imported, LabError> {
+    let mut reading = Reading { depth: 1, copies: 1, ..Reading::default() };
+    for (number, key, value) in entries {
+        match reading.take(key, value) {
+            Ok(()) => {}
+            Err(why) if lenient => reading.warnings.push(format!("line {number}: {key}={value}: {why}; left out")),
+            Err(why) => {
+                return Err(LabError::Usage(format!(
+                    "job '{name}', line {number}: {key}={value}: {why}; with --lenient it is left out"
+                )));
+            }
+        }
+    }
+    let Reading { mut job, depth, copies, burst, when, cache_stated, engine, mut warnings } = reading;
+    let engine = engine.as_deref().unwrap_or("psync");
+    let local = job.on.as_deref().is_none_or(|on| on != "null" && !on.contains("://"));
+    if !cache_stated && local {
+        job.buffered = Given::One(true);
+    }
+    let depth = if SYNCHRONOUS.contains(&engine) { 1 } else { depth };
+    // fio's rates are of each copy, and its pauses are made by each.
+    if let Some(Given::One(rate)) = &mut job.load.rate {
+        *rate *= f64::from(copies);
+    }
+    if let Some(Given::One(rate)) = &mut job.load.rate_bytes {
+        let each = size(rate).map_or(0, |bytes| bytes.0);
+        *rate = each.saturating_mul(copies.into()).to_string();
+    }
+    let rated = job.load.rate.is_some() || job.load.rate_bytes.is_some();
+    let mixed = matches!(job.workload.read, Some(Given::One(1..=99)));
+    if rated && mixed {
+        let why = "a rate is of reads and of writes each in fio, and of both together here";
+        match lenient {
+            true => warnings.push(format!("job '{name}': {why}")),
+            false => return Err(LabError::Usage(format!("job '{name}': {why}; with --lenient it is taken for both"))),
+        }
+    }
+    if !rated {
+        job.load.outstanding = Some(Given::One(depth.saturating_mul(copies)));
+    }
+    // Without a pause a burst means nothing, there as here.
+    if job.load.pause.is_some() {
+        (job.load.burst, job.load.pause_when) = (burst, when);
+    }
+    job.load.workers = Some(Given::One(copies));
+    Ok(Imported { name, job, warnings })
+}
+
+impl Reading {
+    fn take(&mut self, key: &str, value: &str) -> Result<(), String> {
+        let job = &mut self.job;
+        match key {
+            "rw" | "readwrite" => {
+                let (read, random) = match value {
+                    value if value.contains(':') => {
+                        return Err(
+                            "what stands behind the colon changes the order of the accesses, and is not known here"
+                                .into(),
+                        );
+                    }
+                    "read" => (100, 0),
+                    "write" => (0, 0),
+                    "randread" => (100, 100),
+                    "randwrite" => (0, 100),
+                    "rw" | "readwrite" => (50, 0),
+                    "randrw" => (50, 100),
+                    _ => return Err("there is no such pattern here".into()),
+                };
+                // What was said of the mix before stays.
+                if !(1..100).contains(&read) || job.workload.read.is_none() {
+                    job.workload.read = Some(Given::One(read));
+                }
+                job.workload.random.get_or_insert(Given::One(random));
+            }
+            "rwmixread" => job.workload.read = Some(Given::One(percent(value)?)),
+            "rwmixwrite" => job.workload.read = Some(Given::One(100 - percent(value)?)),
+            "percentage_random" => job.workload.random = Some(Given::One(percent(value)?)),
+            "bs" | "blocksize" => {
+                let bytes = size(value).ok_or("one size is known here, like 4k")?;
+                job.workload.access = Some(Given::One(bytes.0.to_string()));
+            }
+            "bssplit" => job.workload.access = Some(Given::One(mix(value)?)),
+            "iodepth" => self.depth = whole(value)?,
+            "numjobs" => self.copies = whole(value)?,
+            "size" | "filesize" => {
+                let bytes = size(value).ok_or("say it in bytes, like 10g")?;
+                job.size = Some(bytes.0.to_string());
+            }
+            // Of each copy.
+            "rate_iops" | "rate" if value.contains(',') => {
+                return Err("one rate for reads and writes together is known here".into());
+            }
+            "thinktime_spin" | "thinktime_iotime" | "startdelay" | "offset" if value == "0" => {}
+            "thinktime" => {
+                let text = with_unit(value, "us").ok_or("say it in microseconds, or with a unit")?;
+                job.load.pause = Some(text);
+            }
+            "thinktime_blocks" => self.burst = Some(whole(value)?),
+            "thinktime_blocks_type" => {
+                self.when = Some(match value {
+                    "complete" => When::Answered,
+                    "issue" => When::Started,
+                    _ => return Err("it is `complete` or `issue`".into()),
+                });
+            }
+            "filename" if !value.contains(':') => job.on = Some(value.to_owned()),
+            "filename" => return Err("one target is known here".into()),
+            "direct" => (job.buffered, self.cache_stated) = (Given::One(value == "0"), true),
+            "buffered" => (job.buffered, self.cache_stated) = (Given::One(value != "0"), true),
+            "ioengine" if value == "null" => (job.on, self.engine) = (Some("null".into()), Some("null".into())),
+            "ioengine" if ENGINES.contains(&value) => self.engine = Some(value.to_owned()),
+            "ioengine" => return Err("its targets are not reached from here".into()),
+            "runtime" => {
+                let text = seconds(value).ok_or("say it in seconds")?;
+                (job.time.least, job.time.most) = (Some(text.clone()), Some(text));
+            }
+            "ramp_time" => job.time.warm_up = Some(seconds(value).ok_or("say it in seconds")?),
+            "rate_iops" => {
+                let rate: f64 = value.parse().map_err(|_| "one number is known here".to_owned())?;
+                job.load.rate = Some(Given::One(rate));
+            }
+            "rate" => {
+                let bytes = size(value).ok_or("bytes a second are needed, like 10m")?;
+                job.load.rate_bytes = Some(Given::One(bytes.0.to_string()));
+            }
+            "rate_process" if value == "poisson" => job.load.arrivals = Some(stele_lab::job::Arrivals::Drawn),
+            "rate_process" => {}
+            "verify" => job.content.verify = value != "0" && value != "null",
+            "buffer_compress_percentage" => {
+                let zeros = percent(value)?;
+                job.content.compress = Some(if zeros < 100 { 100.0 / f64::from(100 - zeros) } else { 1000.0 });
+            }
+            "dedupe_percentage" => {
+                let same = percent(value)?;
+                job.content.dedupe = Some(if same < 100 { 100.0 / f64::from(100 - same) } else { 1000.0 });
+            }
+            "randseed" => job.content.seed = Some(value.parse().map_err(|_| "a whole number is needed".to_owned())?),
+            "blockalign" | "ba" if size(value).is_some_and(|bytes| bytes.0 == 512) => {
+                job.workload.align = Some(stele_lab::job::Align::Sector);
+            }
+            key if WITHOUT_EFFECT.contains(&key) => {}
+            _ => return Err("this key is not known here".into()),
+        }
+        Ok(())
+    }
+}
+
+/// `${NAME}` by the environment, as fio does; a name that it lacks would be nothing there, and is an error here.
+fn expanded(value: &str) -> Result<String, String> {
+    let (mut out, mut rest) = (String::new(), value);
+    while let Some((before, after)) = rest.split_once("${") {
+        let (name, behind) = after.split_once('}').ok_or("${ has no end")?;
+        out.push_str(before);
+        out.push_str(&std::env::var(name).map_err(|_| format!("the environment has no {name}"))?);
+        rest = behind;
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// `4k/60:8k/40`, in the words of a job. What has no share gets an equal part of what is left.
+fn mix(value: &str) -> Result<String, String> {
+    const LIKE: &str = "sizes and shares are needed, like 4k/60:8k/40, the same for reads and writes";
+    let parts: Vec<(u64, Option<u8>)> = value
+        .split(':')
+        .map(|part| {
+            let (bytes, share) = part.split_once('/').unwrap_or((part, ""));
+            let share = if share.is_empty() { None } else { Some(percent(share)?) };
+            Ok((size(bytes).ok_or(LIKE)?.0, share))
+        })
+        .collect::<Result<_, String>>()?;
+    let given: u32 = parts.iter().filter_map(|part| part.1).map(u32::from).sum();
+    let open = parts.iter().filter(|part| part.1.is_none()).count() as u32;
+    let left = 100u32.checked_sub(given).ok_or("the shares are more than 100 percent")?;
+    if (open == 0 && left > 0) || (open > 0 && !left.is_multiple_of(open)) {
+        return Err("the shares have to come to 100 percent, in whole ones".into());
+    }
+    let said = parts.iter().map(|(bytes, share)| format!("{bytes}:{}", share.map_or(left / open.max(1), u32::from)));
+    Ok(said.collect::<Vec<_>>().join("/"))
+}
+
+fn percent(value: &str) -> Result<u8, String> {
+    value
+        .parse()
+        .ok()
+        .filter(|percent| *percent <= 100)
+        .ok_or_else(|| "a percentage is a whole number up to 100".into())
+}
+
+/// fio counts in seconds where no unit is given.
+fn seconds(value: &str) -> Option<String> {
+    with_unit(value, "s")
+}
+
+fn with_unit(value: &str, unit: &str) -> Option<String> {
+    let text = if value.chars().all(|c| c.is_ascii_digit()) { format!("{value}{unit}") } else { value.to_owned() };
+    stele_lab::job::parse_duration(&text).map(|_| text)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,136 @@
+//! Recipes: each measures what one of the published papers measured, and writes that paper again for what was measured.
+//!
+//! A recipe's plan in virtual time follows from its name and from whether it is to be quick, and from nothing else; so a result that
+//! was stopped can be gone on with, and the same plan gives the same digits, file and page. On real storage it follows from the job
+//! and from what the targets are.
+
+use stele_ground::Duration;
+
+use stele_lab::error::LabError;
+use stele_lab::job::{Axes, Cell, RecipePart};
+use stele_lab::live::content::Content;
+use stele_lab::live::run::{Load, Of, Setup, Timing};
+use stele_lab::modelled::run::Planned;
+use stele_lab::modelled::{Ask, LogPlace, Maker};
+
+pub mod dr550;
+pub mod ds4500;
+pub mod fc8;
+pub mod gnr_tsm;
+pub mod live;
+pub mod page;
+
+/// A recipe as it is listed.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
+    pub name: &'static str,
+    pub about: &'static str,
+}
+
+pub const RECIPES: [Recipe; 4] = [
+    Recipe {
+        name: "ds4500",
+        about: "RAID-5 and RAID-10 over 20 to 180 drives at a mean response of 20 ms: tables 1 to 8, charts 1 to 12",
+    },
+    Recipe {
+        name: "dr550",
+        about: "100 files, random and sequential, 512 bytes to 8 KiB, 1 to 32 threads, cache on and off",
+    },
+    Recipe { name: "gnr-tsm", about: "backup, restore and mixed streams by sessions and servers" },
+    Recipe { name: "fc8", about: "accesses from cache at queue depths of 16 and 32, and both directions at once" },
+];
+
+/// What a recipe asks of modelled arrays, in the order in which it is asked.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub cells: Vec<(Cell, Planned)>,
+    /// What the whole recipe would have measured too.
+    pub left_out: Vec<String>,
+}
+
+/// The plan of a recipe in virtual time.
+pub fn plan(part: &RecipePart) -> Result<Plan, LabError> {
+    match part.name.as_str() {
+        "ds4500" => ds4500::plan(part.quick),
+        "dr550" => dr550::plan(part.quick),
+        "gnr-tsm" => gnr_tsm::plan(part.quick),
+        "fc8" => Err(fc8::not_in_virtual_time()),
+        other => Err(unknown(other)),
+    }
+}
+
+/// An error that names those that there are, where it is none of them.
+pub fn known(part: &RecipePart) -> Result<(), LabError> {
+    match RECIPES.iter().any(|recipe| recipe.name == part.name) {
+        true => Ok(()),
+        false => Err(unknown(&part.name)),
+    }
+}
+
+fn unknown(name: &str) -> LabError {
+    let names: Vec<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
+    LabError::Missing(format!("recipe '{name}': there is none of that name; there are {}", names.join(", ")))
+}
+
+/// A planned question as a cell of a result file, told apart by all that may differ.
+fn cell_of(planned: &Planned) -> Cell {
+    let array = planned.array;
+    let mut axes: Axes = vec![
+        ("array".into(), array.maker.name().into()),
+        ("raid".into(), array.level.number().to_string()),
+        ("drives".into(), array.drives.to_string()),
+        ("cache".into(), if array.cached { "on" } else { "off" }.into()),
+        ("stroke".into(), array.stroke.to_string()),
+    ];
+    if array.log == LogPlace::Drives {
+        axes.push(("log".into(), "drives".into()));
+    }
+    axes.push(("workload".into(), planned.spec.name.clone()));
+    let (goal, load) = match &planned.ask {
+        Ask::Highest { goal, .. } => (Some(*goal), goal.start),
+        Ask::Loads(loads) => (None, loads.first().copied().unwrap_or(1)),
+    };
+    let setup = Setup {
+        spec: planned.spec.clone(),
+        alignment: planned.alignment,
+        load: Load::Outstanding(u32::try_from(load).unwrap_or(u32::MAX)),
+        pause: None,
+        batch: 1,
+        workers: 1,
+        timing: Timing { warm_up: Duration(0), round: Duration(0), least: Duration(0), most: Duration(0) },
+        content: Content::default(),
+        of: Of::Data,
+        seed: array.seed(&planned.spec),
+    };
+    Cell { axes, setup, goal, precondition: None, buffered: false }
+}
+
+/// What a question costs, in accesses of the profile: a pool's are ten to twenty times as dear.
+pub fn cost(planned: &Planned) -> f64 {
+    let (start, probes) = match &planned.ask {
+        Ask::Highest { goal, curve } => (goal.start, if *curve { 10.0 } else { 4.0 }),
+        Ask::Loads(loads) => (loads.iter().copied().max().unwrap_or(1), loads.len() as f64),
+    };
+    let round = planned.effort.round.max(2 * start) as f64;
+    let each = match planned.array.maker {
+        Maker::Stele if planned.array.cached => 30.0,
+        Maker::Stele => 15.0,
+        Maker::Ds4500 => 1.0,
+    };
+    round * 7.0 * probes * each
+}
+
+/// The paper of what a recipe measured, beside the published figures or alone.
+pub fn paper(order: page::Order<'_>) -> Result<stele_lab::report::document::Document, LabError> {
+    match order.part.name.as_str() {
+        "ds4500" if !page::is_virtual(order.recorded) => ds4500::live::document(order),
+        "ds4500" => ds4500::paper::document(order),
+        "dr550" => dr550::paper::document(order),
+        "gnr-tsm" => gnr_tsm::paper::document(order),
+        "fc8" => fc8::paper::document(order),
+        other => Err(unknown(other)),
+    }
+}
+
+#[cfg(test)]
+pub mod tests;

@@ -1,0 +1,317 @@
+//! The paper of the recipe: the peaks beside the published ones, and its sixteen charts under their numbers.
+
+use super::{DRIVES, Found, Highest, Kind, SIZES, STROKE, THREADS, kinds, left_out};
+use crate::published;
+use crate::recipe::page::{self, Curve, Order, Peak, is_virtual, megabytes, rate};
+use stele_ground::Bytes;
+use stele_lab::error::LabError;
+use stele_lab::job::RecipePart;
+use stele_lab::record::{Recorded, RunRecord};
+use stele_lab::report::chart::{Axis, Chart, Series, figure};
+use stele_lab::report::document::{Document, Entry, Table, Text};
+
+const SOURCE: &str = "IBM's “DR550 v4.5 File System Gateway Performance Evaluation” (2008)";
+
+/// What is measured of each run.
+struct Measure {
+    unit: &'static str,
+    /// Begins the names of rows.
+    short: &'static str,
+    of: fn(&RunRecord) -> f64,
+}
+
+const MEGABYTES: Measure = Measure { unit: "MB/s", short: "mb", of: megabytes };
+const ACCESSES: Measure = Measure { unit: "accesses/s", short: "io", of: rate };
+
+pub fn document(order: Order<'_>) -> Result<Document, LabError> {
+    let Order { recorded, part, against, .. } = order;
+    let found = Found { recorded };
+    let own = format!("100 files, 512 bytes to 8 KiB, 1 to 32 threads: {}", subject(recorded));
+    let mut page = order.begin(own, ", beside the DR550");
+    summary(&mut page, found, against);
+    page::lacks(&mut page, recorded, &left_out(part.quick));
+    method(&mut page, recorded, against);
+    if !is_virtual(recorded) {
+        page::environment(&mut page, recorded);
+    }
+    peaks(&mut page, found, against);
+    for (number, kind) in kinds().enumerate().filter(|(_, kind)| found.has(*kind)) {
+        results(&mut page, found, kind, 2 * number + 1, against);
+    }
+    page::odd(&mut page, odd(found), if against { &["DR550"] } else { &[] });
+    limits(&mut page, found, part);
+    page::again(&mut page, order, SOURCE);
+    Ok(page)
+}
+
+fn subject(recorded: &Recorded) -> &str {
+    if is_virtual(recorded) { "modelled drives" } else { &recorded.head.target }
+}
+
+fn published_of(kind: Kind) -> Option<published::Peak> {
+    published::archive_peaks().into_iter().find(|peak| {
+        (peak.pattern.as_str(), peak.direction.as_str(), peak.cached) == (kind.pattern, kind.direction, kind.cached)
+    })
+}
+
+/// The row of a kind in the table of peaks.
+fn row_of(kind: Kind) -> String {
+    format!("peak-{}-{}-{}", kind.pattern, kind.direction, kind.cache())
+}
+
+fn summary(page: &mut Document, found: Found<'_>, against: bool) {
+    page.section("Summary");
+    let about = match is_virtual(found.recorded) {
+        true => format!(
+            "Stele's array code ran on {DRIVES} modelled drives as RAID-5, under the published accesses and numbers of threads. Time is \
+             virtual, so the same command gives the same digits on any machine."
+        ),
+        false => format!(
+            "As the published measurement did, many threads read and wrote {}: small accesses, at random and in sequence, with and \
+             without a cache.",
+            found.recorded.head.reached
+        ),
+    };
+    page.paragraph(about);
+    let peak = |kind: Kind| Peak {
+        name: kind.title(),
+        row: row_of(kind),
+        count: ("threads", "thread", found.highest(kind, megabytes).is_some_and(|most| most.threads == 1)),
+        of: Some("size"),
+        published: against && published_of(kind).is_some_and(|peak| peak.rate.is_some()),
+    };
+    page.list(kinds().filter(|kind| found.has(*kind)).map(|kind| peak(kind).sentence()));
+}
+
+fn method(page: &mut Document, recorded: &Recorded, against: bool) {
+    page.section("Tool, workloads and method");
+    page.paragraph(
+        "The published tool is FFSB: threads that each read or write one block after another in 100 files of 40 MB, for about five \
+         minutes. The same accesses are made here: each thread has one under way, of 512 bytes, 1, 2, 4 or 8 KiB; a random one at a random \
+         place of a random file, at a multiple of its own size; a sequential one where the last one of its thread ended, and at a file's end \
+         at the start of a random other one.",
+    );
+    if is_virtual(recorded) {
+        page.paragraph(format!(
+            "The array: Stele's code, 9+1, declustered over {DRIVES} drives of 18.2 GB at 15,000 rpm, of which {STROKE} % is in use; they were \
+             fitted to another published machine. The DR550 has {DRIVES} SATA drives of 750 GB, whose speed its paper does not state, a file \
+             server and a network before them, and writes to an archive that keeps what it was given. None of that is modelled: this page says \
+             what the code asks of drives under these accesses, and is no model of the DR550. Threads are accesses outstanding of one \
+             host, sequential ones all on one stream. With cache, writes are answered from a log in 2 GiB of memory; reads are \
+             never cached here, so that reads with cache were not measured."
+        ));
+    } else {
+        page.paragraph(
+            "The published cache is that of the file server. Here it is the page cache of the machine that measures: with cache, files are \
+             read and written through it; without, past it (O_DIRECT). A write with cache is answered when it is in memory, \
+             and nobody waits for the drives, as long as the system lets it.",
+        );
+        page::clock(page);
+    }
+    if against {
+        page::unit(page);
+    }
+}
+
+fn peaks(page: &mut Document, found: Found<'_>, against: bool) {
+    page.section("Peaks");
+    let mut table = Table::new("The highest rate of each kind of run")
+        .left("kind", "")
+        .right("rate", "MB/s")
+        .right("threads", "threads")
+        .right("size", "of");
+    if against {
+        table = table.right("published", "DR550, MB/s").right("theirs", "its threads").right("ratio", "here / DR550");
+    }
+    table =
+        table.right("accesses", "most accesses/s").right("accesses-threads", "threads").right("accesses-size", "of");
+    for kind in kinds() {
+        let Some(most) = found.highest(kind, megabytes) else { continue };
+        let Some(accesses) = found.highest(kind, rate) else { continue };
+        let ours = megabytes(most.run);
+        let mut row = vec![
+            Entry::text(kind.title()),
+            page::measured(most.run, ours).strong(),
+            count(most.threads),
+            Entry::text(Bytes(most.size).to_string()),
+        ];
+        if against {
+            let peak = published_of(kind);
+            let theirs = peak.as_ref().and_then(|peak| peak.rate);
+            let threads: Vec<String> = peak.iter().flat_map(|peak| &peak.threads).map(u32::to_string).collect();
+            row.push(page::printed(theirs));
+            row.push(if threads.is_empty() { Entry::absent() } else { Entry::text(threads.join(" or ")) });
+            row.push(page::times(ours, theirs));
+        }
+        let Highest { size, threads, run } = accesses;
+        row.extend([page::measured(run, rate(run)), count(threads), Entry::text(Bytes(size).to_string())]);
+        table.row(row_of(kind), row);
+    }
+    if against {
+        table.remark = Some(Text::from(
+            "The published size of an access at the peak is not stated, nor is any number of accesses a second, nor the peak of \
+             sequential reads with cache.",
+        ));
+    }
+    page.table(table);
+    page.chart(bars(found, against));
+}
+
+fn count(number: u32) -> Entry {
+    Entry::said(f64::from(number), number.to_string())
+}
+
+fn bars(found: Found<'_>, against: bool) -> Chart {
+    let shown: Vec<Kind> = kinds().filter(|kind| found.has(*kind)).collect();
+    let ours = shown.iter().map(|kind| found.highest(*kind, megabytes).map(|most| megabytes(most.run))).collect();
+    let theirs = against.then(|| ("DR550 as published", shown.iter().map(|kind| published_of(*kind)?.rate).collect()));
+    let groups = shown.iter().map(|kind| kind.title().to_lowercase()).collect();
+    page::bars(("The highest rate of each kind of run", MEGABYTES.unit), groups, ("measured here", ours), theirs)
+}
+
+/// `number` is that of the kind's chart in MB/s; the one behind it is in accesses a second.
+fn results(page: &mut Document, found: Found<'_>, kind: Kind, number: usize, against: bool) {
+    page.section(kind.title());
+    for (measure, number) in [(&MEGABYTES, number), (&ACCESSES, number + 1)] {
+        page.table(table(found, kind, measure));
+        page.chart(over_threads(found, kind, measure, number, against));
+    }
+    page.chart(over_size(found, kind));
+}
+
+/// Rows are sizes, columns threads.
+fn table(found: Found<'_>, kind: Kind, measure: &Measure) -> Table {
+    let caption = format!("{}, {}, by threads", kind.title(), measure.unit);
+    let mut table = Table::new(caption).right("access", "access");
+    let of_size = |size: u64| found.curve(kind, size);
+    let counts: Vec<u32> = THREADS
+        .into_iter()
+        .filter(|count| SIZES.iter().any(|size| of_size(*size).iter().any(|one| one.0 == *count)))
+        .collect();
+    for count in &counts {
+        table = table.right(&count.to_string(), &count.to_string());
+    }
+    for size in SIZES {
+        let runs = of_size(size);
+        if runs.is_empty() {
+            continue;
+        }
+        let mut row = vec![Entry::text(Bytes(size).to_string())];
+        row.extend(counts.iter().map(|count| {
+            let run = runs.iter().find(|(threads, _)| threads == count);
+            run.map_or(Entry::absent(), |(_, run)| page::measured(run, (measure.of)(run)))
+        }));
+        table.row(format!("{}-{}-{}-{}-{size}", measure.short, kind.pattern, kind.direction, kind.cache()), row);
+    }
+    table
+}
+
+fn points(runs: &[(u32, &RunRecord)], of: fn(&RunRecord) -> f64) -> Vec<(f64, f64)> {
+    runs.iter().map(|(threads, run)| (f64::from(*threads), of(run))).collect()
+}
+
+fn over_threads(found: Found<'_>, kind: Kind, measure: &Measure, number: usize, against: bool) -> Chart {
+    let mut series: Vec<Series> = Vec::new();
+    for size in SIZES {
+        let runs = found.curve(kind, size);
+        if !runs.is_empty() {
+            series.push(Series { name: Bytes(size).to_string(), points: points(&runs, measure.of), marked: true });
+        }
+    }
+    let peak = published_of(kind).filter(|_| against && measure.short == MEGABYTES.short);
+    if let Some((peak, theirs)) = peak.and_then(|peak| peak.rate.map(|rate| (peak, rate))) {
+        let points = peak.threads.iter().map(|threads| (f64::from(*threads), theirs)).collect();
+        series.push(Series { name: "DR550 as published, size not stated".into(), points, marked: true });
+    }
+    let marks = THREADS.map(|count| (f64::from(count), count.to_string()));
+    let title = format!("Chart {number}. {}: {} over threads", kind.title(), measure.unit);
+    Chart::lines(title, Axis::logarithmic("threads").marked(marks), Axis::linear(measure.unit), series)
+}
+
+fn over_size(found: Found<'_>, kind: Kind) -> Chart {
+    let of_count = |count: u32| {
+        let at = |size: u64| {
+            let runs = found.curve(kind, size);
+            runs.iter().find(|(threads, _)| *threads == count).map(|(_, run)| (size as f64, rate(run)))
+        };
+        let points: Vec<(f64, f64)> = SIZES.into_iter().filter_map(at).collect();
+        let name = if count == 1 { "1 thread".to_owned() } else { format!("{count} threads") };
+        (!points.is_empty()).then_some(Series { name, points, marked: true })
+    };
+    let marks = SIZES.map(|size| (size as f64, Bytes(size).to_string()));
+    let title = format!("{}: accesses/s over the size of an access", kind.title());
+    let across = Axis::logarithmic("bytes of an access").marked(marks);
+    Chart::lines(title, across, Axis::linear(ACCESSES.unit), THREADS.into_iter().filter_map(of_count).collect())
+}
+
+fn odd(found: Found<'_>) -> Vec<String> {
+    let mut lines = page::remarks(found.recorded);
+    let mut curves: Vec<Curve> = Vec::new();
+    for kind in kinds() {
+        for size in SIZES {
+            let name = format!("{}, {}, accesses/s", kind.title(), Bytes(size));
+            curves.push(Curve { name, over: "threads", points: points(&found.curve(kind, size), rate) });
+        }
+        for count in THREADS {
+            let at = |size: u64| {
+                let runs = found.curve(kind, size);
+                runs.iter().find(|(threads, _)| *threads == count).map(|(_, run)| (size as f64, megabytes(run)))
+            };
+            let name = format!("{}, {count} threads, MB/s", kind.title());
+            curves.push(Curve { name, over: "bytes", points: SIZES.into_iter().filter_map(at).collect() });
+        }
+    }
+    lines.extend(page::falls(&curves));
+    for kind in kinds().filter(|kind| kind.cached) {
+        let without = Kind { cached: false, ..kind };
+        let (with, without) = (found.highest(kind, megabytes), found.highest(without, megabytes));
+        if let (Some(with), Some(without)) = (with, without)
+            && megabytes(with.run) < megabytes(without.run)
+        {
+            let (with, without) = (figure(megabytes(with.run)), figure(megabytes(without.run)));
+            lines.push(format!("{}: {with} MB/s at most, and {without} without cache.", kind.title()));
+        }
+    }
+    lines
+}
+
+fn limits(page: &mut Document, found: Found<'_>, part: &RecipePart) {
+    page.section("Limits");
+    let recorded = found.recorded;
+    let mut lines: Vec<String> = Vec::new();
+    if is_virtual(recorded) {
+        lines.push(
+            "Virtual time counts no processor, no network and no file system: where drives are not the bound, real storage is slower."
+                .into(),
+        );
+        lines.push("60 of the 240 cells are reads with a cache and have no counterpart in virtual time.".into());
+    } else {
+        lines.push(format!(
+            "One run of each cell, of seconds; the published ones took about five minutes each. The files have {} together; \
+             the published ones had 100 times 40 MB.",
+            Bytes(recorded.head.target_bytes)
+        ));
+        if !found.recorded.cells.iter().any(|cell| cell.axis("cache") == Some("on")) {
+            lines.push(
+                "This target has no cache that can be switched by who measures it: all runs are as it is, under “without cache”, \
+                 and the half with cache was not measured."
+                    .into(),
+            );
+        } else {
+            lines.push(
+                "Without cache means past the page cache of this machine. What a drive, a controller or a server keeps in memory of its own \
+                 is not passed by."
+                    .into(),
+            );
+        }
+        let halves = if recorded.cells.iter().any(|cell| cell.axis("cache") == Some("on")) { 2 } else { 1 };
+        let (sizes, counts) = (super::sizes(part.quick).len(), super::loads(part.quick).len());
+        let planned = 4 * halves * sizes * counts;
+        lines.extend(page::unmeasured(recorded, planned));
+    }
+    lines.push(
+        "Of the published paper's sixteen charts nothing is left but what its text says: seven peaks in MB/s, none of them with its size."
+            .into(),
+    );
+    page.list(lines);
+}

@@ -1,0 +1,257 @@
+//! The paper of the recipe, from what was measured: the order of the published one, its tables and charts under their numbers.
+
+use super::nearness::{self, Row};
+use crate::ds4500::profile::{Machine, PROFILE_SAMPLE};
+use crate::oddities;
+use crate::published::{self, suspicion};
+use crate::recipe::page::{self, Order};
+use crate::recipe::{self, ds4500};
+use found::{Found, bound_by, busy, rate};
+use stele_lab::error::LabError;
+use stele_lab::job::RecipePart;
+use stele_lab::raid::Level;
+use stele_lab::report::document::{Document, Entry, Table, Text};
+use tables::{PUBLISHED, STELE};
+
+mod charts;
+mod found;
+mod tables;
+
+/// The published paper.
+pub const SOURCE: &str = "IBM's “Comparison of the Raw Performance of the DS4500 and DS4400 Storage Servers” (2004)";
+
+/// Drives of the smallest arrays, whose controllers had time to spare.
+const FEWEST: u64 = 20;
+/// Errors of the model that are listed.
+const WORST: usize = 8;
+
+/// A whole number with separators.
+pub fn whole(value: f64) -> String {
+    page::thousands(value)
+}
+
+pub fn document(order: Order<'_>) -> Result<Document, LabError> {
+    let Order { recorded, part, against, .. } = order;
+    let found = Found { recorded };
+    let own = "RAID-5 and RAID-10 over 20 to 180 drives: what Stele sustains at 20 ms";
+    let mut page = order.begin(own, ", beside the DS4500");
+    let left_out = recipe::plan(part)?.left_out;
+    summary(&mut page, found, part, against);
+    page::lacks(&mut page, recorded, &left_out);
+    method(&mut page);
+    for (level, first) in [(Level::Raid5, 1), (Level::Raid10, 5)] {
+        results(&mut page, found, part, level, first, against);
+    }
+    if let Some(table) = tables::logs(found) {
+        page.section("Stele with its log on the hard drives");
+        page.paragraph(
+            "Write-back without memory beside the drives: four of them carry the log, at the outer edge, beside their share of \
+             the data.",
+        );
+        page.table(table);
+    }
+    if against {
+        near(&mut page, found);
+    }
+    let odd = oddities::of_tables(&tables::as_printed(found));
+    let odd = odd.into_iter().map(|odd| format!("{}: {}.", odd.place, odd.why)).collect();
+    page::odd(&mut page, odd, if against { &["Table", "Chart"] } else { &[] });
+    limits(&mut page);
+    page::again(&mut page, order, SOURCE);
+    Ok(page)
+}
+
+fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, against: bool) {
+    page.section("Summary");
+    page.paragraph(
+        "Every figure is the highest load that an array sustains at a mean response of 20 ms. Stele's own array code ran on \
+         modelled 15,000 rpm drives, and so did a model of the DS4500's two controllers; time is virtual, so the same command \
+         gives the same digits on any machine.",
+    );
+    let told = [
+        ("Table 1", "oltp", Some(8192), true, "RAID-5 OLTP of 8 KiB with the write cache"),
+        ("Table 4", "random_read", Some(8192), false, "RAID-5 random reads of 8 KiB"),
+        ("Table 4", "random_write", Some(8192), true, "RAID-5 random writes of 8 KiB with the write cache"),
+        ("Table 5", "oltp", Some(8192), true, "RAID-10 OLTP of 8 KiB with the write cache"),
+        ("Table 8", "random_write", Some(8192), true, "RAID-10 random writes of 8 KiB with the write cache"),
+    ];
+    // Where drives set the published rate, the comparison is of what asks them; such cells come first.
+    let mut lines: Vec<(bool, Text)> = Vec::new();
+    for (drives, (table, workload, size, cached, what)) in
+        [FEWEST, ds4500::curve_drives(part.quick).into()].into_iter().flat_map(|drives| told.map(|cell| (drives, cell)))
+    {
+        let cells = tables::measured(found, table);
+        let same = cells.iter().find(|(printed, _)| {
+            (printed.drives, printed.workload.as_str(), printed.size, printed.cached)
+                == (drives, workload, size, cached)
+        });
+        let Some((printed, _)) = same else { continue };
+        let ours = tables::place(printed, STELE);
+        let by_controllers = found.printed("ds4500", printed).map(bound_by) == Some("controllers");
+        let mut text = Text::from(format!("{what}, {drives} drives: ")).cell_as(&ours, " accesses a second");
+        if against {
+            let theirs = tables::place(printed, PUBLISHED);
+            text = text.say("; the DS4500 was published with ").cell(&theirs).say(", so ");
+            text = text.ratio(&ours, &theirs).say(" times");
+            if by_controllers {
+                text =
+                    text.say(", where the DS4500's controllers set its rate and no controller is modelled for Stele");
+            }
+            if let Some(why) = suspicion(printed) {
+                text = text.say(format!(" (the published figure is suspect: {why})"));
+            }
+        }
+        lines.push((by_controllers, text.say(".")));
+    }
+    lines.sort_by_key(|(by_controllers, _)| *by_controllers);
+    page.list(lines.into_iter().map(|(_, text)| text));
+    let models = tables::beside_model(found);
+    if !models.is_empty() {
+        // A search finds a rate to within about 1 %.
+        let at = |bound: bool| models.iter().filter(move |one| one.drive_bound || !bound);
+        let above = |bound| at(bound).filter(|one| one.ours >= one.model * 0.99).count();
+        page.paragraph(format!(
+            "At or above the model of the DS4500 (to 1 %): {} of {} cells; of those that the model's drives bound, {} of {}.",
+            above(false),
+            at(false).count(),
+            above(true),
+            at(true).count()
+        ));
+    }
+    if against {
+        let mut all = tables::beside(found);
+        let suspect = all.extract_if(.., |(printed, ..)| suspicion(printed).is_some()).count();
+        let level = |level| all.iter().filter(move |(printed, ..)| tables::of_level(printed, level));
+        let above = |level_of| level(level_of).filter(|(_, ours, theirs)| ours >= theirs).count();
+        let count = |level_of| level(level_of).count();
+        page.paragraph(format!(
+            "At or above the published figure: {} of {} cells of RAID-5, {} of {} of RAID-10. Where the published machine's drives \
+             set the rate the two are near each other, since both ask the same of the same drives; where its controllers did, \
+             Stele goes on, because no controller is modelled for it (see Limits). {suspect} cells whose published figure is \
+             suspect count neither way.",
+            above(Level::Raid5),
+            count(Level::Raid5),
+            above(Level::Raid10),
+            count(Level::Raid10)
+        ));
+    }
+}
+
+fn method(page: &mut Document) {
+    let (drive, charge) = (Machine::PUBLISHED.drive, Machine::PUBLISHED.charge);
+    page.section("Arrays, workloads and method");
+    page.paragraph(format!(
+        "Drives: 18.2 GB at 15,000 rpm; arm from track to track {}, average {}, full stroke {}, writes {} more, {} a command, {} \
+         commands in the drive to choose among. Seeks, settling, overhead and window were fitted to the published uncached cells \
+         of 20 drives. All arrays use 8 % of each drive but in tables 2 and 6.",
+        drive.seek_track, drive.seek_average, drive.seek_full, drive.write_settle, drive.overhead, drive.window
+    ));
+    page.paragraph(
+        "Stele: the array's own code, declustered, 9+1 in place of RAID-5 and two copies in place of RAID-10, with room to rebuild \
+         one drive; writes are acknowledged when they are on the drives where the table says that the cache is off, and from the \
+         log where it is on. The log lies in the same 2 GiB of memory that the published machine had as its cache, in four replicas. \
+         Reads are not cached, as those of the published machine were not. Its time on a processor is not counted.",
+    );
+    page.paragraph(format!(
+        "The DS4500's model: arrays of ten drives in place, and two controllers that charge {:.2} us for each command to a drive \
+         and {:.3} us for each KiB, solved from the published random reads of 140 drives. Its write cache is full when a probe begins.",
+        charge.command_nanos / 1000.0,
+        charge.kib_nanos / 1000.0
+    ));
+    page.paragraph(format!(
+        "Working set and caches are sampled, the log is not: of each drive 367 MB are simulated, in bands spread over all that is used of it (the \
+         model's cache: one part in {PROFILE_SAMPLE}). Workloads are Iometer's as published, accesses aligned to their size: OLTP is 67 % \
+         reads at random places; the file server is 80 % reads of 0.5 to 64 KiB, the static web server reads of 0.5 to 512 KiB. A closed \
+         loop keeps accesses outstanding; the search multiplies their number until the response is beyond 20 ms, then closes in by \
+         Little's law. A run is steady when over five rounds the rates' range is at most 20 % of their mean and their rise at most \
+         10 %; ± is half of the 95 % confidence interval from those rounds."
+    ));
+    page.paragraph(
+        "Bound by: drives, where they were at work for 85 % of the time or more in the mean; controllers likewise; memory, where \
+         neither was and hosts waited for room in the log; queues, where too few accesses were under way at 20 ms to keep all drives at work.",
+    );
+}
+
+fn results(page: &mut Document, found: Found<'_>, part: &RecipePart, level: Level, first: u8, against: bool) {
+    let name = level.name();
+    let (drives, chart) = (ds4500::curve_drives(part.quick), if first == 1 { 1 } else { 7 });
+    page.section(name);
+    let rates = |page: &mut Document, number: u8, title: String| {
+        let name = format!("Table {number}");
+        if let Some(table) = tables::rates(found, &name, &title, against) {
+            page.table(table);
+            page.list(tables::remarks(found, &name, against));
+        }
+    };
+    page.part(format!("{name}: OLTP"));
+    rates(page, first, format!("{name}, OLTP (67 % reads)"));
+    page.chart(charts::bars(found, "oltp_8k", level, true, against));
+    if let Some(table) = tables::strokes(found, &format!("Table {}", first + 1), level, against) {
+        page.table(table);
+    }
+    page.chart(charts::curves(found, chart, "oltp_8k", level, drives, against));
+    page.part(format!("{name}: streams"));
+    page.chart(charts::streams(found, chart + 1, "streaming_read", level, against));
+    page.chart(charts::streams(found, chart + 2, "streaming_write", level, against));
+    page.part(format!("{name}: file server and static web server"));
+    rates(page, first + 2, format!("{name}, file server and static web server"));
+    page.chart(charts::curves(found, chart + 3, "file_server", level, drives, against));
+    page.part(format!("{name}: random reads and random writes"));
+    rates(page, first + 3, format!("{name}, random reads and random writes"));
+    page.chart(charts::bars(found, "random_write_8k", level, true, against));
+    page.chart(charts::curves(found, chart + 4, "random_write_8k", level, drives, against));
+    page.chart(charts::curves(found, chart + 5, "random_read_8k", level, drives, against));
+}
+
+/// How near the model comes to what was published: a measure of the modelled drives that both ran on.
+fn near(page: &mut Document, found: Found<'_>) {
+    let row = |cell: published::Printed| {
+        let model = found.printed("ds4500", &cell)?;
+        let (published, busy) = (cell.rate?, busy(model, "controllers").unwrap_or(0.0));
+        Some(Row { cell, published, model: rate(model), busy })
+    };
+    let rows: Vec<Row> = published::rated().into_iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return;
+    }
+    let mut table = Table::new("The model's rates against the published ones")
+        .left("cells", "cells")
+        .right("count", "count")
+        .right("error", "mean absolute error");
+    let lines = nearness::lines(&rows);
+    for (number, (name, found)) in lines.into_iter().enumerate().filter(|(_, (_, found))| found.cells > 0) {
+        let error = found.error * 100.0;
+        let count = Entry::said(found.cells as f64, found.cells.to_string());
+        table
+            .row(format!("near-{number}"), vec![Entry::text(name), count, Entry::said(error, format!("{error:.1} %"))]);
+    }
+    page.section("How near the model is");
+    page.paragraph(
+        "Stele's figures stand on the modelled drives. How far those are to be believed shows where the published machine runs on \
+         them: what was fitted is told apart from what was held out, and cells that contradict their own table or text are called \
+         suspect and nothing was fitted to them.",
+    );
+    page.table(table);
+    let mut worst: Vec<&Row> = rows.iter().filter(|row| suspicion(&row.cell).is_none()).collect();
+    worst.sort_by(|left, right| right.error().abs().total_cmp(&left.error().abs()));
+    page.paragraph("The largest errors among the cells that nothing speaks against:");
+    page.list(worst.iter().take(WORST).map(|row| {
+        let cache = if row.cell.cached { "on" } else { "off" };
+        let error = row.error() * 100.0;
+        let (table, drives) = (&row.cell.table, row.cell.drives);
+        format!("{table}, {}, {drives} drives, write cache {cache}: {error:+.1} %.", tables::workload(&row.cell))
+    }));
+}
+
+fn limits(page: &mut Document) {
+    page.section("Limits");
+    page.list([
+        "The drives are modelled. What a drive does beyond arm, platter, settling and a window of commands is not there.",
+        "Stele's processor time, the network between hosts and array and the memory's bandwidth are not counted: its rates where the \
+         DS4500's controllers were the bound say what its code asks of drives, not what a given server reaches.",
+        "The published machine's own cache algorithm, its loops of drives, and whatever makes its rates fall from 140 to 180 drives are \
+         not known and not in its model; nor is its read-ahead, so that it has no streams here.",
+        "Runs end before table pages are stored at the rate of the long run: by calculation up to 3 % of the drives' time.",
+        "The published charts are lost; of them only the figures stated in the text are shown.",
+    ]);
+}

@@ -1,0 +1,100 @@
+//! What a run of the recipe found, by what was asked.
+
+use crate::published::Printed;
+use crate::recipe::ds4500::STROKE;
+use stele_lab::raid::Level;
+use stele_lab::record::{CellRecord, Recorded};
+use stele_lab::report::chosen;
+use stele_lab::workload::{self, AccessSpec};
+
+/// A part that was at work for more than this share of the time sets the rate.
+const BOUND: f64 = 0.85;
+/// The busiest of drives that have less to do in the mean.
+const BUSIEST: f64 = 0.95;
+
+#[derive(Clone, Copy)]
+pub struct Found<'a> {
+    pub recorded: &'a Recorded,
+}
+
+/// One array under one workload.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Key<'a> {
+    pub array: &'a str,
+    pub level: Level,
+    pub drives: u32,
+    pub cached: bool,
+    pub stroke: u8,
+    pub workload: &'a str,
+    /// Stele's log lies on the hard drives.
+    pub log_on_drives: bool,
+}
+
+impl<'a> Key<'a> {
+    pub fn of(array: &'a str, printed: &Printed, workload: &'a str) -> Key<'a> {
+        let (level, drives) = (printed.level(), printed.drives as u32);
+        Key { array, level, drives, cached: printed.cached, stroke: STROKE, workload, log_on_drives: false }
+    }
+}
+
+impl<'a> Found<'a> {
+    pub fn cell(&self, key: Key<'_>) -> Option<&'a CellRecord> {
+        let (raid, drives, stroke) = (key.level.number().to_string(), key.drives.to_string(), key.stroke.to_string());
+        let wanted = [
+            ("array", key.array),
+            ("raid", raid.as_str()),
+            ("drives", drives.as_str()),
+            ("cache", if key.cached { "on" } else { "off" }),
+            ("stroke", stroke.as_str()),
+            ("workload", key.workload),
+        ];
+        let matches = |cell: &&CellRecord| {
+            let log = cell.axis("log") == Some("drives");
+            log == key.log_on_drives && wanted.iter().all(|(axis, value)| cell.axis(axis) == Some(value))
+        };
+        self.recorded.cells.iter().filter(|cell| cell.search.is_some()).find(matches)
+    }
+
+    /// Stele for the table's cell, its log on the hard drives.
+    pub fn log_on_drives(&self, printed: &Printed) -> Option<&'a CellRecord> {
+        self.cell(Key { log_on_drives: true, ..Key::of("stele", printed, &printed.workload_name()) })
+    }
+
+    /// Of the table's cell.
+    pub fn printed(&self, array: &str, printed: &Printed) -> Option<&'a CellRecord> {
+        self.cell(Key::of(array, printed, &printed.workload_name()))
+    }
+}
+
+/// Accesses a second at the response asked for.
+pub fn rate(cell: &CellRecord) -> f64 {
+    cell.search.as_ref().map_or(0.0, |search| search.rate)
+}
+
+/// MiB a second there.
+pub fn throughput(cell: &CellRecord) -> f64 {
+    let spec = workload::named(&cell.workload);
+    rate(cell) * spec.as_ref().map_or(0, AccessSpec::mean_length) as f64 / f64::from(1 << 20)
+}
+
+/// Share of the time that a part was at work, at the probe nearest to the answer.
+pub fn busy(cell: &CellRecord, part: &str) -> Option<f64> {
+    let run = chosen(cell)?;
+    run.busy.iter().find(|(name, _)| name == part).map(|(_, share)| *share)
+}
+
+/// What keeps the rate from being higher.
+pub fn bound_by(cell: &CellRecord) -> &'static str {
+    let above = |part: &str, least: f64| busy(cell, part).is_some_and(|share| share >= least);
+    if above("controllers", BOUND) {
+        "controllers"
+    } else if above("drives", BOUND) {
+        "drives"
+    } else if cell.axis("cache") == Some("on") && cell.axis("array") == Some("stele") {
+        "memory"
+    } else if above("busiest drive", BUSIEST) {
+        "busiest drive"
+    } else {
+        "queues"
+    }
+}

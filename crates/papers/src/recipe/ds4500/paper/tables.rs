@@ -1,0 +1,254 @@
+//! Tables 1 to 8.
+
+use super::found::{self, Found, Key, bound_by, rate, throughput};
+use crate::published;
+use crate::published::{Printed, ds4500_tables};
+use crate::recipe::ds4500::nearness::is_fitted;
+use crate::recipe::ds4500::{STROKE, STROKE_DRIVES, STROKES, asks_for_log_on_drives};
+use stele_lab::raid::Level;
+use stele_lab::record::CellRecord;
+use stele_lab::report::document::{Entry, Place, Table};
+
+/// The columns' names, for sentences.
+pub const STELE: &str = "stele";
+pub const PUBLISHED: &str = "published";
+
+/// The row of a cell of a table.
+pub fn row_of(printed: &Printed) -> String {
+    let size = printed.size.map_or(String::new(), |size| format!("-{}k", size >> 10));
+    let cache = if printed.cached { "on" } else { "off" };
+    format!("{}-{}-{cache}-{}{size}", printed.table.replace(' ', "-"), printed.drives, printed.workload)
+}
+
+pub fn place(printed: &Printed, column: &str) -> Place {
+    Place::new(row_of(printed), column)
+}
+
+/// The cells of a table that were measured, in its order.
+pub fn measured<'a>(found: Found<'a>, table: &str) -> Vec<(Printed, &'a CellRecord)> {
+    let of_table = ds4500_tables().into_iter().filter(|printed| printed.table == table);
+    let mut cells: Vec<_> = of_table.filter_map(|printed| Some((found.printed("stele", &printed)?, printed))).collect();
+    cells.sort_by_key(|(_, printed)| (printed.drives, printed.cached, printed.workload.clone(), printed.size));
+    cells.into_iter().map(|(cell, printed)| (printed, cell)).collect()
+}
+
+fn thousand(value: f64) -> Entry {
+    Entry::said(value.round(), super::whole(value))
+}
+
+fn percent(share: f64) -> Entry {
+    Entry::said(share, format!("{share:+.1} %"))
+}
+
+pub fn workload(printed: &Printed) -> String {
+    let name = printed.workload.replace('_', " ");
+    printed.size.map_or(name.clone(), |size| format!("{name} {} KiB", size >> 10))
+}
+
+/// One of tables 1, 3, 4, 5, 7 and 8. None where nothing of it was measured.
+pub fn rates(found: Found<'_>, name: &str, title: &str, against: bool) -> Option<Table> {
+    let cells = measured(found, name);
+    // File and web server are printed as throughput.
+    let is_mixed = cells.first()?.0.size.is_none();
+    let unit = if is_mixed { "MiB/s" } else { "accesses/s" };
+    let mut table = Table::new(format!("{name}. {title}, {unit} at a mean response of 20 ms"))
+        .right("drives", "drives")
+        .left("cache", "cache")
+        .left("access", "workload")
+        .right(STELE, "Stele")
+        .right("margin", "±")
+        .left("bound", "bound by");
+    if against {
+        table = table.right(PUBLISHED, "DS4500").right("ratio", "Stele / DS4500");
+    }
+    table = table.right("model", "its model").right("of-model", "Stele / model");
+    if against {
+        table = table.right("error", "model's error");
+    }
+    table = table.left("model-bound", "model bound by");
+    for (printed, cell) in &cells {
+        let model = found.printed("ds4500", printed);
+        let value = |cell: &CellRecord| if is_mixed { throughput(cell) } else { rate(cell) };
+        let ours = value(cell);
+        let margin = cell.search.as_ref().and_then(|search| search.margin).map(|margin| margin / rate(cell) * 100.0);
+        let mut row = vec![
+            Entry::said(printed.drives as f64, printed.drives.to_string()),
+            Entry::text(if printed.cached { "on" } else { "off" }),
+            Entry::text(workload(printed)),
+            thousand(ours).if_steady(cell.is_steady()).strong(),
+            margin.map_or(Entry::absent(), |margin| Entry::said(margin, format!("{margin:.1} %")).faint()),
+            Entry::text(bound_by(cell)),
+        ];
+        let theirs = if is_mixed { printed.throughput } else { printed.rate };
+        if against {
+            row.push(theirs.map_or(Entry::absent(), thousand));
+            row.push(
+                theirs.map_or(Entry::absent(), |theirs| Entry::said(ours / theirs, format!("{:.2}", ours / theirs))),
+            );
+        }
+        row.push(model.map_or(Entry::absent(), |model| thousand(value(model)).if_steady(model.is_steady())));
+        let of_model = model.map(|model| ours / value(model));
+        row.push(of_model.map_or(Entry::absent(), |share| Entry::said(share, format!("{share:.2}"))));
+        if against {
+            let error = model.zip(theirs).map(|(model, theirs)| (value(model) / theirs - 1.0) * 100.0);
+            row.push(error.map_or(Entry::absent(), percent));
+        }
+        row.push(model.map_or(Entry::absent(), |model| Entry::text(bound_by(model))));
+        table.row(row_of(printed), row);
+    }
+    Some(table)
+}
+
+/// What is to be said of single cells of such a table.
+pub fn remarks(found: Found<'_>, name: &str, against: bool) -> Vec<String> {
+    let said = |(printed, cell): (Printed, &CellRecord)| {
+        let remark = remark(&printed, cell, found.printed("ds4500", &printed), against);
+        let cache = if printed.cached { "with the write cache" } else { "without the cache" };
+        (!remark.is_empty()).then(|| format!("{} drives {cache}, {}: {remark}", printed.drives, workload(&printed)))
+    };
+    measured(found, name).into_iter().filter_map(said).collect()
+}
+
+fn remark(printed: &Printed, cell: &CellRecord, model: Option<&CellRecord>, against: bool) -> String {
+    let mut remarks: Vec<String> = Vec::new();
+    if let Some(end) = cell.search.as_ref().and_then(|search| search.open_end.clone()) {
+        remarks.push(end);
+    }
+    if !cell.is_steady() {
+        remarks.push("not steady".into());
+    }
+    if model.is_some_and(|model| !model.is_steady()) {
+        remarks.push("model not steady".into());
+    }
+    if against && model.is_some() && is_fitted(printed) {
+        remarks.push("the model was fitted to this cell".into());
+    }
+    if against && let Some(why) = published::suspicion(printed) {
+        remarks.push(format!("printed: {why}"));
+    }
+    remarks.join("; ")
+}
+
+/// Table 2 or 6: what a wider stroke leaves of the rate.
+pub fn strokes(found: Found<'_>, name: &str, level: Level, against: bool) -> Option<Table> {
+    let key = |array, stroke| Key {
+        array,
+        level,
+        drives: STROKE_DRIVES,
+        cached: false,
+        stroke,
+        workload: "oltp_8k",
+        log_on_drives: false,
+    };
+    let factor = |array, stroke| {
+        let (wide, base) = (found.cell(key(array, stroke))?, found.cell(key(array, STROKE))?);
+        Some(rate(wide) / rate(base))
+    };
+    let mut table = Table::new(format!(
+        "{name}. {}: multipliers for wider strokes. OLTP 8 KiB, {STROKE_DRIVES} drives, no cache; 1 is the rate at {STROKE} %",
+        level.name()
+    ))
+    .right("stroke", "of each drive")
+    .right("rate", "Stele, accesses/s")
+    .right(STELE, "multiplier");
+    if against {
+        table = table.right(PUBLISHED, "DS4500's multiplier");
+    }
+    table = table.right("model", "its model's");
+    let printed = published::strokes();
+    let mut any = false;
+    for stroke in std::iter::once(STROKE).chain(STROKES) {
+        let Some(cell) = found.cell(key("stele", stroke)) else { continue };
+        any |= stroke != STROKE;
+        let said =
+            |factor: Option<f64>| factor.map_or(Entry::absent(), |factor| Entry::said(factor, format!("{factor:.2}")));
+        let mut row = vec![
+            Entry::text(format!("{stroke} %")),
+            thousand(rate(cell)).if_steady(cell.is_steady()),
+            said(factor("stele", stroke)).strong(),
+        ];
+        if against {
+            let same = |one: &&published::Stroke| (one.level, one.percent) == (level, u32::from(stroke));
+            let one = (stroke == STROKE).then_some(1.0);
+            row.push(said(printed.iter().find(same).map(|one| one.multiplier).or(one)));
+        }
+        row.push(said(factor("ds4500", stroke)));
+        table.row(format!("{}-{stroke}", name.replace(' ', "-")), row);
+    }
+    any.then_some(table)
+}
+
+/// Stele with its log in memory and on the hard drives. None where that was not measured.
+pub fn logs(found: Found<'_>) -> Option<Table> {
+    let mut table = Table::new("Write-back, log in memory and on the hard drives, accesses/s")
+        .left("level", "array")
+        .right("drives", "drives")
+        .left("access", "workload")
+        .right("memory", "log in memory")
+        .right("drives-log", "log on the drives")
+        .right("ratio", "ratio");
+    let mut any = false;
+    for printed in published::rated().into_iter().filter(asks_for_log_on_drives) {
+        let (Some(memory), Some(drives)) = (found.printed("stele", &printed), found.log_on_drives(&printed)) else {
+            continue;
+        };
+        any = true;
+        let ratio = rate(drives) / rate(memory);
+        let row = vec![
+            Entry::text(printed.level().name()),
+            Entry::said(printed.drives as f64, printed.drives.to_string()),
+            Entry::text(workload(&printed)),
+            thousand(rate(memory)).if_steady(memory.is_steady()),
+            thousand(rate(drives)).if_steady(drives.is_steady()),
+            Entry::said(ratio, format!("{ratio:.2}")),
+        ];
+        table.row(format!("log-{}", row_of(&printed)), row);
+    }
+    any.then_some(table)
+}
+
+/// Stele's rate and the model's for one printed cell.
+pub struct BesideModel {
+    pub ours: f64,
+    pub model: f64,
+    pub drive_bound: bool,
+}
+
+/// Cells of both.
+pub fn beside_model(found: Found<'_>) -> Vec<BesideModel> {
+    let pair = |printed: Printed| {
+        let (ours, model) = (found.printed("stele", &printed)?, found.printed("ds4500", &printed)?);
+        Some(BesideModel { ours: rate(ours), model: rate(model), drive_bound: bound_by(model) != "controllers" })
+    };
+    ds4500_tables().into_iter().filter_map(pair).collect()
+}
+
+/// What was measured as the tables of a paper, for arithmetic to look at.
+pub fn as_printed(found: Found<'_>) -> Vec<Printed> {
+    let mut cells = Vec::new();
+    for printed in ds4500_tables() {
+        if let Some(cell) = found.printed("stele", &printed) {
+            let is_mixed = printed.size.is_none();
+            let (rate, through) = ((!is_mixed).then(|| found::rate(cell)), is_mixed.then(|| throughput(cell)));
+            cells.push(Printed { rate, throughput: through, ..printed });
+        }
+    }
+    cells
+}
+
+/// Cells of both, with the published figures.
+pub fn beside(found: Found<'_>) -> Vec<(Printed, f64, f64)> {
+    let pair = |printed: Printed| {
+        let cell = found.printed("stele", &printed)?;
+        let (ours, theirs) = match printed.rate {
+            Some(theirs) => (rate(cell), theirs),
+            None => (throughput(cell), printed.throughput?),
+        };
+        Some((printed, ours, theirs))
+    };
+    ds4500_tables().into_iter().filter_map(pair).collect()
+}
+
+pub fn of_level(printed: &Printed, level: Level) -> bool {
+    printed.level() == level
+}

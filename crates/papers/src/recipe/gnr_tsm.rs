@@ -1,0 +1,133 @@
+//! Backup over GPFS Native RAID: streams of writes (backup), of reads (restore) and of both, by the number of sessions, from one
+//! server and from two.
+//!
+//! Neither the sessions nor the size of an access are published. A session is a thread with one access of 1 MiB under way,
+//! going on where its last one ended; it begins elsewhere once in a hundred, as one object ends and the next one begins, so that
+//! sessions on one space of bytes do not all follow the same path.
+
+use super::{Plan, cell_of, live};
+use stele_lab::error::LabError;
+use stele_lab::job::{Axes, Job};
+use stele_lab::modelled::run::Planned;
+use stele_lab::modelled::{Array, Ask, Effort, LogPlace, Maker};
+use stele_lab::raid::Level;
+use stele_lab::record::{CellRecord, Recorded, RunRecord};
+use stele_lab::workload::{AccessSpec, Alignment};
+
+pub mod paper;
+
+/// Sessions of each server.
+pub const SESSIONS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
+const QUICK_SESSIONS: [u32; 3] = [1, 8, 64];
+/// What streams do, and the percent of their accesses that read.
+pub const DIRECTIONS: [(&str, u8); 3] = [("backup", 0), ("restore", 100), ("mixed", 50)];
+/// Bytes of an access.
+pub const ACCESS: u64 = 1 << 20;
+/// Percent of accesses with which a session begins elsewhere.
+const ELSEWHERE: u8 = 1;
+/// Drives of the published machine.
+pub const DRIVES: u32 = 116;
+/// Percent of each that is used.
+const STROKE: u8 = 8;
+/// Accesses of a round in virtual time; a quick run's are fewer.
+const ROUND: u64 = 400;
+const QUICK_ROUND: u64 = 200;
+
+fn spec(direction: &str, read: u8) -> AccessSpec {
+    AccessSpec { name: direction.to_owned(), random: Some(ELSEWHERE), read: Some(read), sizes: vec![(ACCESS, 100)] }
+}
+
+fn sessions(quick: bool) -> &'static [u32] {
+    if quick { &QUICK_SESSIONS } else { &SESSIONS }
+}
+
+fn axes(direction: &str, servers: Option<usize>) -> Axes {
+    let servers = servers.map(|servers| ("servers".to_owned(), servers.to_string()));
+    servers.into_iter().chain([("direction".to_owned(), direction.to_owned())]).collect()
+}
+
+/// What a quick run leaves out.
+pub fn left_out(quick: bool) -> Vec<String> {
+    if quick { vec!["2, 4, 16, 32 and 128 sessions".to_owned()] } else { Vec::new() }
+}
+
+/// On real storage: each target is reached by a server of its own.
+pub fn live(job: &Job, quick: bool, targets: usize) -> Result<Vec<live::Asked>, LabError> {
+    let mut asked = Vec::new();
+    for servers in 1..=targets {
+        for (direction, read) in DIRECTIONS {
+            for count in sessions(quick) {
+                let mut axes = axes(direction, Some(servers));
+                axes.push(("workers".into(), count.to_string()));
+                let cell = live::threads(job, spec(direction, read), *count, axes)?;
+                asked.push(live::Asked { cell, buffered: false, targets: servers });
+            }
+        }
+    }
+    Ok(asked)
+}
+
+/// On modelled drives: a cell holds all numbers of sessions.
+pub fn plan(quick: bool) -> Result<Plan, LabError> {
+    let mut cells = Vec::new();
+    for (direction, read) in DIRECTIONS {
+        let array = Array {
+            maker: Maker::Stele,
+            level: Level::Raid6,
+            drives: DRIVES,
+            cached: true,
+            stroke: STROKE,
+            log: LogPlace::Memory,
+        };
+        array.check()?;
+        let loads: Vec<u64> = sessions(quick).iter().map(|count| u64::from(*count)).collect();
+        let planned = Planned {
+            array,
+            spec: spec(direction, read),
+            alignment: Alignment::Request,
+            streams: loads.iter().copied().max().unwrap_or(1),
+            ask: Ask::Loads(loads),
+            effort: Effort { round: if quick { QUICK_ROUND } else { ROUND }, probes_max: 1 },
+        };
+        let mut cell = cell_of(&planned);
+        cell.axes = axes(direction, None);
+        cells.push((cell, planned));
+    }
+    Ok(Plan { cells, left_out: left_out(quick) })
+}
+
+/// What was measured, by what was asked.
+#[derive(Clone, Copy)]
+struct Found<'a> {
+    recorded: &'a Recorded,
+}
+
+impl<'a> Found<'a> {
+    /// Runs by their sessions at each server.
+    fn curve(self, direction: &str, servers: u32) -> Vec<(u32, &'a RunRecord)> {
+        let matches = |cell: &&CellRecord| {
+            let of_cell = cell.axis("servers").map_or(1, |servers| servers.parse().unwrap_or(1));
+            cell.axis("direction") == Some(direction) && of_cell == servers
+        };
+        let cells = self.recorded.cells.iter().filter(matches);
+        let runs = cells.flat_map(|cell| &cell.runs).map(|run| (run.outstanding.unwrap_or(1) / servers, run));
+        let mut runs: Vec<_> = runs.collect();
+        runs.sort_by_key(|(sessions, _)| *sessions);
+        runs
+    }
+
+    /// Directions and servers that were measured.
+    fn kinds(self) -> Vec<(&'static str, u32)> {
+        let all = [1, 2].into_iter().flat_map(|servers| DIRECTIONS.map(|(direction, _)| (direction, servers)));
+        all.filter(|(direction, servers)| !self.curve(direction, *servers).is_empty()).collect()
+    }
+
+    fn highest(self, direction: &str, servers: u32) -> Option<(u32, &'a RunRecord)> {
+        let by = |run: &RunRecord| super::page::megabytes(run);
+        let runs = self.curve(direction, servers);
+        runs.into_iter().max_by(|left, right| by(left.1).total_cmp(&by(right.1)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+//! What a recipe asks of real storage: its cells, and how the targets are opened for each.
+//!
+//! The cells follow from the job and from what the targets are, so that a result that was stopped can be gone on with. A
+//! recipe that a target cannot carry is refused before anything is opened.
+
+use std::fs::File;
+use std::path::Path;
+
+use stele_ground::Bytes;
+use stele_media::system;
+
+use super::unknown;
+use stele_lab::error::LabError;
+use stele_lab::job::{Axes, Cell, Job, RecipePart};
+use stele_lab::live::run::{Load, Of, Setup};
+use stele_lab::live::target::{Opening, Target};
+use stele_lab::search::Goal;
+use stele_lab::workload::{AccessSpec, Alignment};
+
+/// One cell.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub cell: Cell,
+    /// Through the page cache.
+    pub buffered: bool,
+    /// So many of the targets carry it out at once.
+    pub targets: usize,
+}
+
+/// The files of a quick run are smaller, so that making them takes less than measuring them.
+const QUICK_SIZE: Bytes = Bytes(100 << 20);
+/// Of a file that a recipe makes.
+const FILE_SIZE: Bytes = Bytes(1 << 30);
+
+/// All cells, in the order in which they run.
+pub fn plan(job: &Job, targets: &[Target]) -> Result<Vec<Asked>, LabError> {
+    let part = part_of(job)?;
+    check(part, targets)?;
+    match part.name.as_str() {
+        "ds4500" => super::ds4500::live::plan(job, part.quick),
+        "dr550" => super::dr550::live(job, part.quick, targets.iter().all(has_page_cache)),
+        "gnr-tsm" => super::gnr_tsm::live(job, part.quick, targets.len()),
+        "fc8" => super::fc8::live(job),
+        other => Err(unknown(other)),
+    }
+}
+
+fn part_of(job: &Job) -> Result<&RecipePart, LabError> {
+    job.recipe.as_ref().ok_or_else(|| LabError::Usage("the job names no recipe".into()))
+}
+
+/// What of a target matters to a recipe.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// One space of bytes.
+    Blocks,
+    Files,
+    Objects,
+    /// Answers whatever is asked.
+    Null,
+}
+
+fn kind_of(target: &Target) -> Kind {
+    match target {
+        Target::Null => Kind::Null,
+        Target::Directory(_) => Kind::Files,
+        Target::Path(path) if path.is_dir() => Kind::Files,
+        Target::S3(_) => Kind::Objects,
+        _ => Kind::Blocks,
+    }
+}
+
+fn check(part: &RecipePart, targets: &[Target]) -> Result<(), LabError> {
+    let name = part.name.as_str();
+    if targets.len() > 2 || (targets.len() > 1 && name != "gnr-tsm") {
+        let most = if name == "gnr-tsm" { "two targets" } else { "one target" };
+        return Err(LabError::Usage(format!("recipe '{name}': is for {most}; leave out an --on")));
+    }
+    for target in targets {
+        let kind = kind_of(target);
+        let (carries, wants) = match name {
+            // A file of an NFS server is a file of a file server.
+            "dr550" => {
+                (kind != Kind::Blocks || matches!(target, Target::Nfs(_)), "files: give dir:PATH, nfs:// or s3+http://")
+            }
+            "fc8" => (
+                matches!(kind, Kind::Blocks | Kind::Null) && !matches!(target, Target::Nfs(_)),
+                "blocks: give nbd://, iscsi://, a file or a block device",
+            ),
+            "ds4500" => {
+                (kind != Kind::Objects, "places to read and write at: give a file, a device, nbd:// or iscsi://")
+            }
+            _ => (true, ""),
+        };
+        if !carries {
+            return Err(LabError::Usage(format!("recipe '{name}' on {target}: the paper is about {wants}")));
+        }
+    }
+    Ok(())
+}
+
+/// Whether it can be read and written both through the page cache of this machine and past it.
+fn has_page_cache(target: &Target) -> bool {
+    let Some(path) = target.path() else { return false };
+    // What is still to be made lies where its directory does.
+    let there = path.ancestors().find(|place| place.exists()).filter(|place| !place.as_os_str().is_empty());
+    File::open(there.unwrap_or(Path::new("."))).is_ok_and(|file| !system::in_memory(&file))
+}
+
+/// How a target is opened for these cells.
+pub fn opening(
+    job: &Job,
+    target: &Target,
+    asked: &[Asked],
+    buffered: bool,
+    destroy: bool,
+) -> Result<Opening, LabError> {
+    let part = part_of(job)?;
+    let cells: Vec<Cell> = asked.iter().map(|asked| asked.cell.clone()).collect();
+    let opening = job.opening(&cells, destroy)?;
+    let size = match (opening.size, kind_of(target)) {
+        (None, Kind::Files) if part.quick => Some(QUICK_SIZE),
+        (None, Kind::Blocks) if target.path().is_some_and(|path| !path.exists()) => {
+            Some(if part.quick { QUICK_SIZE } else { FILE_SIZE })
+        }
+        (size, _) => size,
+    };
+    Ok(Opening { size, buffered, ..opening })
+}
+
+/// A cell with as many workers as accesses outstanding: the threads and sessions of the papers.
+pub fn threads(job: &Job, spec: AccessSpec, count: u32, axes: Axes) -> Result<Cell, LabError> {
+    cell(job, spec, (count, count), None, axes)
+}
+
+/// A cell with so many accesses outstanding, and so many workers to keep them so.
+pub fn cell(
+    job: &Job,
+    spec: AccessSpec,
+    (outstanding, workers): (u32, u32),
+    goal: Option<Goal>,
+    axes: Axes,
+) -> Result<Cell, LabError> {
+    let part = part_of(job)?;
+    let content = job.content()?;
+    let setup = Setup {
+        spec,
+        alignment: Alignment::Request,
+        load: Load::Outstanding(outstanding),
+        pause: None,
+        batch: 1,
+        workers,
+        timing: timed(job, part.quick).timing()?,
+        content,
+        of: Of::Data,
+        seed: content.seed,
+    };
+    Ok(Cell { axes, setup, goal, precondition: None, buffered: false })
+}
+
+/// The job with how long a recipe measures where the job does not say.
+fn timed(job: &Job, quick: bool) -> Job {
+    let mut job = job.clone();
+    let time = &mut job.time;
+    let (warm_up, round, least, most) =
+        if quick { ("200ms", "100ms", "600ms", "600ms") } else { ("2s", "1s", "10s", "30s") };
+    let is_given = time.least.is_some() || time.most.is_some();
+    for (given, usual) in [(&mut time.warm_up, warm_up), (&mut time.round, round)] {
+        given.get_or_insert_with(|| usual.into());
+    }
+    if !is_given {
+        (time.least, time.most) = (Some(least.into()), Some(most.into()));
+    }
+    job
+}
+
+#[cfg(test)]
+mod tests;

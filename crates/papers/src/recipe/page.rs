@@ -1,0 +1,302 @@
+//! What the papers of recipes have in common: how they begin, what they say of the machine, and how they are made again.
+
+use stele_ground::Bytes;
+
+use crate::oddities;
+use stele_lab::job::RecipePart;
+use stele_lab::record::{CellRecord, Recorded, RunRecord};
+use stele_lab::report::chart::{Axis, Bars, Chart, figure};
+use stele_lab::report::document::{Document, Entry, Place, Table, Text};
+
+/// A rate that falls by more than this where it should rise is called odd.
+const FALL: f64 = 0.05;
+
+/// Nothing was opened: the drives were modelled.
+pub fn is_virtual(recorded: &Recorded) -> bool {
+    recorded.head.job.on.is_none()
+}
+
+/// Megabytes (10^6) a second.
+pub fn megabytes(run: &RunRecord) -> f64 {
+    run.mean(|round| round.read_bytes + round.written_bytes) / 1e6
+}
+
+/// Accesses a second.
+pub fn rate(run: &RunRecord) -> f64 {
+    run.mean(|round| round.rate)
+}
+
+/// How many times the published figure ours is.
+pub fn times(ours: f64, theirs: Option<f64>) -> Entry {
+    theirs.map_or(Entry::absent(), |theirs| Entry::said(ours / theirs, figure(ours / theirs)))
+}
+
+/// A whole number with separators.
+pub fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A published figure as it is printed.
+pub fn printed(value: Option<f64>) -> Entry {
+    value.map_or(Entry::absent(), |value| Entry::said(value, thousands(value)))
+}
+
+/// A run's figure; in parentheses where the run did not become steady.
+pub fn measured(run: &RunRecord, value: f64) -> Entry {
+    Entry::number(value).if_steady(run.is_steady())
+}
+
+/// A paper that is asked for.
+#[derive(Clone, Copy)]
+pub struct Order<'a> {
+    pub recorded: &'a Recorded,
+    pub part: &'a RecipePart,
+    /// In place of the recipe's own.
+    pub title: Option<&'a str>,
+    /// Beside the published figures.
+    pub against: bool,
+}
+
+impl Order<'_> {
+    /// An empty page under its title: the recipe's own goes on with `beside` where published figures stand there.
+    pub fn begin(self, own: impl Into<String>, beside: &str) -> Document {
+        let Order { recorded, title, against, .. } = self;
+        let when = match is_virtual(recorded) {
+            true => "in virtual time".to_owned(),
+            false => stele_lab::report::date(recorded.head.begun),
+        };
+        let whole = if recorded.digest.is_some() { "" } else { "; the run did not come to its end" };
+        let about = format!("{}, {when}; {} cells{whole}", recorded.head.program, recorded.cells.len());
+        let own = own.into() + if against { beside } else { "" };
+        Document::new(title.map_or(own, str::to_owned), about)
+    }
+}
+
+/// The highest rate of a kind, as the summary says it: where it stands, and how many of what it took.
+pub struct Peak<'a> {
+    pub name: String,
+    pub row: String,
+    /// The column of the number of threads or sessions, what one is called, and whether it was one.
+    pub count: (&'a str, &'a str, bool),
+    /// The column of what else belongs to the number.
+    pub of: Option<&'a str>,
+    /// A published figure stands beside it.
+    pub published: bool,
+}
+
+impl Peak<'_> {
+    pub fn sentence(self) -> Text {
+        let place = |column: &str| Place::new(self.row.as_str(), column);
+        let (column, word, one) = self.count;
+        let words = format!(" {word}{}{}", if one { "" } else { "s" }, if self.of.is_some() { " of " } else { "" });
+        let text = Text::from(format!("{}: at most ", self.name)).cell_as(&place("rate"), " MB/s").say(", with ");
+        let mut text = text.cell_as(&place(column), &words);
+        if let Some(of) = self.of {
+            text = text.cell(&place(of));
+        }
+        if self.published {
+            text = text.say("; published were ").cell_as(&place("published"), " MB/s").say(", so ");
+            text = text.ratio_shown(&place("rate"), &place("published"));
+        }
+        text.say(".")
+    }
+}
+
+/// What was measured, by group, and what was published of it: its name and its values.
+pub fn bars(
+    (title, unit): (&str, &str),
+    groups: Vec<String>,
+    (name, ours): (&str, Vec<Option<f64>>),
+    published: Option<(&str, Vec<Option<f64>>)>,
+) -> Chart {
+    let both = std::iter::once((name, ours)).chain(published);
+    let bars = both.map(|(name, values)| Bars { name: name.into(), values }).collect();
+    Chart::bars(title, Axis::linear(unit), groups, bars)
+}
+
+/// What is not there, and what is not to be relied on.
+pub fn lacks(page: &mut Document, recorded: &Recorded, left_out: &[String]) {
+    if !left_out.is_empty() {
+        page.note("This is a quick run. Left out are:");
+        page.list(left_out.iter().map(String::as_str));
+    }
+    if recorded.digest.is_none() {
+        page.note(
+            "The run was stopped before its end: cells are missing, and this paper is of those that were measured.",
+        );
+    }
+    let figures = recorded.cells.iter().flat_map(|cell| match &cell.search {
+        Some(search) => vec![search.steady],
+        None => cell.runs.iter().map(RunRecord::is_steady).collect(),
+    });
+    let (all, unsteady) = figures.fold((0, 0), |(all, unsteady), steady| (all + 1, unsteady + usize::from(!steady)));
+    if unsteady > 0 {
+        page.note(format!(
+            "{unsteady} of {all} measurements did not become steady: another one of the same length may give another figure. Theirs \
+             are in parentheses."
+        ));
+    }
+}
+
+/// The target and the machine that measured it.
+pub fn environment(page: &mut Document, recorded: &Recorded) {
+    let head = &recorded.head;
+    page.section("Environment");
+    page.paragraph(format!(
+        "Measured was {}: {}; {} of it were used. The generator ran on this machine:",
+        targets(recorded).join(" and "),
+        head.reached,
+        Bytes(head.target_bytes)
+    ));
+    let pairs = head.environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+    page.table(Table::of_pairs("machine", pairs));
+}
+
+fn targets(recorded: &Recorded) -> Vec<String> {
+    let beside = recorded.head.job.recipe.iter().flat_map(|part| &part.beside);
+    std::iter::once(&recorded.head.target).chain(beside).cloned().collect()
+}
+
+/// How live figures come about.
+pub fn clock(page: &mut Document) {
+    page.paragraph(
+        "The response of an access is the time from its intended start to the reading of the clock at which its answer was found. \
+         What is written is incompressible and without duplicates. A run is steady when over its last five rounds the rates' range is \
+         at most 20 % of their mean and their rise at most 10 %.",
+    );
+}
+
+/// Why ratios to figures in MB/s are uncertain by a twentieth.
+pub fn unit(page: &mut Document) {
+    page.paragraph(
+        "MB are millions of bytes here. The published paper does not say whether its MB are those or 2^20 bytes; if they are the latter \
+         its figures are 4.9 % more than they seem, and every ratio in MB/s is 4.6 % less than stated.",
+    );
+}
+
+/// Points of a curve in the order of what is varied, and what it is called.
+pub struct Curve {
+    pub name: String,
+    /// What is varied, as words like `threads`.
+    pub over: &'static str,
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Where a curve falls that has a reason to rise or to stay.
+pub fn falls(curves: &[Curve]) -> Vec<String> {
+    let mut found = Vec::new();
+    for curve in curves {
+        for pair in curve.points.windows(2) {
+            let [(low, before), (high, after)] = pair else { continue };
+            if *after < before * (1.0 - FALL) {
+                let share = (1.0 - after / before) * 100.0;
+                found.push(format!(
+                    "{}: {} at {low}, {} at {high} {over}: {share:.1} % less.",
+                    curve.name,
+                    figure(*before),
+                    figure(*after),
+                    over = curve.over
+                ));
+            }
+        }
+    }
+    found
+}
+
+/// Cells whose accesses are shorter than the target's blocks are no part of the run.
+pub fn unmeasured(recorded: &Recorded, planned: usize) -> Option<String> {
+    let few = recorded.digest.is_some() && recorded.cells.len() < planned;
+    few.then(|| {
+        format!(
+            "{} of {planned} cells were not measured: past a cache, the target takes accesses of whole blocks of its own only, which are \
+             longer.",
+            planned - recorded.cells.len()
+        )
+    })
+}
+
+/// What is void.
+pub fn remarks(recorded: &Recorded) -> Vec<String> {
+    let void = |cell: &CellRecord| {
+        let late = cell.runs.iter().find_map(|run| stele_lab::sweep::void(run.lag_share))?;
+        Some(format!("{}: void: {late}.", cell.name))
+    };
+    recorded.cells.iter().filter_map(void).collect()
+}
+
+/// `theirs` begin the places of what is odd in the published paper.
+pub fn odd(page: &mut Document, ours: Vec<String>, theirs: &[&str]) {
+    page.section("What is odd");
+    match ours.is_empty() {
+        true => page.paragraph("Arithmetic finds nothing odd in what was measured here."),
+        false => {
+            page.paragraph("In what was measured here:");
+            page.list(ours);
+        }
+    }
+    if !theirs.is_empty() {
+        let all = oddities::published();
+        let of_them = all.iter().filter(|odd| theirs.iter().any(|begin| odd.place.starts_with(begin)));
+        page.paragraph("In the published paper:");
+        page.list(of_them.map(|odd| format!("{}: {}.", odd.place, odd.why)));
+    }
+}
+
+/// The command, and the digest of the raw data. `source` names the published paper.
+pub fn again(page: &mut Document, Order { recorded, part, against, .. }: Order<'_>, source: &str) {
+    page.section("To measure it again");
+    page.code(command(recorded, part, against));
+    let digest = recorded.digest.as_deref().unwrap_or("none: the run did not come to its end");
+    let same = if is_virtual(recorded) { "; the same version of the program gives the same file" } else { "" };
+    page.paragraph(
+        Text::from("BLAKE3 of the raw data: ")
+            .code(digest)
+            .say(format!(". The .lab file beside the page holds every run with its rounds and histograms{same}.")),
+    );
+    if against {
+        page.paragraph(format!("The published figures are those of {source}, as printed, misprints included."));
+    }
+}
+
+fn command(recorded: &Recorded, part: &RecipePart, against: bool) -> String {
+    let job = &recorded.head.job;
+    let mut words = vec![format!("stele lab paper --recipe {}", part.name)];
+    match is_virtual(recorded) {
+        true => words.push("--virtual".into()),
+        false => words.extend(targets(recorded).iter().map(|target| format!("--on {}", quoted(target)))),
+    }
+    let files = job.files.map(|files| files.to_string());
+    let options = [
+        ("--size", &job.size),
+        ("--files", &files),
+        ("--warm-up", &job.time.warm_up),
+        ("--round", &job.time.round),
+        ("--least", &job.time.least),
+        ("--most", &job.time.most),
+    ];
+    words.extend(options.into_iter().filter_map(|(name, value)| Some(format!("{name} {}", quoted(value.as_ref()?)))));
+    words.extend(part.quick.then(|| "--quick".to_owned()));
+    words.extend(against.then(|| "--against published".to_owned()));
+    words.push(format!("-o {}.html", part.name));
+    words.join(" ")
+}
+
+/// As a shell takes it for one word.
+fn quoted(word: &str) -> String {
+    let plain = |letter: char| letter.is_ascii_alphanumeric() || "/:.,_-+=@%".contains(letter);
+    match word.chars().all(plain) && !word.is_empty() {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests;

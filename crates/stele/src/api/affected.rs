@@ -1,0 +1,74 @@
+//! What is concerned by stripes that cannot be read.
+
+use serde::{Deserialize, Serialize};
+use stele_archive::Affected as Version;
+
+use super::{Actor, Call};
+use crate::failure::Outcome;
+use crate::node::{Node, blocking};
+
+/// Asks for what cannot be read, by name.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Affected {
+    /// Object versions named at most; all are counted.
+    pub limit: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AffectedView {
+    /// Stripes that cannot be read, and of them those that are lost for good as far as is known.
+    pub unreadable_stripes: u64,
+    pub lost_stripes: u64,
+    /// Volumes and snapshots of which something cannot be read.
+    pub volumes: Vec<AffectedVolume>,
+    /// Object versions, in the order of buckets and keys, at most as many as were asked for.
+    pub objects: Vec<Version>,
+    pub objects_total: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AffectedVolume {
+    pub name: String,
+    /// `volume` or `snapshot`.
+    pub kind: String,
+    pub owner: Option<String>,
+    pub unreadable_bytes: u64,
+    pub lost_bytes: u64,
+    /// Offset and length of what cannot be read.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+impl Call for Affected {
+    const NAME: &'static str = "affected";
+    type Answer = AffectedView;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<AffectedView> {
+        let status = super::pool::status(node).await?;
+        let views = super::volume::list(node).await?;
+        let data = views.iter().find(|view| view.owner.as_deref() == Some(crate::node::volumes::DATA));
+        let ranges = data.map(|view| view.unreadable.clone()).unwrap_or_default();
+        let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
+        let (objects, objects_total) = match node.archive() {
+            Ok(archive) => {
+                let archive = archive.clone();
+                blocking(move || Ok(archive.affected(&ranges, limit)?)).await?
+            }
+            Err(_) => (Vec::new(), 0),
+        };
+        let sum = |ranges: &[(u64, u64)]| ranges.iter().map(|(_, length)| length).sum();
+        let volumes = views.into_iter().filter(|view| !view.unreadable.is_empty()).map(|view| AffectedVolume {
+            unreadable_bytes: sum(&view.unreadable),
+            lost_bytes: sum(&view.lost),
+            name: view.name,
+            kind: view.kind,
+            owner: view.owner,
+            ranges: view.unreadable,
+        });
+        Ok(AffectedView {
+            unreadable_stripes: status.unreadable_stripes,
+            lost_stripes: status.lost_stripes,
+            volumes: volumes.collect(),
+            objects,
+            objects_total,
+        })
+    }
+}

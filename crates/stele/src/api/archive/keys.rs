@@ -1,0 +1,278 @@
+//! Calls about access keys: made, listed, narrowed, revoked; and about the master key.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use stele_archive::{Access, AccessKeyInfo, Grant, Rights, Role};
+
+use super::{ACCESSES, name_of, named};
+use crate::api::{Actor, Call, Done};
+use crate::failure::{Failure, Kind, Outcome};
+use crate::node::Node;
+
+/// What a key may do with objects.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GrantView {
+    /// None: in every bucket.
+    pub bucket: Option<String>,
+    /// Of the keys; empty: all.
+    pub prefix: String,
+    /// `read`, `write`, `delete`, `list`, `retain`.
+    pub access: Vec<String>,
+}
+
+impl std::fmt::Display for GrantView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}: {}", self.bucket.as_deref().unwrap_or("*"), self.prefix, self.access.join(", "))
+    }
+}
+
+/// An access key without its secret.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeyView {
+    pub id: String,
+    pub name: String,
+    pub roles: Vec<String>,
+    pub grants: Vec<GrantView>,
+    pub bypass_governance: bool,
+    pub created: String,
+    pub revoked: Option<String>,
+    /// Void until an officer approves it.
+    #[serde(default)]
+    pub pending: bool,
+}
+
+impl From<AccessKeyInfo> for KeyView {
+    fn from(info: AccessKeyInfo) -> KeyView {
+        KeyView {
+            id: info.id,
+            name: info.description,
+            roles: info.rights.roles.iter().map(|role| name_of(&ROLES, *role).to_owned()).collect(),
+            grants: info
+                .rights
+                .grants
+                .iter()
+                .map(|grant| GrantView {
+                    bucket: grant.bucket.clone(),
+                    prefix: grant.prefix.clone(),
+                    access: grant.access.iter().map(|access| name_of(&ACCESSES, *access).to_owned()).collect(),
+                })
+                .collect(),
+            bypass_governance: info.rights.bypass_governance,
+            created: info.created.to_string(),
+            revoked: info.revoked.map(|at| at.to_string()),
+            pending: info.pending,
+        }
+    }
+}
+
+const ROLES: [(Role, &str); 4] = [
+    (Role::StorageAdministrator, "storage-administrator"),
+    (Role::RetentionOfficer, "retention-officer"),
+    (Role::Auditor, "auditor"),
+    (Role::User, "user"),
+];
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KeyCreate {
+    pub name: String,
+    pub roles: Vec<String>,
+    pub buckets: Vec<String>,
+    pub prefix: String,
+    /// `read`, `write`, `delete`, `list`, `retain`; empty: none.
+    pub access: Vec<String>,
+    pub bypass_governance: bool,
+    /// The key of the first start: everything that retention allows anybody.
+    #[serde(default)]
+    pub every_role: bool,
+    /// A retention officer where no other one is left to approve it.
+    #[serde(default)]
+    pub officers_lost: bool,
+}
+
+/// The only time a secret is shown.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct NewKeyView {
+    pub access_key: String,
+    pub secret_key: String,
+    /// The request that an officer has to approve before the key is good for anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaits: Option<String>,
+}
+
+impl KeyCreate {
+    fn rights(&self) -> Outcome<Rights> {
+        if self.every_role {
+            return Ok(Rights::all());
+        }
+        let roles = self.roles.iter().map(|role| named(&ROLES, "a role", role));
+        let mut roles: BTreeSet<Role> = roles.collect::<Outcome<_>>()?;
+        let words = self.access.iter();
+        let access: BTreeSet<Access> =
+            words.map(|word| named(&ACCESSES, "a kind of access", word)).collect::<Outcome<_>>()?;
+        let grant = |bucket: Option<String>| Grant {
+            bucket,
+            prefix: self.prefix.clone(),
+            access: std::clone::Clone::clone(&access),
+        };
+        let grants = match self.buckets.as_slice() {
+            _ if access.is_empty() => Vec::new(),
+            [] => vec![grant(None)],
+            buckets => buckets.iter().map(|bucket| grant(Some(bucket.clone()))).collect(),
+        };
+        // Every role may use objects within its grants; an auditor reads.
+        if roles.contains(&Role::StorageAdministrator) && roles.contains(&Role::RetentionOfficer) {
+            return Err(Failure::usage("one key is not a storage administrator's and a retention officer's at once")
+                .next("make two keys, for two people"));
+        }
+        roles.insert(Role::User);
+        Ok(Rights { roles, grants, bypass_governance: self.bypass_governance })
+    }
+}
+
+impl Call for KeyCreate {
+    const NAME: &'static str = "key/create";
+    type Answer = NewKeyView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<NewKeyView> {
+        let (archive, caller) = (node.archive()?, actor.caller());
+        let key = match self.officers_lost {
+            true if self.roles != ["retention-officer"] => {
+                return Err(Failure::usage("--officers-lost makes a retention officer")
+                    .next("give --role retention-officer and no other, or leave it out"));
+            }
+            true => archive.create_officer_after_loss(&caller, &self.name).await?,
+            false => archive.create_access_key(&caller, &self.name, self.rights()?).await?,
+        };
+        Ok(NewKeyView { access_key: key.id, secret_key: key.secret.to_string(), awaits: key.awaits })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct KeyList {}
+
+impl Call for KeyList {
+    const NAME: &'static str = "key/list";
+    type Answer = Vec<KeyView>;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Vec<KeyView>> {
+        Ok(node.archive()?.list_access_keys(&actor.caller()).await?.into_iter().map(KeyView::from).collect())
+    }
+}
+
+/// What is left of a key's rights; what is none stays.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KeyNarrow {
+    pub id: String,
+    pub roles: Option<Vec<String>>,
+    pub buckets: Option<Vec<String>>,
+    pub prefix: Option<String>,
+    pub access: Option<Vec<String>>,
+    pub no_bypass: bool,
+}
+
+impl KeyNarrow {
+    fn of(&self, rights: &Rights) -> Outcome<Rights> {
+        let mut left = rights.clone();
+        if let Some(words) = &self.roles {
+            let roles = words.iter().map(|word| named(&ROLES, "a role", word));
+            left.roles = roles.collect::<Outcome<_>>()?;
+            // Within its grants every role may use objects.
+            left.roles.extend(rights.roles.get(&Role::User));
+        }
+        let words = self.access.as_ref().map(|words| {
+            words.iter().map(|word| named(&ACCESSES, "a kind of access", word)).collect::<Outcome<BTreeSet<Access>>>()
+        });
+        let access = words.transpose()?;
+        // Each grant that there is, for each bucket that is named.
+        let cut = |grant: &Grant, bucket: Option<String>| Grant {
+            bucket,
+            prefix: self.prefix.clone().unwrap_or_else(|| grant.prefix.clone()),
+            access: access.as_ref().map_or_else(|| grant.access.clone(), |access| access & &grant.access),
+        };
+        left.grants = rights
+            .grants
+            .iter()
+            .flat_map(|grant| match &self.buckets {
+                None => vec![cut(grant, grant.bucket.clone())],
+                Some(names) => {
+                    let within = names.iter().filter(|name| grant.bucket.as_ref().is_none_or(|own| own == *name));
+                    within.map(|name| cut(grant, Some(name.clone()))).collect()
+                }
+            })
+            .filter(|grant| !grant.access.is_empty())
+            .collect();
+        let lost = access.as_ref().is_some_and(|access| {
+            access.iter().any(|kind| !rights.grants.iter().any(|grant| grant.access.contains(kind)))
+        });
+        if lost || (left.grants.is_empty() && !rights.grants.is_empty()) {
+            return Err(Failure::new(Kind::Refused, format!("access key {} may not do that now: {rights}", self.id))
+                .next("`stele key list` shows what it may; make another key for more"));
+        }
+        left.bypass_governance &= !self.no_bypass;
+        Ok(left)
+    }
+}
+
+impl Call for KeyNarrow {
+    const NAME: &'static str = "key/narrow";
+    type Answer = KeyView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<KeyView> {
+        let (archive, caller) = (node.archive()?, actor.caller());
+        let keys = archive.list_access_keys(&caller).await?;
+        let missing = || Failure::from(stele_archive::ArchiveError::NoSuchAccessKey(self.id.clone()));
+        let key = keys.into_iter().find(|key| key.id == self.id && key.revoked.is_none()).ok_or_else(missing)?;
+        let left = self.of(&key.rights)?;
+        Ok(archive.narrow_access_key(&caller, &self.id, left).await?.into())
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KeyRevoke {
+    pub id: String,
+}
+
+impl Call for KeyRevoke {
+    const NAME: &'static str = "key/revoke";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.archive()?.revoke_access_key(&actor.caller(), &self.id).await?;
+        Ok(Done {})
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct KeyEscrow {}
+
+/// The master key itself: the socket it travels on admits only root and the server's own user.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct EscrowView {
+    pub key: String,
+}
+
+impl Call for KeyEscrow {
+    const NAME: &'static str = "key/escrow";
+    type Answer = EscrowView;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<EscrowView> {
+        let key = node.archive()?.export_master_key(&actor.caller()).await?;
+        Ok(EscrowView { key: key.to_string() })
+    }
+}
+
+#[derive(Clone, Serialize, Deserialize)]
+pub struct KeyCheck {
+    /// The escrowed copy.
+    pub key: String,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct CheckView {
+    pub opens: bool,
+}
+
+impl Call for KeyCheck {
+    const NAME: &'static str = "key/check";
+    type Answer = CheckView;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<CheckView> {
+        let key = stele_archive::MasterKey::parse(&self.key)?;
+        Ok(CheckView { opens: node.archive()?.check_master_key(&key).await? })
+    }
+}

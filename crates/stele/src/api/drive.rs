@@ -1,0 +1,93 @@
+//! Calls about single drives: taken back, found, wiped.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Actor, Call, Done};
+use crate::failure::{Failure, Kind, Outcome};
+use crate::node::{Node, blocking, identify, membership, wipe};
+
+/// Forgets the errors of a drive; one that was given up is taken back.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Clear {
+    pub drive: u32,
+}
+
+impl Call for Clear {
+    const NAME: &'static str = "drive/clear";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.accountable_for_drives()?;
+        membership::clear(node, self, actor).await?;
+        Ok(Done {})
+    }
+}
+
+/// Attaches a drive of the pool anew, and takes it back.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Online {
+    pub drive: u32,
+    /// An absolute path.
+    pub path: PathBuf,
+}
+
+impl Call for Online {
+    const NAME: &'static str = "drive/online";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.accountable_for_drives()?;
+        membership::online(node, self, actor).await?;
+        Ok(Done {})
+    }
+}
+
+/// Switches the light of the drive's slot.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Locate {
+    pub drive: u32,
+    pub on: bool,
+}
+
+impl Call for Locate {
+    const NAME: &'static str = "drive/locate";
+    type Answer = Done;
+    async fn perform(self, node: &Node, _: &Actor) -> Outcome<Done> {
+        let status = super::pool::status(node).await?;
+        let Some(drive) = status.drives.iter().find(|drive| drive.drive == self.drive) else {
+            return Err(Failure::missing(format!("the pool has no drive {}", self.drive)));
+        };
+        if drive.path.is_empty() {
+            return Err(Failure::new(Kind::Missing, format!("of drive {} no path is known", self.drive))
+                .next("`stele pool status` shows what is known of it"));
+        }
+        let (path, on) = (PathBuf::from(&drive.path), self.on);
+        blocking(move || identify::locate(&path, on)).await?;
+        Ok(Done {})
+    }
+}
+
+/// Takes the labels off a drive that is in no pool any more.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Wipe {
+    /// An absolute path.
+    pub path: PathBuf,
+    /// The identity of the pool that it belonged to, where that is not this one.
+    pub pool: Option<String>,
+}
+
+impl Call for Wipe {
+    const NAME: &'static str = "drive/wipe";
+    type Answer = Done;
+    async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
+        node.accountable_for_drives()?;
+        let status = super::pool::status(node).await?;
+        let place = self.path.display().to_string();
+        let wipe = async {
+            let Wipe { path, pool } = self;
+            blocking(move || wipe::drive(Path::new(&path), pool.as_deref(), &status)).await
+        };
+        node.audited(actor, Wipe::NAME, &place, wipe).await??;
+        Ok(Done {})
+    }
+}

@@ -1,0 +1,134 @@
+//! Every command that a message, a help text or a document names can be given.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Command, CommandFactory};
+
+use super::Cli;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn files(dir: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        let path = entry.path();
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if path.is_dir() && !matches!(name.as_str(), "target" | "tests" | ".git") {
+            files(&path, ending, found);
+        } else if name.ends_with(ending) && name != "tests.rs" {
+            found.push(path);
+        }
+    }
+}
+
+/// What stands in backticks and begins with `stele `.
+fn named(text: &str) -> Vec<String> {
+    let pieces = text.split('`').skip(1).step_by(2);
+    // A string of Rust goes on behind a line that ends in a backslash, and a comment behind its mark.
+    let joined = |piece: &str| {
+        let lines = piece.split('\n').map(|line| line.trim().trim_start_matches("///").trim_start_matches("//!"));
+        lines.map(|line| line.trim_start_matches("//").trim_end_matches('\\').trim()).collect::<Vec<_>>().join(" ")
+    };
+    pieces.filter(|piece| piece.starts_with("stele ") && piece.len() < 200).map(joined).collect()
+}
+
+/// Why nobody can give this command.
+fn wrong(cli: &Command, line: &str) -> Option<String> {
+    // What stands behind a bar is another program's, and dots are what is left out.
+    let words = line.split('|').next().unwrap_or_default().split_whitespace();
+    let mut words = words.filter(|word| *word != "...").skip(1).peekable();
+    let (mut command, mut path) = (cli, vec!["stele".to_owned()]);
+    let mut options: Vec<String> =
+        cli.get_arguments().filter_map(|option| option.get_long().map(str::to_owned)).collect();
+    let mut positionals = 0;
+    options.extend(["help".to_owned(), "version".to_owned()]);
+    while let Some(word) = words.next() {
+        if let Some(option) = word.strip_prefix("--") {
+            let name = option.split('=').next().unwrap_or_default();
+            let known = command.get_arguments().any(|known| known.get_long() == Some(name));
+            if !known && !options.iter().any(|known| known == name) {
+                return Some(format!("{} has no --{name}", path.join(" ")));
+            }
+            let takes = command.get_arguments().find(|known| known.get_long() == Some(name)).is_some_and(|known| {
+                known.get_num_args().unwrap_or_default().takes_values() && known.get_action().takes_values()
+            });
+            if takes && !option.contains('=') && words.peek().is_some_and(|next| !next.starts_with("--")) {
+                words.next();
+            }
+        } else if let Some(next) = command.find_subcommand(word) {
+            path.push(word.to_owned());
+            command = next;
+        } else if command.has_subcommands()
+            && !word.starts_with(|c: char| c.is_ascii_uppercase() || c == '.' || c == '|')
+        {
+            return Some(format!("{} has no command {word}", path.join(" ")));
+        } else {
+            positionals += 1;
+        }
+    }
+    let most =
+        command.get_positionals().map(|known| known.get_num_args().unwrap_or_default().max_values()).sum::<usize>();
+    let taken = command.get_positionals().count() > 0 || command.has_subcommands();
+    (positionals > most && !taken).then(|| format!("{} takes no arguments", path.join(" ")))
+}
+
+#[test]
+fn every_command_that_is_named_exists() {
+    let mut cli = Cli::command();
+    cli.build();
+    let mut sources = Vec::new();
+    files(&root().join("crates"), ".rs", &mut sources);
+    for dir in ["", "SEMANTICS", "FORMAT", "docs"] {
+        let entries = std::fs::read_dir(root().join(dir)).unwrap().flatten().map(|entry| entry.path());
+        sources.extend(entries.filter(|path| path.extension().is_some_and(|ending| ending == "md")));
+    }
+    let (mut seen, mut mistakes) = (0, Vec::new());
+    for path in sources.iter().filter(|path| !path.ends_with("CHANGELOG.md")) {
+        let text = std::fs::read_to_string(path).unwrap();
+        // Fenced blocks have no backticks of their own.
+        let text = text.replace("```", "");
+        for line in text.split("\n\n").flat_map(named) {
+            seen += 1;
+            let what = wrong(&cli, &line).map(|what| format!("{}: `{line}`: {what}", path.display()));
+            mistakes.extend(what);
+        }
+    }
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    assert!(seen > 100, "only {seen} commands were found");
+}
+
+/// What a message says to run is a command, and stands in backticks.
+#[test]
+fn nothing_is_to_be_run_that_is_no_command() {
+    let mut sources = Vec::new();
+    for part in ["archive", "array", "block", "catalog", "media", "object", "stele"] {
+        files(&root().join("crates").join(part).join("src"), ".rs", &mut sources);
+    }
+    let mut mistakes = Vec::new();
+    for path in &sources {
+        let text = std::fs::read_to_string(path).unwrap();
+        for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+            let literals = line.split('"').skip(1).step_by(2);
+            let told = literals.flat_map(|literal| literal.split(" run ").skip(1));
+            let words = told.filter_map(|rest| rest.split_whitespace().next());
+            // "a run of ..." tells of runs, and "run {program}" of a program.
+            let told_of = ["it", "the", "an", "as", "of", "on", "did", "panicked"];
+            let named = |word: &&str| word.starts_with(['`', '{']) || told_of.contains(word);
+            mistakes.extend(words.filter(|word| !named(word)).map(|word| format!("{}: run {word}", path.display())));
+        }
+    }
+    assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_noticed() {
+    let mut cli = Cli::command();
+    cli.build();
+    for line in ["stele reclaim", "stele volume grow data", "stele pool status --often", "stele pool frobnicate"] {
+        assert!(wrong(&cli, line).is_some(), "{line}");
+    }
+    for line in ["stele pool status --watch", "stele volume resize vm1 40GiB", "stele pool", "stele key check FILE"] {
+        assert_eq!(wrong(&cli, line), None, "{line}");
+    }
+}

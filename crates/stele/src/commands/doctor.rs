@@ -1,0 +1,151 @@
+//! `stele doctor`: what on this machine will hurt a server, with a next step each. It looks, and changes nothing.
+//!
+//! Exit code 0: nothing will hurt, though something may be of note. 1: something will hurt in time. 5: something is wrong now.
+//! What cannot be looked at is said to be unknown, and never counted as well.
+
+mod files;
+mod machine;
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+use stele_ground::Shown;
+
+use crate::commands::print_json;
+use crate::config::{Config, Site};
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{GREEN, RED, YELLOW, paint};
+
+/// How bad it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    Good,
+    /// Of note; nothing need be done.
+    Note,
+    Unknown,
+    /// Will hurt in time.
+    Warning,
+    /// Wrong now.
+    Wrong,
+}
+
+/// What was looked at.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Finding {
+    /// A stable word, as OPERATIONS.md lists it.
+    pub check: &'static str,
+    pub verdict: Verdict,
+    pub message: String,
+    /// What to do; empty where there is nothing to do.
+    pub next: String,
+}
+
+impl Finding {
+    fn new(check: &'static str, verdict: Verdict, message: impl Into<String>, next: impl Into<String>) -> Finding {
+        Finding { check, verdict, message: message.into(), next: next.into() }
+    }
+
+    fn good(check: &'static str, message: impl Into<String>) -> Finding {
+        Finding::new(check, Verdict::Good, message, "")
+    }
+
+    fn unknown(check: &'static str, what: &str) -> Finding {
+        Finding::new(check, Verdict::Unknown, format!("{what} cannot be read here"), "look at it by hand")
+    }
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    /// The worst of them.
+    verdict: Verdict,
+    findings: &'a [Finding],
+}
+
+/// Where the machine tells of itself; tests have their own.
+pub struct Machine {
+    pub proc: PathBuf,
+    pub sys: PathBuf,
+}
+
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine { proc: PathBuf::from("/proc"), sys: PathBuf::from("/sys") }
+    }
+}
+
+pub fn run(site: &Site, json: bool) -> Outcome<()> {
+    let findings = examine(site, &Machine::default());
+    let worst = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Good);
+    if json {
+        print_json(&View { verdict: worst, findings: &findings })?;
+    } else {
+        print!("{}", render(&findings));
+    }
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    let told = |kind, what: String| Err(Failure::new(kind, what).next("follow the next step of each"));
+    match worst {
+        Verdict::Wrong => told(Kind::Damaged, format!("{} things are wrong now", count(Verdict::Wrong))),
+        Verdict::Warning => told(Kind::Failed, format!("{} things will hurt in time", count(Verdict::Warning))),
+        Verdict::Good | Verdict::Note | Verdict::Unknown => Ok(()),
+    }
+}
+
+/// Everything there is to look at.
+pub fn examine(site: &Site, machine: &Machine) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let config = match Config::read(&site.config_path) {
+        Ok(config) => {
+            findings.push(Finding::good("configuration", format!("{} is understood", site.config_path.display())));
+            Some(config)
+        }
+        Err(failure) if failure.kind == Kind::Missing => {
+            let message = format!("there is no {}: the machine is looked at without one", site.config_path.display());
+            findings.push(Finding::new(
+                "configuration",
+                Verdict::Note,
+                message,
+                "make a pool with `stele pool create`",
+            ));
+            None
+        }
+        Err(failure) => {
+            findings.push(Finding::new("configuration", Verdict::Wrong, failure.error, failure.next));
+            None
+        }
+    };
+    findings.push(machine::memory(machine, config.as_ref()));
+    findings.push(machine::io_uring(machine));
+    findings.push(machine::clock_source(machine));
+    findings.push(machine::clock_set());
+    findings.push(machine::smart());
+    findings.extend(machine::limits(machine, config.as_ref()));
+    if let Some(config) = &config {
+        findings.extend(machine::drives(machine, site, config));
+        findings.extend(files::permissions(site, config));
+        findings.push(files::room(site));
+        findings.extend(files::heads(site, config));
+    }
+    findings
+}
+
+fn render(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for Finding { check, verdict, message, next } in findings {
+        let word = match verdict {
+            Verdict::Good => paint("good   ", GREEN),
+            Verdict::Note => "note   ".to_owned(),
+            Verdict::Unknown => "unknown".to_owned(),
+            Verdict::Warning => paint("warning", YELLOW),
+            Verdict::Wrong => paint("wrong  ", RED),
+        };
+        text.push_str(&format!("{word}  {check:<14} {}\n", Shown(message)));
+        if !next.is_empty() {
+            text.push_str(&format!("{:25}next: {}\n", "", Shown(next)));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! The data directory: who may read and write what is in it, and how much room there is.
+
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use stele_ground::Bytes;
+
+use super::{Finding, Verdict};
+use crate::config::{Config, Site};
+use crate::node::heads;
+
+/// Exports, alarms, heads and what was counted need little, but not nothing.
+const ROOM_MIN: u64 = 256 << 20;
+
+/// What others than the owner may do with a path.
+enum May {
+    /// Nobody else writes; reading does no harm.
+    Read,
+    /// A secret.
+    Nothing,
+}
+
+pub fn permissions(site: &Site, config: &Config) -> Vec<Finding> {
+    let mut wrong = Vec::new();
+    let mut look = |path: PathBuf, may: May| {
+        let Ok(about) = fs::metadata(&path) else { return };
+        let mode = about.mode() & 0o777;
+        let (bad, right) = match may {
+            May::Read => (0o022, "go-w"),
+            May::Nothing => (0o077, "go-rwx"),
+        };
+        if mode & bad != 0 {
+            wrong
+                .push((format!("{} has mode {mode:04o}", path.display()), format!("chmod {right} {}", path.display())));
+        }
+    };
+    look(site.dir.clone(), May::Read);
+    look(site.config_path.clone(), May::Read);
+    for name in ["history.json", "alarms.jsonl", "exports.json"] {
+        look(site.dir.join(name), May::Read);
+    }
+    for secret in ["first-key.json", "reservations"] {
+        look(site.dir.join(secret), May::Nothing);
+    }
+    if let Some(("file", path)) = config.archive.master_key.split_once(':') {
+        look(site.path(Path::new(path)), May::Nothing);
+    }
+    for key in [&config.s3.tls_key, &config.nbd.tls_key].into_iter().flatten() {
+        look(site.path(key), May::Nothing);
+    }
+    for drive in &config.pool.drives {
+        let path = drive.placed(site).path;
+        // Devices have their group's mode; who may use that group is the system's business.
+        if fs::metadata(&path).is_ok_and(|about| !about.file_type().is_block_device()) {
+            look(path, May::Read);
+        }
+    }
+    let mut findings: Vec<Finding> = wrong
+        .into_iter()
+        .map(|(message, next)| {
+            Finding::new("permissions", Verdict::Wrong, format!("{message}: others than its owner may use it"), next)
+        })
+        .collect();
+    if findings.is_empty() {
+        findings.push(Finding::good(
+            "permissions",
+            format!("nobody else writes to {} or reads its secrets", site.dir.display()),
+        ));
+    }
+    findings.extend(socket(site, config));
+    findings
+}
+
+/// The socket that commands take. Where officers are named everybody may connect, and is asked who they are.
+fn socket(site: &Site, config: &Config) -> Option<Finding> {
+    let path = config.admin.socket.as_ref().map_or_else(|| site.dir.join("stele.sock"), |socket| site.path(socket));
+    let Ok(about) = fs::metadata(&path) else {
+        let message = format!("no server has made {}", path.display());
+        return Some(Finding::new("socket", Verdict::Note, message, "`stele serve`, if one should run"));
+    };
+    let open = about.mode() & 0o077 != 0;
+    if !about.file_type().is_socket() || (open && config.admin.officers.is_empty()) {
+        let message = format!("{} has mode {:04o}", path.display(), about.mode() & 0o777);
+        return Some(Finding::new(
+            "socket",
+            Verdict::Wrong,
+            message,
+            "start the server again: it makes the socket anew",
+        ));
+    }
+    let reachable =
+        path.ancestors().skip(1).all(|folder| fs::metadata(folder).is_ok_and(|about| about.mode() & 0o001 != 0));
+    if !config.admin.officers.is_empty() && !reachable {
+        let message =
+            format!("[admin] officers names users who cannot come to {}: a folder above it is closed", path.display());
+        return Some(Finding::new(
+            "socket",
+            Verdict::Warning,
+            message,
+            "put it elsewhere with [admin] socket, like /run/stele/stele.sock",
+        ));
+    }
+    Some(match std::os::unix::net::UnixStream::connect(&path) {
+        Ok(_) => Finding::good("socket", format!("a server answers at {}", path.display())),
+        Err(error) => Finding::new(
+            "socket",
+            Verdict::Note,
+            format!("nobody answers at {}: {error}", path.display()),
+            "`stele serve`, if a server should run",
+        ),
+    })
+}
+
+pub fn room(site: &Site) -> Finding {
+    match stele_media::system::free_space(&site.dir) {
+        Ok(free) if free.0 < ROOM_MIN => Finding::new(
+            "room",
+            Verdict::Warning,
+            format!("{} has {free} free; exports, alarms and signed heads could not be written", site.dir.display()),
+            format!("make {} of room there", Bytes(ROOM_MIN)),
+        ),
+        Ok(free) => Finding::good("room", format!("{} has {free} free", site.dir.display())),
+        Err(_) => Finding::unknown("room", "the free space of the data directory"),
+    }
+}
+
+/// A pool that is set back as a whole is noticed only by heads that were sent elsewhere.
+pub fn heads(site: &Site, config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if config.archive.heads_also.is_empty() {
+        findings.push(Finding::new(
+            "heads",
+            Verdict::Note,
+            "signed heads of the audit log are kept on this machine only: a pool set back as a whole would not be noticed",
+            "name a place elsewhere with [archive] heads_also",
+        ));
+    }
+    for place in heads::places(site, config).into_iter().skip(1) {
+        findings.push(match fs::metadata(&place) {
+            Ok(about) if about.is_dir() => Finding::good("heads", format!("{} is there", place.display())),
+            _ => Finding::new(
+                "heads",
+                Verdict::Warning,
+                format!("signed heads are to be sent to {}, which is not there", place.display()),
+                "mount it, or take it out of [archive] heads_also",
+            ),
+        });
+    }
+    findings
+}

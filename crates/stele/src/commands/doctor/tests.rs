@@ -1,0 +1,124 @@
+//! A machine made of files, and what the doctor says of it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::*;
+
+/// A machine and a data directory under one folder.
+struct Patient(PathBuf);
+
+impl Patient {
+    fn new(name: &str) -> Patient {
+        let dir = std::env::temp_dir().join(format!("stele-doctor-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        let patient = Patient(dir);
+        patient.write("proc/meminfo", "MemTotal:       16000000 kB\nMemFree: 1 kB\n");
+        patient.write(
+            "proc/self/limits",
+            "Max open files            1048576  1048576  files\nMax locked memory  unlimited unlimited bytes\n",
+        );
+        patient.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
+        patient.write("data/stele.toml", "[pool]\ndrives = [\"a.img@0\", \"b.img@1\"]\n");
+        patient.write("data/a.img", "a");
+        patient.write("data/b.img", "b");
+        patient.write("data/master.key", "secret");
+        patient.chmod("data/master.key", 0o600);
+        patient
+    }
+
+    fn write(&self, path: &str, text: &str) {
+        let path = self.0.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(path.parent().unwrap(), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    fn chmod(&self, path: &str, mode: u32) {
+        fs::set_permissions(self.0.join(path), fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn findings(&self) -> Vec<Finding> {
+        let machine = Machine { proc: self.0.join("proc"), sys: self.0.join("sys") };
+        examine(&Site::find(Some(&self.0.join("data")), None), &machine)
+    }
+
+    /// The worst finding of one check.
+    #[track_caller]
+    fn check(&self, check: &str, verdict: Verdict, word: &str) {
+        let findings = self.findings();
+        let found = findings.iter().filter(|finding| finding.check == check).max_by_key(|finding| finding.verdict);
+        let found = found.unwrap_or_else(|| panic!("{check}: {findings:?}"));
+        assert_eq!(found.verdict, verdict, "{found:?}");
+        assert!(found.message.contains(word), "{word}: {found:?}");
+        assert_eq!(found.next.is_empty(), found.verdict == Verdict::Good, "each has a next step: {found:?}");
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_healthy_machine_is_called_so() {
+    let patient = Patient::new("healthy");
+    for check in ["configuration", "memory", "clock-source", "open-files", "memlock", "drives", "permissions", "room"] {
+        patient.check(check, Verdict::Good, "");
+    }
+}
+
+#[test]
+fn whatever_will_hurt_is_found() {
+    let patient = Patient::new("ill");
+    // Two files of one file system.
+    patient.check("shared-device", Verdict::Warning, "one device");
+    patient.write("proc/meminfo", "MemTotal:  1000000 kB\n");
+    patient.check("memory", Verdict::Warning, "976.6 MiB".split('.').next().unwrap());
+    patient.write("proc/meminfo", "MemTotal:  500000 kB\n");
+    patient.check("memory", Verdict::Wrong, "of memory");
+    patient.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
+    patient.check("clock-source", Verdict::Warning, "hpet");
+    patient.write("proc/self/limits", "Max open files            1024  1048576  files\n");
+    patient.check("open-files", Verdict::Warning, "1024 files");
+    patient.check("memlock", Verdict::Unknown, "");
+    patient.chmod("data/master.key", 0o640);
+    patient.check("permissions", Verdict::Wrong, "master.key has mode 0640");
+    patient.chmod("data/master.key", 0o600);
+    patient.chmod("data", 0o777);
+    patient.check("permissions", Verdict::Wrong, "mode 0777");
+    patient.chmod("data", 0o755);
+    patient.write("data/stele.sock", "not a socket");
+    patient.check("socket", Verdict::Wrong, "stele.sock");
+    fs::remove_file(patient.0.join("data/b.img")).unwrap();
+    patient.check("drives", Verdict::Wrong, "b.img");
+    patient.write("data/stele.toml", "[pool]\ndrives = [\"a.img@0\"]\n[archive]\nheads_also = [\"/nowhere/heads\"]\n");
+    patient.check("heads", Verdict::Warning, "/nowhere/heads");
+    patient.write("data/stele.toml", "[pool]\ndrives = []\nspeed = 11\n");
+    patient.check("configuration", Verdict::Wrong, "line 3: unknown field `speed`");
+}
+
+/// A machine whose drives are devices: what the kernel tells of them is under /sys.
+#[test]
+fn drives_behind_one_controller_and_volatile_caches_are_found() {
+    let patient = Patient::new("paths");
+    let about = fs::metadata(patient.0.join("data/a.img")).unwrap();
+    let number = std::os::unix::fs::MetadataExt::dev(&about);
+    let (major, minor) = (stele_media::system::major(number), stele_media::system::minor(number));
+    let disk = "sys/devices/pci0000:00/0000:00:1f.2/block/sda";
+    patient.write(&format!("{disk}/queue/write_cache"), "write back\n");
+    let links = patient.0.join("sys/dev/block");
+    fs::create_dir_all(&links).unwrap();
+    std::os::unix::fs::symlink(patient.0.join(disk), links.join(format!("{major}:{minor}"))).unwrap();
+    patient.check("write-cache", Verdict::Note, "2 of 2 drives");
+    patient.write(&format!("{disk}/queue/write_cache"), "write through\n");
+    patient.check("write-cache", Verdict::Good, "");
+    assert_eq!(
+        machine::controller_of(Path::new("/sys/devices/pci0000:00/0000:00:1f.2/ata1/block/sda")).as_deref(),
+        Some("0000:00:1f.2")
+    );
+    assert_eq!(machine::controller_of(Path::new("/sys/devices/virtual/block/loop0")), None);
+}

@@ -1,0 +1,105 @@
+//! `stele drive clear`, `online`, `wipe` and `locate`.
+
+use std::path::PathBuf;
+
+use crate::api::drive::{Clear, Locate, Online, Wipe};
+use crate::api::pool::{Status, StatusView};
+use crate::commands::{confirm, print_json};
+use crate::config::{Config, Site};
+use crate::failure::{Failure, Outcome, io_failure};
+use crate::named;
+use crate::seat::Seat;
+
+pub async fn clear(site: &Site, json: bool, drive: u32) -> Outcome<()> {
+    let seat = Seat::find(site).await?;
+    let done = async {
+        let before = seat.call(Status {}).await?;
+        seat.call(Clear { drive }).await?;
+        tell(&seat, json, drive, health(&before, drive) == "failed").await
+    };
+    let done = done.await;
+    seat.leave().await?;
+    done
+}
+
+pub async fn online(site: &Site, json: bool, drive: u32, path: Option<PathBuf>) -> Outcome<()> {
+    let seat = Seat::find(site).await?;
+    let done = online_at(&seat, site, json, drive, path).await;
+    seat.leave().await?;
+    done
+}
+
+async fn online_at(seat: &Seat, site: &Site, json: bool, drive: u32, path: Option<PathBuf>) -> Outcome<()> {
+    let status = seat.call(Status {}).await?;
+    let Some(known) = status.drives.iter().find(|known| known.drive == drive) else {
+        return Err(Failure::missing(format!("the pool has no drive {drive}")).next("`stele pool status` shows all"));
+    };
+    if !matches!(known.health.as_str(), "missing" | "failed") {
+        return Err(Failure::usage(format!("drive {drive} answers, and is {}", known.health))
+            .next(format!("to forget its errors: stele drive clear {drive}")));
+    }
+    let config = Config::read(&site.config_path)?;
+    let entry = named::entry_of(site, &config, &status, drive).map(|entry| entry.placed(site).path);
+    let was = Some(PathBuf::from(&known.path)).filter(|path| !path.as_os_str().is_empty());
+    let Some(path) = path.or(was).or(entry) else {
+        return Err(Failure::usage(format!("where drive {drive} is now is not known"))
+            .next(format!("name its path: stele drive online {drive} PATH")));
+    };
+    let path = std::path::absolute(&path).map_err(|error| io_failure("find", &path, &error))?;
+    seat.call(Online { drive, path }).await?;
+    tell(seat, json, drive, true).await
+}
+
+/// `filled`: what it missed is brought up to date now.
+async fn tell(seat: &Seat, json: bool, drive: u32, filled: bool) -> Outcome<()> {
+    if json {
+        let status = seat.call(Status {}).await?;
+        return print_json(&status.drives.iter().find(|known| known.drive == drive));
+    }
+    match filled {
+        true => {
+            println!("Drive {drive} is taken back; it counts when all of it is up to date: stele pool status --watch")
+        }
+        false => println!("The errors of drive {drive} are forgotten."),
+    }
+    Ok(())
+}
+
+fn health(status: &StatusView, drive: u32) -> &str {
+    status.drives.iter().find(|known| known.drive == drive).map_or("", |known| known.health.as_str())
+}
+
+pub async fn wipe(site: &Site, json: bool, path: PathBuf, pool: Option<String>, yes: bool) -> Outcome<()> {
+    if !path.exists() && path.to_string_lossy().parse::<u32>().is_ok() {
+        let message = format!("{} is a number, and a drive that has left its pool has none", path.display());
+        return Err(Failure::usage(message).next("name its path: stele drive wipe PATH"));
+    }
+    let path = std::path::absolute(&path).map_err(|error| io_failure("find", &path, &error))?;
+    if !yes {
+        confirm(&format!("Take the labels off {}? What is on it is lost to its pool.", path.display()), "--yes")?;
+    }
+    let seat = Seat::find(site).await?;
+    let done = seat.call(Wipe { path: path.clone(), pool }).await;
+    seat.leave().await?;
+    done?;
+    if json {
+        return print_json(&serde_json::json!({ "wiped": path }));
+    }
+    println!("{} carries no label any more.", path.display());
+    Ok(())
+}
+
+pub async fn locate(site: &Site, json: bool, drive: u32, on: bool) -> Outcome<()> {
+    let seat = Seat::find(site).await?;
+    let done = seat.call(Locate { drive, on }).await;
+    seat.leave().await?;
+    done?;
+    if json {
+        return print_json(&serde_json::json!({ "drive": drive, "light": on }));
+    }
+    match on {
+        true => println!("The light of drive {drive} is on; switch it off: stele drive locate {drive} --off"),
+        false => println!("The light of drive {drive} is off."),
+    }
+    Ok(())
+}

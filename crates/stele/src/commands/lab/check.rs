@@ -1,0 +1,119 @@
+//! `stele lab check`: a result held against a baseline, for machines that must decide.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
+use stele_lab::baseline::{self, Checked, Metric, Verdict};
+use stele_lab::error::LabError;
+use stele_lab::record;
+
+use crate::cli::lab::Check;
+use crate::commands::print_json;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Align, Table};
+
+/// A share of the baseline's figure, from a text like `5%`.
+fn tolerance(text: &str) -> Outcome<f64> {
+    let percent = text.trim().trim_end_matches('%').trim_end().parse::<f64>().ok();
+    let percent = percent.filter(|percent| (0.0..100.0).contains(percent));
+    let share = percent.map(|percent| percent / 100.0);
+    share.ok_or_else(|| {
+        Failure::usage(format!("--tolerance {text}: say it in percent, from 0 to less than 100, like 5%"))
+    })
+}
+
+pub fn run(json: bool, asked: &Check) -> Outcome<()> {
+    let share = tolerance(&asked.tolerance)?;
+    let (result, before) = (record::read(&asked.result)?, record::read(&asked.against)?);
+    let checked = baseline::check(&before, &result, share);
+    if checked.is_empty() {
+        return Err(Failure::missing(format!("{}: the baseline has no cells", asked.against.display())));
+    }
+    let (name, of) = (asked.result.display().to_string(), asked.against.display().to_string());
+    if let Some(path) = &asked.junit {
+        write(path, &baseline::junit(&checked, &name))?;
+    }
+    if let Some(path) = &asked.markdown {
+        write(path, &baseline::markdown(&checked, &name, &of, share))?;
+    }
+    match json {
+        true => print_json(&serde_json::json!({
+            "result": name, "against": of, "tolerance_percent": share * 100.0,
+            "cells": checked.iter().map(row).collect::<Vec<_>>(),
+        }))?,
+        false => table(&checked),
+    }
+    if before.head.target != result.head.target && !json {
+        println!("\nnot of the same target: {}, and {} before", result.head.target, before.head.target);
+    }
+    verdict(&checked)
+}
+
+fn row(cell: &Checked) -> serde_json::Value {
+    let metric = match cell.metric {
+        Metric::Rate => "rate",
+        Metric::Response => "mean_ns",
+    };
+    serde_json::json!({
+        "cell": cell.name, "metric": metric, "baseline": cell.baseline, "measured": cell.result, "ratio": cell.ratio,
+        "interval": cell.interval, "verdict": cell.verdict.to_string(), "why": cell.why,
+    })
+}
+
+fn table(checked: &[Checked]) {
+    let mut table = Table::new(&[
+        ("cell", Align::Left),
+        ("baseline", Align::Right),
+        ("result", Align::Right),
+        ("ratio", Align::Right),
+        ("95 %", Align::Right),
+        ("", Align::Left),
+    ]);
+    for cell in checked {
+        table.row(vec![
+            cell.name.clone(),
+            baseline::figure(cell.metric, Some(cell.baseline)),
+            baseline::figure(cell.metric, cell.result),
+            cell.ratio.map_or("-".into(), |ratio| format!("{ratio:.3}")),
+            baseline::span(cell.interval),
+            baseline::said(cell),
+        ]);
+    }
+    print!("{}", table.render());
+}
+
+fn verdict(checked: &[Checked]) -> Outcome<()> {
+    let all = super::progress::cells(checked.len());
+    for (kind, verdict) in
+        [(Kind::Regressed, Verdict::Regressed), (Kind::Partial, Verdict::Missing), (Kind::Unsteady, Verdict::Unclear)]
+    {
+        let count = checked.iter().filter(|cell| cell.verdict == verdict).count();
+        if count > 0 {
+            return Err(Failure::new(kind, format!("{count} of {all} {verdict}")));
+        }
+    }
+    Ok(())
+}
+
+/// A file that machines gather, new each time.
+fn write(path: &Path, text: &str) -> Outcome<()> {
+    let written = OpenOptions::new().write(true).create(true).truncate(true).open(path);
+    let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
+    Ok(written.map_err(|error| LabError::of(&error, "cannot be written", path))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::tolerance;
+
+    #[test]
+    fn a_tolerance_is_a_percentage() {
+        for (text, share) in [("5%", 0.05), ("0", 0.0), (" 2.5 % ", 0.025)] {
+            assert_eq!(tolerance(text), Ok(share), "{text}");
+        }
+        for text in ["", "100%", "-1", "5x", "NaN", "inf"] {
+            assert!(tolerance(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,215 @@
+//! `stele upgrade check`: which version every stored format has, and what this binary makes of it. It writes nothing.
+//!
+//! Labels, checkpoints and the log are read from the drives themselves, which takes no lock and needs no pool that opens. What is
+//! on volumes is asked of the server that runs, whatever its version; without one the pool is opened for reading only.
+//! FORMAT/compatibility.md has the rules.
+
+mod drives;
+mod files;
+
+use serde::Serialize;
+use stele_array::checkpoint::ROOT_VERSION;
+use stele_array::label::codec;
+use stele_catalog::embedded::layout;
+use stele_ground::Shown;
+use tokio::net::UnixStream;
+
+use crate::api::formats::{Formats, FormatsView, OnVolume, Stated};
+use crate::commands::print_json;
+use crate::config::{Config, Site};
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::node::{Node, Opening};
+use crate::output::{GREEN, RED, YELLOW, paint};
+use crate::seat::Seat;
+
+/// What this binary makes of a format; the last is the worst.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It opens, and what this binary writes there the version that wrote it opens too.
+    Good,
+    /// It opens, and the first start writes what the version that wrote it does not open.
+    Rewrites,
+    /// It could not be looked at.
+    Unknown,
+    Damaged,
+    /// A later version wrote it.
+    Newer,
+}
+
+/// One format in one place.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Finding {
+    /// A stable word, as FORMAT/compatibility.md lists it.
+    pub format: &'static str,
+    pub place: String,
+    /// The version that is stored, in words; empty where none is known.
+    pub found: String,
+    /// The version that this binary writes.
+    pub writes: String,
+    pub verdict: Verdict,
+    /// What to do; empty where there is nothing to do.
+    pub next: String,
+}
+
+const NEWER_NEXT: &str =
+    "open it with the version that wrote it, or a later one; this binary refuses it and changes nothing";
+
+impl Finding {
+    fn new(
+        format: &'static str,
+        place: impl Into<String>,
+        found: impl Into<String>,
+        writes: impl Into<String>,
+    ) -> Finding {
+        let (place, found, writes) = (place.into(), found.into(), writes.into());
+        Finding { format, place, found, writes, verdict: Verdict::Good, next: String::new() }
+    }
+
+    fn is(self, verdict: Verdict, next: impl Into<String>) -> Finding {
+        Finding { verdict, next: next.into(), ..self }
+    }
+
+    fn newer(self) -> Finding {
+        self.is(Verdict::Newer, NEWER_NEXT)
+    }
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    /// Of this binary.
+    version: &'static str,
+    /// Of the server that holds the drives; null where none does.
+    server: Option<String>,
+    verdict: Verdict,
+    formats: &'a [Finding],
+}
+
+pub async fn check(site: &Site, json: bool) -> Outcome<()> {
+    let (mut findings, config) = files::look(site)?;
+    let mut server = None;
+    if let Some(config) = config {
+        findings.extend(drives::look(&crate::node::places(site, &config)));
+        match on_volumes(site, config).await {
+            Ok((view, by_server)) => {
+                server = by_server.then(|| view.version.clone());
+                findings.extend(of_volumes(&view));
+            }
+            Err(failure) => findings.push(Finding::new("catalog", "the pool's volumes", failure.error, "").is(
+                Verdict::Unknown,
+                if failure.next.is_empty() { "see what else is said here" } else { &failure.next },
+            )),
+        }
+    }
+    let worst = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Good);
+    if json {
+        let version = env!("CARGO_PKG_VERSION");
+        print_json(&View { version, server, verdict: worst, formats: &findings })?;
+    } else {
+        print!("{}", render(&findings, server.as_deref()));
+    }
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    let told = |kind, what: String| Err(Failure::new(kind, what).next("follow the next step of each"));
+    match worst {
+        Verdict::Newer => told(Kind::Refused, format!("{} formats are newer than this binary", count(worst))),
+        Verdict::Damaged => told(Kind::Damaged, format!("{} formats are damaged", count(worst))),
+        Verdict::Unknown => told(Kind::Damaged, format!("{} formats could not be looked at", count(worst))),
+        Verdict::Rewrites => told(
+            Kind::Failed,
+            format!("the first start of this binary writes {} formats that the former one does not open", count(worst)),
+        ),
+        Verdict::Good => Ok(()),
+    }
+}
+
+/// What the volumes hold, and whether a server said so.
+async fn on_volumes(site: &Site, config: Config) -> Outcome<(FormatsView, bool)> {
+    let socket = site.socket();
+    match UnixStream::connect(&socket).await {
+        Ok(_) => return Ok((Seat::Server(socket).exact(Formats {}).await?, true)),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Err(io_failure("talk to the server at", &socket, &error)
+                .next("run the command as root or as the user the server runs as"));
+        }
+        Err(_) => {}
+    }
+    let opening = Opening { read_only: true, ..Opening::for_command() };
+    let node = Node::open_pool(site, config, opening).await?;
+    let view = Seat::Drives(Box::new(node));
+    let found = view.exact(Formats {}).await;
+    view.leave().await?;
+    Ok((found?, false))
+}
+
+fn of_volumes(view: &FormatsView) -> Vec<Finding> {
+    let stated = [
+        ("catalog", &view.catalog, layout::VERSION),
+        ("b-tree", &view.tree, layout::TREE_VERSION.into()),
+        ("archive", &view.archive, stele_archive::inspect::STORE_FORMAT),
+        ("segments", &view.segments, stele_archive::inspect::STORE_FORMAT),
+    ];
+    stated.into_iter().filter_map(|(format, found, own)| Some(of_volume(format, found.as_ref()?, own))).collect()
+}
+
+fn of_volume(format: &'static str, found: &OnVolume, own: u32) -> Finding {
+    let word = |stated: &Stated| match stated.features {
+        0 => format!("version {}", stated.version),
+        features => format!("version {} with features {features:#x}", stated.version),
+    };
+    let words: Vec<String> = found.stated.iter().map(word).collect();
+    let place = format!("volume {}", found.volume);
+    let finding = Finding::new(format, place, words.join(", "), format!("version {own}"));
+    if found.stated.iter().any(|stated| stated.version > own || stated.features != 0) {
+        return finding.newer();
+    }
+    match (found.stated.is_empty(), found.damaged) {
+        (true, 1..) => {
+            let next =
+                "`stele pool status` says whether drives are missing; `stele catalog rebuild` makes a catalog anew";
+            finding.is(Verdict::Damaged, next)
+        }
+        // Of an empty store no segment is in use; of two copies one suffices.
+        _ => finding,
+    }
+}
+
+/// What the label says, in words.
+fn label(stamp: codec::Stamp) -> String {
+    let more = match stamp.read_only_compatible {
+        0 => String::new(),
+        features => format!(", read-only features {features:#x}"),
+    };
+    format!("format {}, features {:#x}{more}", stamp.format, stamp.incompatible)
+}
+
+/// What this binary writes on drives, in words.
+fn own_label() -> String {
+    label(codec::Stamp { format: codec::FORMAT, incompatible: codec::WRITTEN, read_only_compatible: 0 })
+}
+
+fn own_tables() -> String {
+    format!("version {ROOT_VERSION}")
+}
+
+fn render(findings: &[Finding], server: Option<&str>) -> String {
+    let mut text = match server {
+        Some(version) => format!("stele {}, beside a server of version {version}\n", env!("CARGO_PKG_VERSION")),
+        None => format!("stele {}, and no server\n", env!("CARGO_PKG_VERSION")),
+    };
+    for Finding { format, place, found, writes, verdict, next } in findings {
+        let word = match verdict {
+            Verdict::Good => paint("good    ", GREEN),
+            Verdict::Rewrites => paint("rewrites", YELLOW),
+            Verdict::Unknown => paint("unknown ", YELLOW),
+            Verdict::Damaged => paint("damaged ", RED),
+            Verdict::Newer => paint("newer   ", RED),
+        };
+        let found = if found.is_empty() { "none" } else { found.as_str() };
+        let writes = if writes.is_empty() { String::new() } else { format!("; this binary writes {writes}") };
+        text.push_str(&format!("{word}  {format:<13} {}: {}{writes}\n", Shown(place), Shown(found)));
+        if !next.is_empty() {
+            text.push_str(&format!("{:25}next: {}\n", "", Shown(next)));
+        }
+    }
+    text
+}

@@ -1,0 +1,78 @@
+//! What is in the data directory: the configuration, exports, reservations, signed heads.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Finding, Verdict};
+use crate::config::{Config, Site};
+use crate::exports;
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+use crate::node::heads;
+
+/// The beginning of a file of reservations: seven letters, and its version as a digit.
+const RESERVATIONS: &[u8; 8] = b"STELEPR1";
+
+/// And the configuration, where it is understood.
+pub fn look(site: &Site) -> Outcome<(Vec<Finding>, Option<Config>)> {
+    let place = site.config_path.display().to_string();
+    let config = match Config::read(&site.config_path) {
+        Err(failure) if failure.kind == Kind::Missing => return Err(failure),
+        read => read,
+    };
+    let mut findings = vec![match &config {
+        Ok(_) => Finding::new("configuration", place, "every key is known", ""),
+        Err(Failure { error, .. }) => Finding::new("configuration", place, error.clone(), "").is(
+            Verdict::Unknown,
+            "take out what only another version knows, and check again: the drives are not looked at",
+        ),
+    }];
+    findings.extend(exports(site));
+    findings.extend(reservations(site)?);
+    if let Ok(config) = &config {
+        for place in heads::places(site, config) {
+            let heads = heads::all(std::slice::from_ref(&place)).len();
+            let found = format!("{heads} signed heads of version 1");
+            if heads > 0 {
+                findings.push(Finding::new("heads", place.display().to_string(), found, "version 1"));
+            }
+        }
+    }
+    Ok((findings, config.ok()))
+}
+
+fn exports(site: &Site) -> Option<Finding> {
+    let path = site.dir.join("exports.json");
+    let text = fs::read(&path).ok()?;
+    let version = serde_json::from_slice::<serde_json::Value>(&text).ok().and_then(|value| value["version"].as_u64());
+    let found = version.map_or("nothing that is understood".to_owned(), |version| format!("version {version}"));
+    let finding = Finding::new("exports", path.display().to_string(), found, format!("version {}", exports::VERSION));
+    Some(match version {
+        Some(version) if version > u64::from(exports::VERSION) => finding.newer(),
+        Some(_) => finding,
+        None => finding.is(Verdict::Damaged, "remove the file and export the volumes anew"),
+    })
+}
+
+fn reservations(site: &Site) -> Outcome<Vec<Finding>> {
+    let folder = site.dir.join("reservations");
+    let entries = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| io_failure("read", &folder, &error))?,
+    };
+    let files = entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_none());
+    Ok(files.map(|path| of_reservations(&path)).collect())
+}
+
+fn of_reservations(path: &Path) -> Finding {
+    let bytes = fs::read(path).unwrap_or_default();
+    let (head, own) = (bytes.get(..8).unwrap_or_default(), String::from("version 1"));
+    let version = head.strip_prefix(&RESERVATIONS[..7]).and_then(|digit| digit.first());
+    let found =
+        version.map_or("nothing that is understood".to_owned(), |digit| format!("version {}", char::from(*digit)));
+    let finding = Finding::new("reservations", path.display().to_string(), found, own);
+    match version {
+        Some(digit) if *digit > RESERVATIONS[7] => finding.newer(),
+        Some(_) => finding,
+        None => finding.is(Verdict::Damaged, "stop all initiators, remove the file, and log in again"),
+    }
+}

@@ -1,0 +1,90 @@
+//! Takes the labels off a drive that has left its pool, so that it can be put into one again.
+//!
+//! A drive that any pool may still need is refused: a member of this pool whatever its state, a drive of another pool unless
+//! its operator names that pool, and one whose pool holds retained records always.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use stele_array::label::codec::{Label, NoLabel};
+use stele_array::label::{LABEL_SIZE, LOG_AT, is_label, places};
+use stele_media::file::Access;
+use stele_media::{DriveFile, Shared};
+
+use crate::api::pool::StatusView;
+use crate::failure::{Failure, Kind, Outcome, io_failure};
+
+/// Zeros written at once.
+const PIECE: u64 = 1 << 20;
+
+/// `pool`: the identity of the pool that it belonged to, as the operator names it.
+pub fn drive(path: &Path, pool: Option<&str>, status: &StatusView) -> Outcome<()> {
+    let file =
+        OpenOptions::new().read(true).write(true).open(path).map_err(|error| io_failure("open", path, &error))?;
+    check(&file, path, pool, status)?;
+    // The lock of a drive: one that any process has in use is refused. What was found before may have changed until then.
+    let locked =
+        DriveFile::open(path, Access::Exclusive).map_err(|error| Failure::new(Kind::Refused, error.to_string()))?;
+    let size = check(&file, path, pool, status)?;
+    let zeros = vec![0; PIECE as usize];
+    // The copies at the end first: what a break leaves is a label still, and refused like one.
+    let heads = (0..LOG_AT.min(size)).step_by(PIECE as usize).map(|at| (at, PIECE.min(size - at)));
+    let tails = places(size).into_iter().filter(|at| *at >= LOG_AT).map(|at| (at, LABEL_SIZE.min(size - at)));
+    for (at, length) in tails.chain(heads) {
+        for from in (at..at + length).step_by(PIECE as usize) {
+            let piece = zeros.get(..(at + length - from).min(PIECE) as usize).unwrap_or_default();
+            file.write_all_at(piece, from).map_err(|error| io_failure("wipe", path, &error))?;
+        }
+    }
+    let flushed = file.sync_all().map_err(|error| io_failure("flush", path, &error));
+    drop(locked);
+    flushed
+}
+
+/// Refuses what a pool may need. Answers the size.
+fn check(mut file: &File, path: &Path, pool: Option<&str>, status: &StatusView) -> Outcome<u64> {
+    let size = file.seek(SeekFrom::End(0)).map_err(|error| io_failure("measure", path, &error))?;
+    let shown = path.display();
+    let refuse = |why: String, next: &str| Err(Failure::new(Kind::Refused, why).next(next));
+    let mut labelled = false;
+    for at in places(size) {
+        let mut bytes = vec![0; LABEL_SIZE as usize];
+        file.read_exact_at(&mut bytes, at).map_err(|error| io_failure("read", path, &error))?;
+        labelled |= is_label(&bytes);
+        let label = match Label::decode(&Shared::from(bytes)) {
+            Ok(label) => label,
+            Err(NoLabel::TooNew(_) | NoLabel::OtherFormat(_)) => {
+                return refuse(format!("{shown} was written by a newer version of Stele"), "wipe it with that version");
+            }
+            Err(NoLabel::Blank | NoLabel::Damaged) => continue,
+        };
+        let theirs = &label.configuration;
+        let own = theirs.drives.get(usize::from(label.number.0)).map(|entry| entry.identity.to_string());
+        let owner = theirs.pool.to_string();
+        if owner == status.pool {
+            let member = status.drives.iter().find(|drive| drive.is_member() && Some(&drive.identity) == own.as_ref());
+            if let Some(member) = member {
+                return refuse(
+                    format!("{shown} is drive {} of this pool, and {}", member.drive, member.health),
+                    "`stele pool remove` or `stele pool replace` it first",
+                );
+            }
+        } else if theirs.protected {
+            return refuse(
+                format!("{shown} belongs to pool '{}' ({owner}), which holds retained records", theirs.name),
+                "open that pool; it is never wiped here",
+            );
+        } else if pool != Some(owner.as_str()) {
+            return refuse(
+                format!("{shown} belongs to pool '{}' ({owner})", theirs.name),
+                "if that pool is not needed any more: stele drive wipe PATH --pool ID",
+            );
+        }
+    }
+    match labelled {
+        true => Ok(size),
+        false => Err(Failure::missing(format!("{shown} carries no label of any pool; there is nothing to wipe"))),
+    }
+}

@@ -1,0 +1,236 @@
+//! Messages about alarms: mail and webhooks, as `[messages]` says.
+//!
+//! A message goes out when an alarm begins to stand, when it ends, and for what happens at one moment. Each destination has a
+//! queue and a task of its own, so that one that does not answer keeps neither the others nor the pool waiting: to note an alarm
+//! is to push into a list.
+//!
+//! Failure model: while the server runs, a message is tried until its destination takes it, so it may arrive twice. At
+//! [`WAITING_MAX`] messages the oldest is dropped, and the next one that arrives says how many were. What stands when a server
+//! starts is told again. What waits when it stops is not sent.
+
+mod mail;
+mod webhook;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde::Serialize;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::api::pool::{AlarmView, StandingView};
+use crate::config::{Config, Site};
+use crate::failure::Outcome;
+
+/// Messages that wait for one destination.
+const WAITING_MAX: usize = 256;
+/// A destination has so long to take a message.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// From one attempt to the next; doubled each time.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// What happens at one moment and does not stand, and is no good news.
+const MOMENTS: &[&str] = &["damage-repaired", "log-repaired", "memory-damaged", "table-degraded", "export", "heads"];
+
+/// One message, as webhooks have it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Message {
+    /// Rises with each message of this server.
+    pub number: u64,
+    /// `begun`, `ended` or `happened`.
+    pub state: &'static str,
+    pub kind: String,
+    /// What it is about.
+    pub subject: String,
+    #[serde(with = "crate::moment")]
+    pub at: u64,
+    #[serde(with = "crate::moment")]
+    pub since: u64,
+    pub message: String,
+    pub done: String,
+    pub next: String,
+    pub pool: String,
+    /// Messages before this one that were dropped.
+    pub dropped: u64,
+}
+
+/// Where messages go.
+enum Destination {
+    Webhook(webhook::Webhook),
+    Mail(Box<mail::Mail>),
+}
+
+impl Destination {
+    async fn send(&self, message: &Message) -> Result<(), String> {
+        match self {
+            Destination::Webhook(webhook) => webhook.send(message).await,
+            Destination::Mail(mail) => mail.send(message).await,
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Destination::Webhook(webhook) => webhook.name(),
+            Destination::Mail(mail) => mail.name(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Waiting {
+    messages: VecDeque<Message>,
+    dropped: u64,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Mutex<Waiting>,
+    came: Notify,
+}
+
+impl Queue {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, message: Message) {
+        let mut waiting = self.lock();
+        if waiting.messages.len() == WAITING_MAX {
+            waiting.messages.pop_front();
+            waiting.dropped += 1;
+        }
+        waiting.messages.push_back(message);
+        drop(waiting);
+        self.came.notify_one();
+    }
+
+    /// The oldest, which stays until it was taken.
+    fn first(&self) -> Option<Message> {
+        let waiting = self.lock();
+        let first = waiting.messages.front()?;
+        Some(Message { dropped: waiting.dropped, ..first.clone() })
+    }
+
+    fn taken(&self, message: &Message) {
+        let mut waiting = self.lock();
+        if waiting.messages.front().is_some_and(|first| first.number == message.number) {
+            waiting.messages.pop_front();
+        }
+        waiting.dropped -= message.dropped.min(waiting.dropped);
+    }
+}
+
+/// What was told, and to whom.
+#[derive(Default)]
+pub struct Messages {
+    queues: Vec<Arc<Queue>>,
+    told: Mutex<Told>,
+}
+
+#[derive(Default)]
+struct Told {
+    number: u64,
+    standing: BTreeMap<(String, String), StandingView>,
+    /// Alarms that came, so far.
+    came: u64,
+}
+
+impl Messages {
+    /// As configured, with a task for each destination.
+    pub fn start(site: &Site, config: &Config, tasks: &mut JoinSet<()>) -> Outcome<Messages> {
+        let mut destinations = Vec::new();
+        for url in &config.messages.webhooks {
+            destinations.push(Destination::Webhook(webhook::Webhook::new(url)?));
+        }
+        if !config.messages.mail_to.is_empty() {
+            destinations.push(Destination::Mail(Box::new(mail::Mail::new(site, &config.messages)?)));
+        }
+        let mut messages = Messages::default();
+        for destination in destinations {
+            let queue = Arc::new(Queue::default());
+            tasks.spawn(deliver(destination, Arc::clone(&queue)));
+            messages.queues.push(queue);
+        }
+        Ok(messages)
+    }
+
+    /// Compares what stands with what was told, and tells the difference.
+    pub fn note(&self, pool: &str, standing: &[StandingView], came: (u64, Vec<AlarmView>), now: u64) {
+        if self.queues.is_empty() {
+            return;
+        }
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = |alarm: &StandingView| (alarm.kind.clone(), alarm.subject.clone());
+        let stands: BTreeMap<_, _> = standing.iter().map(|alarm| (key(alarm), alarm.clone())).collect();
+        let before = std::mem::replace(&mut told.standing, stands.clone());
+        let begun = stands.iter().filter(|(key, _)| !before.contains_key(key)).map(|(_, alarm)| ("begun", alarm));
+        let ended = before.iter().filter(|(key, _)| !stands.contains_key(key)).map(|(_, alarm)| ("ended", alarm));
+        for (state, alarm) in begun.chain(ended) {
+            let (alarm, pool) = (alarm.clone(), pool.to_owned());
+            let StandingView { kind, subject, since, message, done, next } = alarm;
+            self.tell(
+                &mut told,
+                Message { number: 0, state, kind, subject, at: now, since, message, done, next, pool, dropped: 0 },
+            );
+        }
+        let (count, alarms) = came;
+        let new = usize::try_from(count.saturating_sub(told.came)).unwrap_or(usize::MAX).min(alarms.len());
+        told.came = count;
+        for alarm in alarms.into_iter().rev().take(new).rev().filter(|alarm| MOMENTS.contains(&alarm.kind.as_str())) {
+            let AlarmView { at, kind, drive, since, message, next, .. } = alarm;
+            let (subject, since) =
+                (drive.map_or("pool".to_owned(), |drive| format!("drive {drive}")), since.unwrap_or(at));
+            let (done, pool) = (String::new(), pool.to_owned());
+            let state = "happened";
+            self.tell(
+                &mut told,
+                Message { number: 0, state, kind, subject, at, since, message, done, next, pool, dropped: 0 },
+            );
+        }
+    }
+
+    fn tell(&self, told: &mut Told, message: Message) {
+        told.number += 1;
+        self.queues.iter().for_each(|queue| queue.push(Message { number: told.number, ..message.clone() }));
+    }
+}
+
+/// Until the task is dropped.
+async fn deliver(destination: Destination, queue: Arc<Queue>) {
+    let mut pause = PAUSE_MIN;
+    let mut trouble = String::new();
+    loop {
+        let Some(message) = queue.first() else {
+            queue.came.notified().await;
+            continue;
+        };
+        let sent = match tokio::time::timeout(PATIENCE, destination.send(&message)).await {
+            Ok(sent) => sent,
+            Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+        };
+        match sent {
+            Ok(()) => {
+                queue.taken(&message);
+                if !std::mem::take(&mut trouble).is_empty() {
+                    tracing::info!("messages about alarms reach {} again", destination.name());
+                }
+                pause = PAUSE_MIN;
+            }
+            Err(why) => {
+                if why != trouble {
+                    tracing::warn!(
+                        "messages about alarms do not reach {}, and are tried again: {why}",
+                        destination.name()
+                    );
+                    trouble = why;
+                }
+                tokio::time::sleep(pause).await;
+                pause = (2 * pause).min(PAUSE_MAX);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

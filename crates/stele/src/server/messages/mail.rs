@@ -1,0 +1,79 @@
+//! Mail over SMTP: one message each, in plain text.
+
+use lettre::message::Mailbox;
+use lettre::transport::smtp::authentication::Credentials;
+use lettre::{AsyncSmtpTransport, AsyncTransport, Tokio1Executor};
+use stele_ground::Shown;
+
+use super::Message;
+use crate::config::{Messages, Site};
+use crate::failure::{Failure, Outcome, io_failure};
+use crate::output::moment;
+
+pub struct Mail {
+    transport: AsyncSmtpTransport<Tokio1Executor>,
+    from: Mailbox,
+    to: Vec<Mailbox>,
+    server: String,
+}
+
+fn mailbox(key: &str, text: &str) -> Outcome<Mailbox> {
+    text.parse().map_err(|error| Failure::usage(format!("[messages] {key}: '{text}' is no mail address: {error}")))
+}
+
+impl Mail {
+    pub fn new(site: &Site, config: &Messages) -> Outcome<Mail> {
+        let missing = |key: &str| {
+            Failure::usage(format!("[messages] has mail_to and no {key}")).next("OPERATIONS.md lists what mail needs")
+        };
+        let server = config.mail_server.clone().ok_or_else(|| missing("mail_server"))?;
+        if server.contains('@') {
+            return Err(Failure::usage("[messages] mail_server: names a user")
+                .next("write the user into mail_user, and the path of a file with the password into mail_password"));
+        }
+        let from = mailbox("mail_from", config.mail_from.as_ref().ok_or_else(|| missing("mail_from"))?)?;
+        let to = config.mail_to.iter().map(|text| mailbox("mail_to", text)).collect::<Outcome<_>>()?;
+        let mut transport = AsyncSmtpTransport::<Tokio1Executor>::from_url(&server).map_err(|error| {
+            Failure::usage(format!("[messages] mail_server: '{server}' cannot be used: {error}"))
+                .next("write smtps://HOST, smtp://HOST:587?tls=required, or smtp://HOST:25 without TLS")
+        })?;
+        if let Some(user) = &config.mail_user {
+            let path = site.path(config.mail_password.as_ref().ok_or_else(|| missing("mail_password"))?);
+            let password = std::fs::read_to_string(&path)
+                .map_err(|error| io_failure("read the password of mail in", &path, &error))?;
+            transport = transport.credentials(Credentials::new(user.clone(), password.trim_end().to_owned()));
+        }
+        Ok(Mail { transport: transport.build(), from, to, server })
+    }
+
+    pub fn name(&self) -> String {
+        format!("the mail server {}", self.server)
+    }
+
+    pub async fn send(&self, message: &Message) -> Result<(), String> {
+        let mut mail = lettre::Message::builder().from(self.from.clone()).subject(subject(message));
+        for to in &self.to {
+            mail = mail.to(to.clone());
+        }
+        let mail = mail.body(text(message)).map_err(|error| error.to_string())?;
+        self.transport.send(mail).await.map(drop).map_err(|error| error.to_string())
+    }
+}
+
+/// Names in it may be anybody's: nothing begins another line of the head.
+fn subject(message: &Message) -> String {
+    let Message { state, kind, subject, pool, .. } = message;
+    format!("[stele {}] {kind} {state}: {}", Shown(pool), Shown(subject))
+}
+
+fn text(message: &Message) -> String {
+    let Message { since, message: what, done, next, dropped, .. } = message;
+    let mut text = format!("{}\n\nsince  {}\n", Shown(what), moment(*since as i64));
+    for (word, line) in [("done", done), ("next", next)].into_iter().filter(|(_, line)| !line.is_empty()) {
+        text.push_str(&format!("{word}   {}\n", Shown(line)));
+    }
+    if *dropped > 0 {
+        text.push_str(&format!("\n{dropped} messages before this one were dropped; see alarms.jsonl\n"));
+    }
+    text
+}

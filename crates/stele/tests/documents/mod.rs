@@ -1,0 +1,356 @@
+//! README.md, docs/first-hour.md and the runbooks are done, command by command, as they are printed, and what they show is held
+//! against what comes out.
+//!
+//! A fence ` ```console ` has commands behind `$ `, lines that continue them behind `> `, and what they print. Where nothing is
+//! shown, what comes out is not compared; `...` stands for any lines. Numbers and identities may differ. A command ends with 0,
+//! unless the next one is `echo $?`. ` ```console server ` has one command, which goes on until the next server, or `^C`.
+//! ` ```console not run: WHY ` is left out; how many of those there are is bounded.
+//!
+//! Each page has a machine of its own: bash in namespaces, as root of nothing, with a loopback device and an empty /srv, where it
+//! begins. `STELE_DOCUMENTS=write` writes what comes out into the pages.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use crate::support::{Place, clients, installed};
+
+/// Why a fence may be left out.
+const REASONS: &[&str] = &["devices", "another machine", "a build", "minutes or hours"];
+/// Fences that are left out, of all pages together.
+const LEFT_OUT_MAX: usize = 12;
+/// A command ends within this.
+const COMMAND_MAX: Duration = Duration::from_secs(120);
+
+/// A part of a page.
+enum Part {
+    /// Neither a command nor what one prints, as it is.
+    Text(String),
+    Server(String),
+    /// The servers' end.
+    Stop,
+    Step {
+        command: Vec<String>,
+        shown: Vec<String>,
+    },
+}
+
+fn pages() -> Vec<PathBuf> {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let mut pages = vec![root.join("README.md"), root.join("docs/first-hour.md")];
+    let mut books: Vec<PathBuf> =
+        std::fs::read_dir(root.join("docs/runbooks")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    books.sort();
+    pages.append(&mut books);
+    pages
+}
+
+/// The parts of a page, and how many fences are left out. Panics where a command stands where none is looked for.
+fn parts(page: &Path, text: &str) -> (Vec<Part>, usize) {
+    let (mut parts, mut left_out, mut fence) = (Vec::new(), 0, None::<&str>);
+    for (number, line) in text.lines().enumerate() {
+        let place = format!("{}:{}", page.display(), number + 1);
+        let own = Part::Text(line.to_owned());
+        match (fence, line.strip_prefix("```")) {
+            (None, Some(kind)) => {
+                if let Some(why) = kind.strip_prefix("console not run: ") {
+                    assert!(REASONS.contains(&why), "{place}: '{why}' is none of {REASONS:?}");
+                    left_out += 1;
+                }
+                fence = Some(kind);
+                parts.push(own);
+            }
+            (Some(_), Some(_)) => {
+                fence = None;
+                parts.push(own);
+            }
+            (Some("console"), None) => match (line.strip_prefix("$ "), line.strip_prefix("> "), parts.last_mut()) {
+                (Some(command), ..) => parts.push(Part::Step { command: vec![command.to_owned()], shown: Vec::new() }),
+                (None, Some(more), Some(Part::Step { command, shown })) if shown.is_empty() => {
+                    command.push(more.to_owned())
+                }
+                (None, _, Some(Part::Step { shown, .. })) => shown.push(line.to_owned()),
+                _ => panic!("{place}: output of no command"),
+            },
+            (Some("console server"), None) => match line.strip_prefix("$ ") {
+                Some(command) => parts.push(Part::Server(command.to_owned())),
+                None if line == "^C" => parts.push(Part::Stop),
+                None => parts.push(own),
+            },
+            (Some(kind), None) => {
+                let left = kind.starts_with("console not run: ");
+                assert!(left || !line.starts_with("$ "), "{place}: a command in a fence '{kind}'");
+                parts.push(own);
+            }
+            (None, None) => {
+                let code = line.strip_prefix("    ").map(str::trim_start).unwrap_or_default();
+                assert!(
+                    !code.starts_with("stele ") && !code.starts_with("$ "),
+                    "{place}: a command outside of a fence"
+                );
+                parts.push(own);
+            }
+        }
+    }
+    (parts, left_out)
+}
+
+/// A line as it is compared: numbers, identities and units may differ, and how much blank there is.
+fn likeness(line: &str) -> String {
+    let mut words = Vec::new();
+    for word in line.split_whitespace() {
+        let bare = word.trim_matches(|c: char| !c.is_ascii_alphanumeric());
+        if ["B", "KiB", "MiB", "GiB", "TiB", "ns", "us", "ms", "s", "min", "h"].contains(&bare) {
+            words.push("unit".to_owned());
+            continue;
+        }
+        // The middle is left out of what is too wide for its column.
+        if word.contains('…') {
+            words.push("…".to_owned());
+            continue;
+        }
+        let mut plain = String::new();
+        for run in word.split_inclusive(|c: char| !c.is_ascii_alphanumeric()) {
+            let (text, end) = match run.char_indices().next_back() {
+                Some((at, last)) if !last.is_ascii_alphanumeric() => run.split_at(at),
+                _ => (run, ""),
+            };
+            let identity = text.len() >= 12 && text.contains(|c: char| c.is_ascii_digit());
+            let mut masked: String = if identity { "#".to_owned() } else { String::new() };
+            for c in text.chars().filter(|_| !identity) {
+                match c.is_ascii_digit() {
+                    true if masked.ends_with('#') => {}
+                    true => masked.push('#'),
+                    false => masked.push(c),
+                }
+            }
+            plain.push_str(&masked);
+            plain.push_str(end);
+        }
+        // 1.5 and 2, 3 and 4.
+        words.push(plain.replace("#.#", "#"));
+    }
+    words.join(" ")
+}
+
+/// Whether what is shown is what came out.
+fn fits(shown: &[String], printed: &[String]) -> bool {
+    match shown.split_first() {
+        None => printed.is_empty(),
+        Some((first, rest)) if first.trim() == "..." => (0..=printed.len()).any(|from| fits(rest, &printed[from..])),
+        Some((first, rest)) => {
+            printed.split_first().is_some_and(|(line, others)| likeness(first) == likeness(line) && fits(rest, others))
+        }
+    }
+}
+
+/// What is worth showing of what came out: how far a work is, and which alarms came last, differs each time.
+fn lasting(printed: &[String]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for line in printed {
+        let passing = ["  moving ", "  scrub", "  rebuild", "  copying "].iter().any(|word| line.starts_with(word));
+        match passing || line == "Last alarms:" {
+            true if lines.last().is_none_or(|last| last != "...") => lines.push("...".to_owned()),
+            true => {}
+            false => lines.push(line.clone()),
+        }
+        if line == "Last alarms:" {
+            break;
+        }
+    }
+    lines
+}
+
+/// Bash on a machine of its own.
+struct Shell {
+    child: Child,
+    input: ChildStdin,
+    lines: Receiver<String>,
+    servers: usize,
+    /// Where servers log.
+    logs: PathBuf,
+}
+
+impl Shell {
+    fn new(machine: &Path) -> Shell {
+        let (srv, programs) = (machine.join("srv"), machine.join("bin"));
+        let mut path = programs.into_os_string();
+        path.push(":");
+        path.push(clients());
+        path.push(":/usr/sbin:/sbin");
+        let mut child = Command::new("unshare")
+            .args(["--map-root-user", "--net", "--mount", "bash", "--noprofile", "--norc"])
+            .env("PATH", path)
+            .envs([("COLUMNS", "100"), ("NO_COLOR", "1"), ("LC_ALL", "C.UTF-8"), ("HOME", "/srv")])
+            .env_remove("STELE_DIR")
+            .env_remove("STELE_LOG")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(output).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let mut shell = Shell { child, input, lines, servers: 0, logs: machine.to_owned() };
+        let begin = format!("ip link set lo up && mount --bind {} /srv && cd /srv", srv.display());
+        let (code, said) = shell.run(&begin);
+        assert_eq!(code, 0, "{said:?}");
+        shell
+    }
+
+    /// What it ends with, and what it prints.
+    fn run(&mut self, command: &str) -> (i32, Vec<String>) {
+        // The status stays what it was, for `echo $?`.
+        writeln!(
+            self.input,
+            "(exit ${{status:-0}})\n{{ {command}\n}} < /dev/null 2>&1; status=$?; echo \"@@ $status\""
+        )
+        .unwrap();
+        let mut printed = Vec::new();
+        loop {
+            let line =
+                self.lines.recv_timeout(COMMAND_MAX).unwrap_or_else(|_| panic!("'{command}' goes on: {printed:?}"));
+            // Output may lack its line break.
+            match line.rsplit_once("@@ ").and_then(|(before, code)| Some((before, code.parse().ok()?))) {
+                Some((before, code)) => {
+                    printed.extend((!before.is_empty()).then(|| before.to_owned()));
+                    return (code, printed);
+                }
+                None => printed.push(line),
+            }
+        }
+    }
+
+    /// Starts a server, and waits until it says that it is ready.
+    fn serve(&mut self, command: &str) {
+        self.stop();
+        self.servers += 1;
+        let log = format!("{}/said.{}", self.logs.display(), self.servers);
+        let ready =
+            format!("{{ for i in $(seq 600); do grep -q ready {log} && break; sleep 0.1; done; }}; grep ready {log}");
+        let (code, said) =
+            self.run(&format!("{command} > {log} 2> {log}.log & {ready} || cat {log} {log}.log; grep -q ready {log}"));
+        assert_eq!(code, 0, "{command}: {said:?}");
+    }
+
+    fn stop(&mut self) {
+        self.run("for job in $(jobs -p); do kill $job; wait $job; done");
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.stop();
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Does a page. What is wrong with it, and how it would be right.
+fn perform(page: &Path, text: &str, machine: &Place) -> (Vec<String>, String) {
+    // As printed: the binary is where cargo makes it, and installed.
+    let (target, programs) = (machine.0.join("srv/target/release"), machine.0.join("bin"));
+    for folder in [&target, &programs] {
+        std::fs::create_dir_all(folder).unwrap();
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_stele"), folder.join("stele")).unwrap();
+    }
+    let name = page.file_name().unwrap().to_string_lossy().into_owned();
+    let (parts, _) = parts(page, text);
+    let mut shell = Shell::new(&machine.0);
+    let (mut wrong, mut right) = (Vec::new(), String::new());
+    for (at, part) in parts.iter().enumerate() {
+        match part {
+            Part::Text(line) => right.push_str(&format!("{line}\n")),
+            Part::Server(command) => {
+                shell.serve(command);
+                right.push_str(&format!("$ {command}\n"));
+            }
+            Part::Stop => {
+                shell.stop();
+                right.push_str("^C\n");
+            }
+            Part::Step { command, shown } => {
+                let (code, printed) = shell.run(&command.join("\n"));
+                let asked = matches!(parts.get(at + 1), Some(Part::Step { command, .. }) if command == &["echo $?"]);
+                if code != 0 && !asked {
+                    wrong.push(format!("{name}: '{}' ends with {code}: {printed:#?}", command.join("\n")));
+                }
+                if !shown.is_empty() && !fits(shown, &printed) {
+                    wrong.push(format!("{name}: '{}' shows {shown:#?} and prints {printed:#?}", command.join("\n")));
+                }
+                right.push_str(&format!("$ {}\n", command.join("\n> ")));
+                let keeps = shown.is_empty() || fits(shown, &printed);
+                let lines = if keeps { shown.clone() } else { lasting(&printed) };
+                lines.iter().for_each(|line| right.push_str(&format!("{}\n", line.trim_end())));
+            }
+        }
+    }
+    (wrong, right)
+}
+
+#[test]
+fn every_command_of_a_document_does_what_it_shows() {
+    if !installed(&["unshare", "--map-root-user", "--net", "--mount", "ip", "link"])
+        || !installed(&["aws", "--version"])
+    {
+        return;
+    }
+    let only = std::env::var("STELE_DOCUMENTS_OF").unwrap_or_default();
+    let write = std::env::var("STELE_DOCUMENTS").is_ok_and(|word| word == "write");
+    let pages = pages().into_iter().filter(|page| page.to_string_lossy().contains(&only));
+    // Two at a time: most of the time is waiting.
+    let pages = std::sync::Mutex::new(pages);
+    let wrong = std::sync::Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for worker in 0..2 {
+            let (pages, wrong) = (&pages, &wrong);
+            scope.spawn(move || {
+                loop {
+                    let Some(page) = pages.lock().unwrap().next() else { return };
+                    let machine = Place::new(&format!("page-{worker}"));
+                    let text = std::fs::read_to_string(&page).unwrap();
+                    let (mut faults, right) = perform(&page, &text, &machine);
+                    if write && right != text {
+                        std::fs::write(&page, right).unwrap();
+                    }
+                    wrong.lock().unwrap().append(&mut faults);
+                }
+            });
+        }
+    });
+    let wrong = wrong.into_inner().unwrap();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn few_commands_of_documents_are_left_out() {
+    let count = |page: &PathBuf| parts(page, &std::fs::read_to_string(page).unwrap()).1;
+    let left_out: usize = pages().iter().map(count).sum();
+    assert!(left_out <= LEFT_OUT_MAX, "{left_out} fences are not run, at most {LEFT_OUT_MAX} may be");
+}
+
+#[test]
+fn what_is_shown_is_compared() {
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<String>>();
+    for (shown, printed, good) in [
+        ("a 12 MiB", "a 3.5 GiB", true),
+        ("a 12 MiB", "b 12 MiB", false),
+        ("a\n...\nc", "a\nb\nb\nc", true),
+        ("a\n...\nc", "a\nb\nd", false),
+        ("...", "anything", true),
+        ("a", "a\nb", false),
+        ("key STELEJK4BYKL2SX7LP33", "key STELEK7Q2M4XJ9TB3HWD", true),
+        ("drive 3 is gone", "drive 3 is here", false),
+    ] {
+        assert_eq!(fits(&lines(shown), &lines(printed)), good, "{shown} | {printed}");
+    }
+}

@@ -1,0 +1,208 @@
+//! What `--json` prints, held against SEMANTICS/json.md: every field that is printed is documented there with its kind, and every
+//! documented field is printed, but for those that say they may be absent.
+
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+use support::Place;
+
+/// Fields of one command by path, `drives[].size_bytes`: the kind, and whether it may be null or absent.
+type Fields = BTreeMap<String, (String, bool)>;
+
+/// The tables of the document, by the heading above each.
+fn documented() -> BTreeMap<String, Fields> {
+    let text = include_str!("../../../SEMANTICS/json.md");
+    let mut all: BTreeMap<String, Fields> = BTreeMap::new();
+    let mut heading = String::new();
+    for line in text.lines() {
+        if let Some(title) = line.strip_prefix("## ") {
+            heading = title.replace('`', "");
+        }
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        if let [path, kind, _meaning] = cells.as_slice()
+            && let Some(path) = path.strip_prefix('`').and_then(|path| path.strip_suffix('`'))
+        {
+            let optional = kind.ends_with('?');
+            let kind = kind.trim_end_matches('?').to_owned();
+            all.entry(heading.clone()).or_default().insert(path.to_owned(), (kind, optional));
+        }
+    }
+    all
+}
+
+fn flatten(value: &Value, path: &str, found: &mut Vec<(String, Value)>) {
+    match value {
+        Value::Array(values) => {
+            found.push((path.to_owned(), Value::Array(Vec::new())));
+            values.iter().for_each(|value| flatten(value, &format!("{path}[]"), found));
+        }
+        Value::Object(fields) => {
+            if !path.is_empty() {
+                found.push((path.to_owned(), Value::Object(serde_json::Map::new())));
+            }
+            let dot = if path.is_empty() { "" } else { "." };
+            fields.iter().for_each(|(name, value)| flatten(value, &format!("{path}{dot}{name}"), found));
+        }
+        other => found.push((path.to_owned(), other.clone())),
+    }
+}
+
+fn is_moment(text: &str) -> bool {
+    let pattern = "0000-00-00T00:00:00";
+    let shape: String = text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    shape.starts_with(pattern) && shape.ends_with('Z')
+}
+
+/// Why a value is not of its kind.
+fn wrong(path: &str, kind: &str, value: &Value) -> Option<String> {
+    let name = path.rsplit('.').next().unwrap_or(path).trim_end_matches("[]");
+    let good = match kind {
+        "text" | "word" | "path" | "identity" | "secret" => value.is_string(),
+        "moment" => value.as_str().is_some_and(is_moment),
+        // What it is measured in is in the name.
+        "bytes" => value.is_u64() && (name.ends_with("_bytes") || name == "bytes"),
+        "bytes a second" => value.is_u64() && name.starts_with("bytes_per_second"),
+        "seconds" => value.is_u64() && (name.ends_with("_seconds") || name.starts_with("seconds_")),
+        "percent" => value.is_u64() && name.ends_with("_percent"),
+        "count" | "number" => value.is_u64() && !name.ends_with("_bytes") && !name.ends_with("_seconds"),
+        "yes or no" => value.is_boolean(),
+        "list" => value.is_array(),
+        "object" | "counts" => value.is_object(),
+        other => return Some(format!("{path}: the document knows no kind '{other}'")),
+    };
+    (!good).then(|| format!("{path}: {value} is not of kind '{kind}'"))
+}
+
+/// Holds printed values against one table.
+fn check(heading: &str, printed: &[Value], mistakes: &mut Vec<String>) {
+    let all = documented();
+    let Some(fields) = all.get(heading) else {
+        mistakes.push(format!("SEMANTICS/json.md has no heading '{heading}'"));
+        return;
+    };
+    let mut found = Vec::new();
+    printed.iter().for_each(|value| flatten(value, "", &mut found));
+    let found: Vec<(String, Value)> = found
+        .into_iter()
+        .map(|(path, value)| (path.trim_start_matches("[].").trim_start_matches("[]").to_owned(), value))
+        .filter(|(path, _)| !path.is_empty())
+        .collect();
+    let mut seen = BTreeSet::new();
+    for (path, value) in &found {
+        // Counts have names of their own.
+        if fields.iter().any(|(known, (kind, _))| kind == "counts" && path.starts_with(&format!("{known}."))) {
+            continue;
+        }
+        seen.insert(path.clone());
+        match fields.get(path) {
+            None => mistakes.push(format!("{heading}: {path} is printed ({value}) and not documented")),
+            Some((_, true)) if value.is_null() => {}
+            Some((kind, _)) => mistakes.extend(wrong(path, kind, value).map(|what| format!("{heading}: {what}"))),
+        }
+    }
+    for (path, (_, optional)) in fields {
+        // Of what is in an empty list, or in something absent, nothing is printed.
+        let printed_above = path.rsplit_once(['.', ']']).is_none_or(|(above, _)| {
+            let above = above.trim_end_matches('[');
+            above.is_empty()
+                || found
+                    .iter()
+                    .any(|(path, _)| path.strip_prefix(above).is_some_and(|rest| rest.starts_with(['.', '['])))
+        });
+        if !optional && printed_above && !seen.contains(path) {
+            mistakes.push(format!("{heading}: {path} is documented and not printed"));
+        }
+    }
+}
+
+#[test]
+fn what_is_printed_for_machines_is_documented() {
+    let place = Place::new("json");
+    let server = place.up();
+    std::fs::write(place.0.join("phrase"), "correct horse battery staple").unwrap();
+    let mut mistakes = Vec::new();
+    check("stele up and stele serve", std::slice::from_ref(&server.ready), &mut mistakes);
+    let mut one = |heading: &str, arguments: &[&str]| {
+        let value = place.json(arguments);
+        check(heading, std::slice::from_ref(&value), &mut mistakes);
+        value
+    };
+    one("Buckets", &["bucket", "create", "records", "--lock", "--retention", "compliance:7y", "--quota", "1GiB"]);
+    one("Buckets", &["bucket", "list"]);
+    let key =
+        one("stele key create", &["key", "create", "--name", "reader", "--access", "read", "--bucket", "records"]);
+    one("Access keys", &["key", "list"]);
+    one("Access keys", &["key", "narrow", key["access_key"].as_str().unwrap(), "--prefix", "scans/"]);
+    server.put("/records/ledger", b"kept");
+    one("stele why", &["why", "records/ledger"]);
+    one("Volumes", &["volume", "create", "vm1", "--code", "mirror-2", "--size", "8MiB"]);
+    one("Volumes", &["volume", "snapshot", "vm1", "monday"]);
+    one("Volumes", &["volume", "list"]);
+    one("stele volume show", &["volume", "show", "vm1"]);
+    one("Exports", &["volume", "export", "vm1", "--nbd", "--allow", "10.0.0.0/8"]);
+    one("Exports", &["export", "list"]);
+    one("stele clock", &["clock", "show"]);
+    one("stele audit verify", &["audit", "verify"]);
+    one(
+        "stele config export",
+        &["config", "export", "--to", &place.path("backup"), "--passphrase-file", &place.path("phrase")],
+    );
+    one("stele key escrow", &["key", "escrow", "--to", &place.path("escrowed")]);
+    one("stele key check", &["key", "check", &place.path("escrowed")]);
+    one("stele pool scrub --wait", &["pool", "scrub", "--wait"]);
+    one("stele pool status", &["pool", "status"]);
+    one("stele top", &["top", "--once"]);
+    one("stele upgrade check", &["upgrade", "check"]);
+    let doctor = place.stele(&["doctor", "--json"]);
+    let text = String::from_utf8(doctor.stdout).unwrap();
+    check("stele doctor", &[serde_json::from_str(text.lines().next().unwrap()).unwrap()], &mut mistakes);
+    let records = String::from_utf8(place.stele(&["audit", "show", "--json"]).stdout).unwrap();
+    let records: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    check("stele audit show", &records, &mut mistakes);
+    // Failures, those of the parser and of the configuration among them.
+    for (arguments, kind, code) in [
+        (&["volume", "show", "nothing"][..], "missing", 4),
+        (&["volume", "create", "v", "--code", "9+9", "--size", "1G"], "usage", 2),
+        (&["frobnicate"], "usage", 2),
+        (&["pool", "status", "--often"], "usage", 2),
+        (&["volume", "delete", "data", "--yes"], "refused", 3),
+        (&["bucket", "create", "records"], "exists", 9),
+        (&["volume", "create", "vm1", "--code", "mirror-2", "--size", "8MiB"], "exists", 9),
+        (&["volume", "snapshot", "vm1", "monday"], "exists", 9),
+        (&["key", "escrow", "--to", &place.path("escrowed")], "exists", 9),
+    ] {
+        let output = place.stele(&[arguments, &["--json"]].concat());
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {text}");
+        let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {text}"));
+        assert_eq!(value["kind"], kind, "{arguments:?}: {value}");
+        if kind == "usage" {
+            assert!(value["next"].as_str().is_some_and(|next| !next.is_empty()), "{arguments:?}: {value}");
+        }
+        check("Failures", &[value], &mut mistakes);
+    }
+    server.stop();
+    assert!(
+        mistakes.is_empty(),
+        "{}",
+        mistakes.into_iter().collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join("\n")
+    );
+}
+
+/// The document is read as it is meant.
+#[test]
+fn a_field_of_another_kind_is_noticed() {
+    for (path, kind, value, good) in [
+        ("a.size_bytes", "bytes", serde_json::json!(1), true),
+        ("a.size", "bytes", serde_json::json!(1), false),
+        ("at", "moment", serde_json::json!("2026-11-21T19:28:13Z"), true),
+        ("at", "moment", serde_json::json!(1_795_289_293), false),
+        ("count_bytes", "count", serde_json::json!(1), false),
+        ("x", "mystery", serde_json::json!(1), false),
+    ] {
+        assert_eq!(wrong(path, kind, &value).is_none(), good, "{path} {kind} {value}");
+    }
+    assert!(documented().len() > 10);
+}

@@ -1,0 +1,75 @@
+//! The server under a service manager: what it tells it, and the doctor before it.
+
+mod support;
+
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
+use std::time::Duration;
+
+use support::Place;
+
+fn hears(manager: &UnixDatagram, wanted: &str) {
+    let mut bytes = [0; 256];
+    loop {
+        let length = manager.recv(&mut bytes).unwrap_or_else(|error| panic!("not told {wanted}: {error}"));
+        if &bytes[..length] == wanted.as_bytes() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_service_manager_hears_that_it_is_ready_well_and_stopping() {
+    let place = Place::new("service");
+    place.pool(3);
+    place.listen_anywhere();
+    let socket = place.path("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let mut command = place.command(&["serve"]);
+    command.arg("--dir").arg(&place.0).env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "400000");
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    hears(&manager, "READY=1");
+    hears(&manager, "WATCHDOG=1");
+    hears(&manager, "WATCHDOG=1");
+    assert!(std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+    hears(&manager, "STOPPING=1");
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn the_doctor_finds_what_is_wrong_and_says_so_by_its_exit_code() {
+    let place = Place::new("doctor");
+    place.pool(3);
+    let verdict = |code: i32| {
+        let output = place.stele(&["doctor", "--json"]);
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        serde_json::from_str::<serde_json::Value>(text.lines().next().unwrap()).unwrap()
+    };
+    // Drives that are files on one device: fit for trials.
+    let found = verdict(1);
+    assert_eq!(found["verdict"], "warning", "{found}");
+    let shared = |finding: &&serde_json::Value| finding["check"] == "shared-device" && finding["verdict"] == "warning";
+    assert!(found["findings"].as_array().unwrap().iter().any(|finding| shared(&finding)), "{found}");
+    let key = place.0.join("master.key");
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let found = verdict(5);
+    assert!(found["findings"].to_string().contains("master.key has mode 0644"), "{found}");
+    place.refused(5, &["wrong now"], &["doctor"]);
+    let said = String::from_utf8(place.stele(&["doctor"]).stdout).unwrap();
+    assert!(said.contains("next: chmod go-rwx"), "{said}");
+}
+
+#[test]
+fn a_version_names_its_commit_where_it_has_one() {
+    let place = Place::new("version");
+    let said = String::from_utf8(place.command(&["--version"]).output().unwrap().stdout).unwrap();
+    assert!(said.starts_with("stele 0.") && (said.contains("(commit ") || said.contains("(not a package)")), "{said}");
+    let output = place.command(&["manual", "--into", &place.path("manual")]).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let page = std::fs::read_to_string(place.0.join("manual/man/stele-pool-create.1")).unwrap();
+    assert!(page.contains("confirm") && page.starts_with(".ie"), "{page}");
+    assert!(place.0.join("manual/completions/stele.bash").exists());
+}

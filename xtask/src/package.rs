@@ -1,0 +1,177 @@
+//! `./x package`: a Debian package and a tarball of `stele`, under `target/package`. Both hold the same files.
+//!
+//! The same commit gives the same bytes where the compiler is the same: files are in order, and dated by the commit.
+//! `./x package --check` installs, starts, upgrades and removes the package as well; `check` says how.
+
+mod archive;
+mod check;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use archive::{Entry, ar, tarball};
+
+use crate::cargo;
+
+type Done<T> = Result<T, String>;
+
+/// What is built.
+pub struct Built {
+    pub deb: PathBuf,
+    pub tarball: PathBuf,
+    pub version: String,
+    pub commit: String,
+}
+
+pub fn run(root: &Path, checked: bool) -> ExitCode {
+    let done = build(root).and_then(|built| {
+        println!("{}\n{}", built.deb.display(), built.tarball.display());
+        if checked { check::run(root, &built) } else { Ok(()) }
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("x: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The second half of the check, which `check::run` starts within namespaces of its own.
+pub fn run_inside(root: &Path, deb: &Path, newer: &Path) -> ExitCode {
+    match check::inside(root, deb, newer) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("x: the package is not good: {reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn build(root: &Path) -> Done<Built> {
+    let commit = commit(root)?;
+    let mut build = cargo();
+    build.args(["build", "--release", "--locked", "--package", "stele"]).env("STELE_COMMIT", &commit);
+    run_to_end(&mut build)?;
+    let folder = root.join("target/package");
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let binary = folder.join("stele");
+    let built = root.join("target/release/stele");
+    fs::copy(&built, &binary).map_err(|error| format!("cannot copy {}: {error}", built.display()))?;
+    // Names of functions stay, so that a panic's places can be read.
+    run_to_end(Command::new("strip").arg("--strip-debug").arg(&binary))?;
+    let said = output(Command::new(&binary).arg("--version"))?;
+    if !said.contains(&commit) {
+        return Err(format!("the binary calls itself '{said}' and not by its commit {commit}"));
+    }
+    run_to_end(Command::new(&binary).arg("manual").arg("--into").arg(&folder))?;
+    let version = version(root)?;
+    let date: u64 = output(Command::new("git").args(["log", "-1", "--format=%ct"]))?.parse().unwrap_or(0);
+    let entries = entries(root, &folder)?;
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let name = format!("stele_{version}_{architecture}");
+    let (deb, whole) = (folder.join(format!("{name}.deb")), folder.join(format!("{name}.tar.gz")));
+    write(&deb, &debian(root, &entries, &version, architecture, date)?)?;
+    let prefix = format!("stele-{version}/");
+    let under = entries.iter().map(|entry| Entry { path: format!("{prefix}{}", entry.path), ..entry.clone() });
+    write(&whole, &tarball(&under.collect::<Vec<_>>(), date)?)?;
+    Ok(Built { deb, tarball: whole, version, commit })
+}
+
+/// The commit in short; with a mark where what is built is not all in it.
+fn commit(root: &Path) -> Done<String> {
+    let short = output(Command::new("git").current_dir(root).args(["rev-parse", "--short=12", "HEAD"]))?;
+    let changed = output(Command::new("git").current_dir(root).args(["status", "--porcelain"]))?;
+    Ok(if changed.is_empty() { short } else { format!("{short}-changed") })
+}
+
+/// Of the workspace.
+fn version(root: &Path) -> Done<String> {
+    let manifest = read(&root.join("Cargo.toml"))?;
+    let line = manifest.lines().find_map(|line| line.strip_prefix("version = \""));
+    line.and_then(|rest| rest.split('"').next()).map(str::to_owned).ok_or("Cargo.toml has no version".to_owned())
+}
+
+/// Every file of the package.
+fn entries(root: &Path, folder: &Path) -> Done<Vec<Entry>> {
+    let ours = root.join("contrib/package");
+    let file = |from: PathBuf, path: &str, mode: u32| -> Done<Entry> {
+        let bytes = fs::read(&from).map_err(|error| format!("cannot read {}: {error}", from.display()))?;
+        Ok(Entry { path: path.to_owned(), mode, bytes })
+    };
+    let mut all = vec![
+        file(folder.join("stele"), "usr/bin/stele", 0o755)?,
+        file(ours.join("stele.toml"), "etc/stele/stele.toml", 0o640)?,
+        file(ours.join("stele.service"), "usr/lib/systemd/system/stele.service", 0o644)?,
+        file(ours.join("sysusers.conf"), "usr/lib/sysusers.d/stele.conf", 0o644)?,
+        file(ours.join("tmpfiles.conf"), "usr/lib/tmpfiles.d/stele.conf", 0o644)?,
+        file(folder.join("completions/stele.bash"), "usr/share/bash-completion/completions/stele", 0o644)?,
+        file(folder.join("completions/_stele"), "usr/share/zsh/vendor-completions/_stele", 0o644)?,
+        file(folder.join("completions/stele.fish"), "usr/share/fish/vendor_completions.d/stele.fish", 0o644)?,
+    ];
+    for name in ["README.md", "OPERATIONS.md", "CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT"] {
+        all.push(file(root.join(name), &format!("usr/share/doc/stele/{name}"), 0o644)?);
+    }
+    for entry in fs::read_dir(folder.join("man")).map_err(|error| format!("no man pages were made: {error}"))? {
+        let path = entry.map_err(|error| error.to_string())?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let page = file(path, &format!("usr/share/man/man1/{name}.gz"), 0o644)?;
+        all.push(Entry { bytes: archive::gzip(&page.bytes)?, ..page });
+    }
+    all.sort_by(|one, other| one.path.cmp(&other.path));
+    Ok(all)
+}
+
+/// The package: what it is, what happens around it, and its files.
+fn debian(root: &Path, entries: &[Entry], version: &str, architecture: &str, date: u64) -> Done<Vec<u8>> {
+    let ours = root.join("contrib/package");
+    let size = entries.iter().map(|entry| entry.bytes.len().div_ceil(1024)).sum::<usize>();
+    let control = format!(
+        "Package: stele\nVersion: {version}\nArchitecture: {architecture}\nMaintainer: Stele <stele@localhost>\n\
+         Installed-Size: {size}\nDepends: libc6 (>= 2.34), passwd\nSection: admin\nPriority: optional\n\
+         Description: storage server for records that must survive\n \
+         Volumes and S3 objects on a self-healing array of ordinary drives, under\n \
+         retention that no interface can shorten.\n"
+    );
+    let mut parts = vec![Entry { path: "control".into(), mode: 0o644, bytes: control.into_bytes() }];
+    for (name, mode) in [("conffiles", 0o644), ("postinst", 0o755), ("prerm", 0o755), ("postrm", 0o755)] {
+        parts.push(Entry { path: name.into(), mode, bytes: read(&ours.join(name))?.into_bytes() });
+    }
+    let members = [
+        ("debian-binary", b"2.0\n".to_vec()),
+        ("control.tar.gz", tarball(&parts, date)?),
+        ("data.tar.gz", tarball(entries, date)?),
+    ];
+    Ok(ar(&members, date))
+}
+
+fn read(path: &Path) -> Done<String> {
+    fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Done<()> {
+    fs::write(path, bytes).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+fn run_to_end(command: &mut Command) -> Done<()> {
+    let status =
+        command.status().map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
+    if status.success() { Ok(()) } else { Err(format!("{} ended with {status}", command.get_program().display())) }
+}
+
+/// What a command prints, without the last line break.
+fn output(command: &mut Command) -> Done<String> {
+    let output =
+        command.output().map_err(|error| format!("cannot start {}: {error}", command.get_program().display()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(format!("{} ended with {}: {said}", command.get_program().display(), output.status));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).trim_end().to_owned())
+}
