@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use support::block::{Host, export, good, run, started};
 use support::nbd::{self, Nbd};
 use support::volatile::Drives;
-use support::{Place, content, filesystem, installed, wait_for};
+use support::{Place, content, filesystem, installed, is_whole, wait_for};
 
 /// How long a proof goes on; each does its round at least once.
 fn lasts() -> Duration {
@@ -28,8 +28,7 @@ fn lasts() -> Duration {
 fn wait_until_whole(place: &Place) {
     wait_for("a pool without faults", || {
         let status = place.json(&["pool", "status"]);
-        let drives = status["drives"].as_array()?;
-        (drives.iter().all(|drive| drive["health"] == "healthy") && status["rebuild"].is_null()).then_some(())
+        (is_whole(&status) && status["rebuild"].is_null()).then_some(())
     });
 }
 

@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::Value;
 use support::server::good;
-use support::{Place, content, wait_for};
+use support::{Place, content, is_whole, wait_for};
 
 const OBJECTS: u64 = 24;
 
@@ -54,7 +54,7 @@ fn drives_join_and_leave_a_pool_that_serves_and_a_kill_in_the_middle_changes_not
         let last = status["drives"].as_array().unwrap().last().unwrap()["used_bytes"].as_u64();
         (status["moving"].is_null() && last > Some(0)).then_some(status)
     });
-    assert_eq!((numbers(&status), status["state"].as_str()), (vec![0, 1, 2, 3, 4, 5, 6], Some("ok")), "{status}");
+    assert!(numbers(&status) == [0, 1, 2, 3, 4, 5, 6] && is_whole(&status), "{status}");
     check(&server);
 
     // Out again, the first one, with a kill in between.
@@ -71,7 +71,7 @@ fn drives_join_and_leave_a_pool_that_serves_and_a_kill_in_the_middle_changes_not
     assert_eq!((scrubbed["verified_versions"].as_u64(), scrubbed["lost_stripes"].as_u64()), (Some(OBJECTS), Some(0)));
     server.stop();
     let server = place.serve().with_keys(keys);
-    assert_eq!(place.json(&["pool", "status"])["state"], "ok");
+    assert!(is_whole(&place.json(&["pool", "status"])));
     check(&server);
     server.stop();
 
@@ -91,6 +91,6 @@ fn a_drive_that_the_others_cannot_do_without_is_not_removed() {
     place.json(&["pool", "remove", "1"]);
     let config = place.config();
     place.refused(3, &["drive 2 cannot be removed", "would remain", "add drives"], &["pool", "remove", "2"]);
-    assert_eq!(place.json(&["pool", "status"])["state"], "ok");
+    assert!(is_whole(&place.json(&["pool", "status"])));
     assert_eq!(place.config(), config);
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use serde_json::Value;
 use support::server::good;
-use support::{Place, content, wait_for};
+use support::{Place, content, is_slow, is_whole, wait_for};
 
 const LENGTH: usize = 300_000;
 
@@ -35,9 +35,7 @@ fn lasts(alarm: &Value) -> bool {
 
 fn all_hold_what_they_should(place: &Place) -> bool {
     let status = place.json(&["pool", "status"]);
-    let drives = status["drives"].as_array().unwrap();
-    let well = |drive: &Value| drive["health"] == "healthy" || drive["alarm"] == "drive-slow";
-    drives.iter().all(well) && status["rebuild"].is_null() && status["unreadable_stripes"] == 0
+    is_whole(&status) && status["rebuild"].is_null() && status["unreadable_stripes"] == 0
 }
 
 #[test]
@@ -60,6 +58,8 @@ fn three_lost_drives_are_told_in_a_few_words_and_come_back() {
     lost.iter().for_each(|name| std::fs::rename(dir.join(name), away.join(name)).unwrap());
 
     let server = place.up().with_keys(keys);
+    // What the archive reads to open is among what is lost, or it is not: the pool lays each out by its identity.
+    let opened_for_reading = standing(&place).contains(&"read-only".to_owned());
     let failed: Vec<String> = (0..count)
         .map(|seed| format!("{seed:03}"))
         .filter(|key| {
@@ -115,13 +115,11 @@ fn three_lost_drives_are_told_in_a_few_words_and_come_back() {
     wait_for("all to be well", || all_hold_what_they_should(&place).then_some(()));
     // A whole pass verifies all that was damaged once more.
     answered(&place, 0, &["pool", "scrub", "--wait"]);
-    // The archive found its volume unreadable when it opened, and takes changes again when it is opened anew. It says so.
+    // An archive that could not read its volume when it opened takes changes again when it is opened anew. It says so.
     let status = place.json(&["pool", "status"]);
     let left: Vec<&Value> = status["standing"].as_array().unwrap().iter().filter(|alarm| lasts(alarm)).collect();
-    assert!(
-        matches!(&left[..], [left] if left["next"].as_str().unwrap().contains("start the server again")),
-        "{left:?}"
-    );
+    assert_eq!(left.len(), usize::from(opened_for_reading), "{left:?}");
+    assert!(left.iter().all(|alarm| alarm["next"].as_str().unwrap().contains("start the server again")), "{left:?}");
     let keys = server.keys();
     server.stop();
     let server = place.up().with_keys(keys);
@@ -154,14 +152,12 @@ fn a_drive_given_up_for_a_loose_cable_is_taken_back_and_filled() {
     let taken = place.json(&["drive", "clear", "3"]);
     assert!(matches!(taken["health"].as_str(), Some("stale" | "healthy")), "{taken}");
     wait_for("the drive to be filled", || {
-        (drive_of(&place.json(&["pool", "status"]), 3)["health"] == "healthy").then_some(())
+        let status = place.json(&["pool", "status"]);
+        let drive = drive_of(&status, 3);
+        (drive["health"] == "healthy" || is_slow(drive)).then_some(())
     });
     let scrubbed = place.json(&["pool", "scrub", "--wait"]);
-    assert_eq!(
-        (scrubbed["scrub_damage_found"].as_u64(), scrubbed["state"].as_str()),
-        (Some(0), Some("ok")),
-        "{scrubbed}"
-    );
+    assert!(scrubbed["scrub_damage_found"] == 0 && is_whole(&scrubbed), "{scrubbed}");
     for seed in 0..48 {
         assert!(good(server.get(&format!("/records/{seed}"))).body == content(seed, 1 << 20), "{seed}");
     }
@@ -180,7 +176,8 @@ fn a_drive_given_up_for_a_loose_cable_is_taken_back_and_filled() {
     place.refused(3, &["drive 0 of this pool", "healthy"], &["drive", "wipe", &member, "--yes"]);
     place.refused(2, &["--yes"], &["drive", "wipe", &member]);
     place.json(&["pool", "add", "--drive", &format!("{old}@3"), "--wait"]);
-    assert_eq!(place.json(&["pool", "status"])["state"], "ok");
+    let status = place.json(&["pool", "status"]);
+    assert!(is_whole(&status), "{status}");
     server.stop();
 }
 

@@ -3,7 +3,7 @@
 mod support;
 
 use support::server::good;
-use support::{Place, Server};
+use support::{Place, Server, is_whole};
 
 const UP: [&str; 5] = ["up", "--listen", "127.0.0.1:0", "--drive-size", "256MiB"];
 
@@ -15,7 +15,7 @@ fn a_first_start_killed_at_any_stage_is_begun_again() {
         Server::kill_when(&place, &arguments, &place.0.join(stage));
         let server = Server::start(&place, &UP).unwrap_or_else(|said| panic!("after a kill at {stage}: {said}"));
         assert!(!server.access_key.is_empty() && !server.secret_key.is_empty(), "{stage}: a key is owed");
-        assert_eq!(place.json(&["pool", "status"])["state"], "ok", "{stage}");
+        assert!(is_whole(&place.json(&["pool", "status"])), "{stage}");
         place.json(&["bucket", "create", "records"]);
         server.put("/records/key", b"data");
         let keys = server.keys();
