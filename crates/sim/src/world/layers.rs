@@ -19,7 +19,9 @@ impl<S: System> World<S> {
         }
         let command = Command::SnapshotVolume { volume: volume.into(), name: name.clone(), made: 1 };
         self.made(&name, "snapshots taken", command)?;
-        if let Some(host) = self.hosts.get_mut(volume) {
+        // Where the answer left it open, the next opening shows it or does not: what it may hold is kept until then.
+        let is_open = matches!(self.fates.get(&name), Some((Fate::MayExist, _)));
+        if let Some(host) = self.hosts.get_mut(volume).filter(|_| !is_open) {
             host.oracle.end_snapshot("");
         }
         Ok(())
