@@ -293,6 +293,10 @@ impl Archive {
         self.store.change_clock(event, |clock| clock.accept()).await
     }
 
+    pub fn is_read_only(&self) -> bool {
+        self.store.read_only
+    }
+
     pub fn space(&self) -> SpaceStatus {
         use crate::record::segment::SegmentUse;
         let segments = &self.store.segments;
@@ -300,7 +304,7 @@ impl Archive {
         let count = |wanted: fn(&SegmentUse) -> bool| rows.values().filter(|row| wanted(&row.usage)).count() as u32;
         SpaceStatus {
             segment_bytes: segments.size.into(),
-            segments: segments.count,
+            segments: segments.count(),
             free: segments.free() as u32,
             sealed: count(|usage| *usage == SegmentUse::Sealed),
             key_segments: count(|usage| matches!(usage, SegmentUse::Keys(_))) + 1,

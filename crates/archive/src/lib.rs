@@ -22,6 +22,7 @@ pub mod doubt;
 pub mod error;
 mod gate;
 pub mod get;
+mod growth;
 pub mod inspect;
 mod install;
 mod key_locks;

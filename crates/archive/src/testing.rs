@@ -47,6 +47,9 @@ impl Surroundings for Stage {
     }
 }
 
+/// How often its first size a bench can reach.
+const GROWTH_MAX: u64 = 3;
+
 /// A volume of memory that answers on the caller's thread, can lose power, be damaged and run full.
 #[derive(Clone)]
 pub(crate) struct Bench {
@@ -56,6 +59,8 @@ pub(crate) struct Bench {
 
 struct BenchState {
     drive: MemoryDrive,
+    /// What of the drive is the volume.
+    size: u64,
     /// After this many more writes everything fails, as if power were gone.
     writes_left: Option<u64>,
     dead: bool,
@@ -74,7 +79,8 @@ struct BenchState {
 impl Bench {
     pub fn new(size: Bytes) -> Bench {
         let state = BenchState {
-            drive: MemoryDrive::volatile(size),
+            drive: MemoryDrive::volatile(Bytes(GROWTH_MAX * size.0)),
+            size: size.0,
             writes_left: None,
             dead: false,
             full: false,
@@ -94,6 +100,21 @@ impl Bench {
 
     pub fn handle(&self) -> Handle {
         Handle::new(self.clone())
+    }
+
+    pub fn size(&self) -> u64 {
+        self.state().size
+    }
+
+    /// Makes the volume larger, durably. It counts as a write: where power fails in it, it is done or not, as `done` says.
+    pub fn grow(&self, size: u64, done: bool) -> crate::Result<()> {
+        let mut state = self.state();
+        let cut = state.count_write();
+        if !state.dead || cut && done {
+            assert!(size >= state.size && size <= state.drive.geometry().size.0);
+            state.size = size;
+        }
+        if state.dead { Err(crate::ArchiveError::Stopped("power is gone".into())) } else { Ok(()) }
     }
 
     /// Power fails after `writes` more writes.
@@ -152,6 +173,19 @@ impl Bench {
 }
 
 impl BenchState {
+    /// Whether power fails in this write.
+    fn count_write(&mut self) -> bool {
+        self.writes += 1;
+        let was = self.dead;
+        if let Some(left) = &mut self.writes_left {
+            match *left {
+                0 => self.dead = true,
+                _ => *left -= 1,
+            }
+        }
+        self.dead && !was
+    }
+
     fn blocks(op: &Op) -> std::ops::Range<u64> {
         op.range().map_or(0..0, |(at, length)| at / 4096..(at + length) / 4096)
     }
@@ -175,7 +209,8 @@ fn touches(op: &Op, region: &std::ops::Range<u64>) -> bool {
 
 impl Port for Bench {
     fn geometry(&self) -> Geometry {
-        self.state().drive.geometry()
+        let state = self.state();
+        Geometry { size: Bytes(state.size), ..state.drive.geometry() }
     }
 
     fn submit(&self, op: Op, _priority: Priority, done: Done) {
@@ -203,14 +238,7 @@ impl Bench {
             let mut state = self.state();
             let write = matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. });
             if write {
-                state.writes += 1;
-                if let Some(left) = &mut state.writes_left {
-                    if *left == 0 {
-                        state.dead = true;
-                    } else {
-                        *left -= 1;
-                    }
-                }
+                state.count_write();
             } else {
                 state.reads += 1;
             }

@@ -9,6 +9,7 @@ mod cancel;
 mod closing;
 mod evidence;
 mod faults;
+mod growth;
 mod model;
 mod moving;
 mod readers;

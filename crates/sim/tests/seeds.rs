@@ -56,7 +56,10 @@ const REGRESSIONS: &[(u64, &str)] = &[
         "a killed process left a label in the drive's cache, the next one wrote the other pair: a power cut tore all four copies",
     ),
     (112_388, "a drive became a member of the log while it was to leave the log: the pool looked at it for ever"),
-    (1_050_842, "the oracle forgot a snapshot whose command was answered with an error that leaves open whether it was taken"),
+    (
+        1_050_842,
+        "the oracle forgot a snapshot whose command was answered with an error that leaves open whether it was taken",
+    ),
 ];
 
 fn check(seeds: &[u64]) {

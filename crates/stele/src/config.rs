@@ -206,6 +206,9 @@ pub struct Archive {
     pub heads_also: Vec<PathBuf>,
     /// Seconds between two exported heads.
     pub heads_every: u64,
+    /// The largest size that the data volume reaches as the pool grows; none: all that the pool has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub data_max: Option<Size>,
 }
 
 impl Default for Archive {
@@ -217,6 +220,7 @@ impl Default for Archive {
             heads: PathBuf::from("heads"),
             heads_also: Vec::new(),
             heads_every: 3600,
+            data_max: None,
         }
     }
 }

@@ -83,6 +83,73 @@ fn drives_join_and_leave_a_pool_that_serves_and_a_kill_in_the_middle_changes_not
     place.refused(4, &["no"], &["pool", "remove", "77"]);
 }
 
+/// The archive's volumes, by owner.
+fn sizes(place: &Place) -> (u64, u64) {
+    let list = place.json(&["volume", "list"]);
+    let of = |owner: &str| {
+        let volume = list.as_array().unwrap().iter().find(|volume| volume["owner"] == owner).unwrap();
+        volume["size_bytes"].as_u64().unwrap()
+    };
+    (of("catalog"), of("archive"))
+}
+
+#[test]
+fn a_full_archive_takes_more_when_drives_are_added_and_grows_no_further_than_it_may() {
+    let place = Place::new("growth-room");
+    // So large that the catalog has more than its least.
+    let drives: Vec<String> =
+        (0..5).map(|number| format!("{}@{number}", place.path(&format!("d{number}.img")))).collect();
+    let mut arguments = vec!["pool", "create", "--confirm-time", "--size", "2GiB", "--data", "2+1", "--spare", "1"];
+    drives.iter().for_each(|drive| arguments.extend(["--drive", drive]));
+    place.json(&arguments);
+    let server = place.serve();
+    let keys = server.keys();
+    place.json(&["bucket", "create", "records"]);
+    store(&server);
+    let before = sizes(&place);
+    let room = |status: &Value| status["space"]["objects"]["size_bytes"].as_u64().unwrap();
+    let had = room(&place.json(&["pool", "status"]));
+    let add = |numbers: [u32; 2]| {
+        let drives = numbers.map(|number| format!("{}@{number}", place.path(&format!("d{number}.img"))));
+        place.json(&["pool", "add", "--size", "2GiB", "--drive", &drives[0], "--drive", &drives[1]])
+    };
+    let added = add([5, 6]);
+    assert_eq!(added["objects_size_before_bytes"], had, "{added}");
+    let has = added["objects_size_bytes"].as_u64().unwrap();
+    assert!(has > had + (2 << 30), "{had} before, {has} now");
+    let after = sizes(&place);
+    assert!(after.0 > before.0 && after.1 > before.1, "{before:?}, {after:?}");
+    let audit = String::from_utf8(place.stele(&["audit", "show", "--limit", "20"]).stdout).unwrap();
+    assert!(
+        audit.contains("grow the catalog 'catalog' from") && audit.contains("grow the data volume 'data'"),
+        "{audit}"
+    );
+    check(&server);
+    // Killed at once, it opens with what it has.
+    server.kill();
+    let server = place.serve().with_keys(keys.clone());
+    assert_eq!((sizes(&place), room(&place.json(&["pool", "status"]))), (after, has));
+    check(&server);
+    place.json(&["audit", "verify"]);
+    server.stop();
+    // No more than the configuration allows, and nothing is ever taken away.
+    place.edit_config(|text| text.replace("[archive]\n", "[archive]\ndata_max = \"1GiB\"\n"));
+    let server = place.serve().with_keys(keys.clone());
+    let added = add([7, 8]);
+    assert_eq!(
+        (&added["objects_size_before_bytes"], &added["objects_size_bytes"]),
+        (&has.into(), &has.into()),
+        "{added}"
+    );
+    check(&server);
+    server.stop();
+    // The data volume as it is now is what a rebuild needs.
+    place.json(&["catalog", "rebuild", "--yes", "--force"]);
+    let server = place.serve().with_keys(keys);
+    check(&server);
+    server.stop();
+}
+
 #[test]
 fn a_drive_that_the_others_cannot_do_without_is_not_removed() {
     let place = Place::new("growth-least");

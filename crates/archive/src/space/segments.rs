@@ -7,6 +7,7 @@
 //! somebody outside, are waited for [`PATIENCE`] and no longer; they look up anew where things lie.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use stele_ground::{Duration, Instant};
@@ -22,8 +23,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 pub(crate) struct Segments {
     /// Bytes of a segment.
     pub size: u32,
-    /// Segments on the volume.
-    pub count: u32,
+    /// Segments on the volume; rises when the volume grows.
+    count: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -61,11 +62,21 @@ pub(crate) struct Reading {
 
 impl Segments {
     pub fn new(size: u32, count: u32, rows: BTreeMap<u32, SegmentRow>) -> Segments {
-        Segments { size, count, state: Mutex::new(State { rows, next: 1, ..State::default() }) }
+        Segments { size, count: AtomicU32::new(count), state: Mutex::new(State { rows, next: 1, ..State::default() }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Segments on the volume.
+    pub fn count(&self) -> u32 {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// The volume has grown.
+    pub fn rise_to(&self, count: u32) {
+        self.count.fetch_max(count, Ordering::AcqRel);
     }
 
     pub fn start(&self, segment: u32) -> u64 {
@@ -77,11 +88,11 @@ impl Segments {
         let mut state = self.state();
         let in_use = state.rows.len() + state.taken.iter().filter(|number| !state.rows.contains_key(number)).count();
         // Segment 0 is never free and has no row.
-        let free = (self.count as usize - 1).saturating_sub(in_use);
+        let free = (self.count() as usize - 1).saturating_sub(in_use);
         if free <= if reserve { 0 } else { RESERVE } {
             return None;
         }
-        let (from, count) = (state.next, self.count);
+        let (from, count) = (state.next, self.count());
         let found = (from..count)
             .chain(1..from)
             .find(|number| !state.rows.contains_key(number) && !state.taken.contains(number))?;
@@ -102,7 +113,7 @@ impl Segments {
     pub fn free(&self) -> usize {
         let state = self.state();
         let in_use = state.rows.len() + state.taken.iter().filter(|number| !state.rows.contains_key(number)).count();
-        (self.count as usize - 1).saturating_sub(in_use)
+        (self.count() as usize - 1).saturating_sub(in_use)
     }
 
     pub fn put(&self, segment: u32, row: SegmentRow) {

@@ -133,7 +133,7 @@ impl Superblock {
         }
     }
 
-    async fn write_copy(&self, volume: &Handle, at: u64) -> Result<()> {
+    pub async fn write_copy(&self, volume: &Handle, at: u64) -> Result<()> {
         let block = Buffer::copy_of(&self.encode()).freeze();
         volume.write(at, vec![block], true).await?;
         Ok(())
@@ -193,7 +193,7 @@ pub(crate) fn newer(place: &str, format: u32) -> ArchiveError {
 }
 
 /// Where the copies lie.
-fn places(volume: &Handle) -> [u64; 2] {
+pub(crate) fn places(volume: &Handle) -> [u64; 2] {
     let blocks = volume.geometry().size.0 / u64::from(BLOCK);
     [0, blocks.saturating_sub(1) * u64::from(BLOCK)]
 }

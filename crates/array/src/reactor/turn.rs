@@ -107,11 +107,12 @@ impl Shared {
         cause.unwrap_or_else(|| ArrayError::Stopped("the pool's server has stopped; open the pool again".to_owned()))
     }
 
-    /// The volume's size, shared by all its handles and kept up to date from what the pool replies.
+    /// The volume's size, shared by all its handles and kept up to date from what the pool replies. No volume shrinks: what says
+    /// less is older.
     pub fn size_of(&self, status: &VolumeStatus) -> Arc<AtomicU64> {
         let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
         let size = sizes.entry(status.id).or_default();
-        size.store(status.spec.size.0, Ordering::Relaxed);
+        size.fetch_max(status.spec.size.0, Ordering::Relaxed);
         Arc::clone(size)
     }
 
@@ -125,7 +126,7 @@ impl Shared {
         let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
         for volume in volumes {
             if let Some(size) = sizes.get(&volume.id) {
-                size.store(volume.spec.size.0, Ordering::Relaxed);
+                size.fetch_max(volume.spec.size.0, Ordering::Relaxed);
             }
         }
     }

@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use redb::{Builder, Database, StorageBackend};
@@ -35,7 +36,8 @@ pub const REDB_MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 pub struct Area {
     handle: Handle,
     at: u64,
-    capacity: u64,
+    /// Rises when the volume grows, while redb does nothing.
+    capacity: AtomicU64,
     state: Mutex<State>,
     /// Held while gathered pages go out, so that one caller does it at a time.
     drain: Mutex<()>,
@@ -59,7 +61,7 @@ impl Area {
         Arc::new(Area {
             handle: handle.clone(),
             at: layout.area_at,
-            capacity: layout.area,
+            capacity: AtomicU64::new(layout.area),
             state: Mutex::new(state),
             drain: Mutex::new(()),
         })
@@ -129,17 +131,40 @@ impl Area {
     }
 
     pub fn capacity(&self) -> u64 {
-        self.capacity
+        self.capacity.load(Ordering::Acquire)
     }
 
     /// Bytes by which redb may still grow.
     pub fn room(&self) -> u64 {
-        self.capacity.saturating_sub(self.length())
+        self.capacity().saturating_sub(self.length())
     }
 
     /// redb has asked for more than there is; what it does now must not be committed.
     pub fn overgrown(&self) -> bool {
-        self.length() > self.capacity
+        self.length() > self.capacity()
+    }
+
+    /// To be called before the volume grows. redb must not be at work.
+    pub(crate) fn prepare_to_grow(&self) -> Result<(), CatalogError> {
+        let layout = self.state().layout.clone();
+        layout.prepare_to_grow(&self.handle)
+    }
+
+    /// Uses the whole of a volume that has grown, from now on and after a restart. redb must not be at work.
+    pub(crate) fn take_up_volume(&self) -> Result<(), CatalogError> {
+        let size = self.handle.geometry().size.0;
+        let layout = {
+            let mut state = self.state();
+            assert!(size >= state.layout.volume, "the volume of a catalog does not shrink");
+            if size == state.layout.volume {
+                return Ok(());
+            }
+            state.layout = Layout { generation: state.layout.generation + 1, ..state.layout.on(size) };
+            state.layout.clone()
+        };
+        layout.write(&self.handle)?;
+        self.capacity.store(layout.area, Ordering::Release);
+        Ok(())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -158,7 +183,7 @@ impl Area {
         let gathered: Vec<(u64, Shared)> =
             self.state().gathered.range(first..last).map(|(page, bytes)| (*page, bytes.clone())).collect();
         if (gathered.len() as u64) < last - first {
-            if last * BLOCK > self.capacity {
+            if last * BLOCK > self.capacity() {
                 return Err(io::Error::other("read beyond the area of the B-tree"));
             }
             let length = ((last - first) * BLOCK) as usize;
@@ -202,7 +227,7 @@ impl Area {
         let _one = self.drain.lock().unwrap_or_else(PoisonError::into_inner);
         let pages: Vec<(u64, Shared)> = {
             let state = self.state();
-            state.gathered.range(..self.capacity / BLOCK).map(|(page, bytes)| (*page, bytes.clone())).collect()
+            state.gathered.range(..self.capacity() / BLOCK).map(|(page, bytes)| (*page, bytes.clone())).collect()
         };
         let mut flight = Flight::new(&self.handle, Priority::Destage);
         for run in pages.chunk_by(|(left, _), (right, _)| left + 1 == *right).flat_map(|run| run.chunks(RUN_MAX)) {
@@ -224,14 +249,17 @@ impl Area {
         self.check()?;
         let grown = {
             let mut state = self.state();
-            if state.gathered.range(self.capacity / BLOCK..).next().is_some() {
+            if state.gathered.range(self.capacity() / BLOCK..).next().is_some() {
                 return Err(io::Error::other("the catalog's volume is full"));
             }
             // A length beyond the area is one that is about to be aborted.
-            let grown = state.length > state.layout.length && state.length <= self.capacity;
+            let grown = state.length > state.layout.length && state.length <= self.capacity();
             if grown {
+                // A volume that grew just before a crash has its second copy where the superblock does not look for it.
+                state.layout = state.layout.on(self.handle.geometry().size.0.max(state.layout.volume));
                 state.layout.length = state.length;
                 state.layout.generation += 1;
+                self.capacity.store(state.layout.area, Ordering::Release);
             }
             grown.then(|| state.layout.clone())
         };
@@ -269,7 +297,7 @@ fn open(area: &Arc<Area>, cache: usize) -> Result<Database, CatalogError> {
 
 impl std::fmt::Debug for Backend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Backend({} bytes at {})", self.0.capacity, self.0.at)
+        write!(f, "Backend({} bytes at {})", self.0.capacity(), self.0.at)
     }
 }
 

@@ -57,6 +57,13 @@ impl InlineCatalog {
         self.shared.stopped().map_or(Ok(()), Err)
     }
 
+    /// As [`super::EmbeddedCatalog::grow`].
+    pub fn grow(&self, grow: impl FnOnce() -> Result<(), CatalogError>) -> Result<(), CatalogError> {
+        let mut core = self.core.lock().unwrap_or_else(PoisonError::into_inner);
+        let Core { writer, checkpointer } = &mut *core;
+        writer.grow(checkpointer, grow)
+    }
+
     fn queue(&self) -> MutexGuard<'_, VecDeque<(Transaction, Answerer<Receipt>)>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

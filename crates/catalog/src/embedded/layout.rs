@@ -1,8 +1,8 @@
 //! Where things are on the volume: a superblock at both ends, the journal, the area of the B-tree.
 //!
-//! The superblock is written when the catalog is created and when the B-tree reaches a length it has never
-//! had; both copies one after the other, so that one is always whole. The valid one with the higher
-//! generation counts.
+//! The superblock is written when the catalog is created, when the B-tree reaches a length it has never had, and
+//! when the volume has grown; both copies one after the other, the older one first, so that the newest whole one is never
+//! overwritten. The valid one with the higher generation counts.
 
 use stele_ground::{Bytes, KIB, MIB};
 use stele_media::{Buffer, Handle};
@@ -164,9 +164,32 @@ impl Layout {
         [0, volume / BLOCK * BLOCK - BLOCK]
     }
 
-    /// Both copies, each forced before the next is touched.
+    /// This layout on the whole of a volume of `size`, which is not smaller than the volume was: with as many more regions
+    /// as fit before the second copy of the superblock, which then lies at the new end.
+    pub(crate) fn on(&self, size: u64) -> Layout {
+        let (region, end) = (u64::from(self.region_pages) * BLOCK, Layout::copies(size)[1]);
+        let regions = end.saturating_sub(self.area_at + BLOCK) / region;
+        Layout { volume: size, area: self.area.max(BLOCK + regions * region), ..self.clone() }
+    }
+
+    /// What the copy there says of this catalog; the lower, the sooner it may be overwritten.
+    fn generation_at(&self, handle: &Handle, at: u64) -> u64 {
+        let block = handle.read_blocking(at, BLOCK as usize).ok();
+        let layout = block.and_then(|block| Layout::decode(&block).ok().flatten());
+        layout.filter(|layout| layout.id == self.id).map_or(0, |layout| layout.generation)
+    }
+
+    /// Sees that the first copy is this one: where the volume ends elsewhere, the other is not found.
+    pub(crate) fn prepare_to_grow(&self, handle: &Handle) -> Result<(), CatalogError> {
+        if self.generation_at(handle, 0) == self.generation { Ok(()) } else { self.write(handle) }
+    }
+
+    /// Both copies, each forced before the next is touched. Of a volume that has grown the copy at its new end is missing, and
+    /// so the first: were it the second, a power cut could tear the first while the other lies where nobody looks.
     pub(crate) fn write(&self, handle: &Handle) -> Result<(), CatalogError> {
-        for at in Layout::copies(self.volume) {
+        let mut places = Layout::copies(self.volume);
+        places.sort_by_key(|at| self.generation_at(handle, *at));
+        for at in places {
             let block = Buffer::copy_of(&self.encode()).freeze();
             handle.write_blocking(at, vec![block], true).map_err(|error| {
                 CatalogError::Stopped(format!("the superblock at byte {at} could not be written: {error}"))

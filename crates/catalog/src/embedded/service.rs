@@ -52,7 +52,11 @@ struct Job {
 enum Work {
     Commit(Transaction, Answerer<Receipt>),
     Checkpoint(Answerer<()>),
+    Grow(Growth, Answerer<()>),
 }
+
+/// What makes the volume larger.
+type Growth = Box<dyn FnOnce() -> Result<(), CatalogError> + Send>;
 
 impl EmbeddedCatalog {
     pub fn open(handle: &Handle, options: Options) -> Result<EmbeddedCatalog, CatalogError> {
@@ -82,6 +86,14 @@ impl EmbeddedCatalog {
     pub fn checkpoint(&self) -> Pending<()> {
         let (answerer, pending) = Pending::channel();
         self.queue.push(Job { work: Work::Checkpoint(answerer), bytes: 0 });
+        pending
+    }
+
+    /// Makes the volume larger by `grow`, which may block, and uses all of it from then on. Commits wait meanwhile. With a
+    /// `grow` that does nothing, what a volume has beyond what the catalog uses is taken up.
+    pub fn grow(&self, grow: impl FnOnce() -> Result<(), CatalogError> + Send + 'static) -> Pending<()> {
+        let (answerer, pending) = Pending::channel();
+        self.queue.push(Job { work: Work::Grow(Box::new(grow), answerer), bytes: 0 });
         pending
     }
 }
@@ -164,7 +176,7 @@ impl Work {
     fn fail(self, error: &CatalogError) {
         match self {
             Work::Commit(_, answerer) => answerer.answer(Err(error.clone())),
-            Work::Checkpoint(answerer) => answerer.answer(Err(error.clone())),
+            Work::Checkpoint(answerer) | Work::Grow(_, answerer) => answerer.answer(Err(error.clone())),
         }
     }
 }
@@ -185,7 +197,8 @@ fn run_commits(mut writer: Writer, queue: &Queue, mut checkpoints: Beside) {
     let _closing = Closing(queue);
     let mut batch = Vec::new();
     while queue.take(&mut batch) {
-        let (mut transactions, mut answerers, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut transactions, mut answerers) = (Vec::new(), Vec::new());
+        let (mut waiting, mut growing) = (Vec::new(), Vec::new());
         for work in batch.drain(..) {
             match work {
                 Work::Commit(transaction, answerer) => {
@@ -193,6 +206,7 @@ fn run_commits(mut writer: Writer, queue: &Queue, mut checkpoints: Beside) {
                     answerers.push(answerer);
                 }
                 Work::Checkpoint(answerer) => waiting.push(answerer),
+                Work::Grow(grow, answerer) => growing.push((grow, answerer)),
             }
         }
         if !transactions.is_empty() {
@@ -201,6 +215,9 @@ fn run_commits(mut writer: Writer, queue: &Queue, mut checkpoints: Beside) {
                 answerer.answer(answer);
             }
             writer.tend(&mut checkpoints);
+        }
+        for (grow, answerer) in growing {
+            answerer.answer(writer.grow(&mut checkpoints, grow));
         }
         if !waiting.is_empty() {
             writer.checkpoint(&mut checkpoints);

@@ -338,6 +338,25 @@ impl Writer {
         }
     }
 
+    /// Grows the volume, by `grow`, and uses all that it has then. Nothing writes to the volume meanwhile, so that a power cut
+    /// finds the superblock as it was or as it is.
+    pub fn grow(
+        &mut self,
+        checkpoints: &mut dyn Checkpoints,
+        grow: impl FnOnce() -> Result<(), CatalogError>,
+    ) -> Result<(), CatalogError> {
+        checkpoints.wait();
+        if let Some(stopped) = self.shared.stopped() {
+            return Err(stopped);
+        }
+        self.shared.area.prepare_to_grow()?;
+        grow()?;
+        self.shared.area.take_up_volume()?;
+        // What redb has not laid out yet is free.
+        self.shared.free.fetch_max(self.shared.area.room() / BLOCK, Ordering::AcqRel);
+        Ok(())
+    }
+
     /// Whether looking for space may find more than the last time. It costs as much as a checkpoint, so a client
     /// that is refused and asks again at once is not looked after every time.
     fn may_have_room(&self) -> bool {
@@ -362,7 +381,7 @@ impl Writer {
             if grows(transaction) && waiting + pages + kept > free {
                 full = true;
                 return Err(CatalogError::Full(format!(
-                    "{} of {} are in use; delete what is past its date, or move the catalog to a larger volume",
+                    "{} of {} are in use; delete what is past its date, or add drives, with which the catalog grows",
                     Bytes(self.shared.area.length()),
                     Bytes(self.shared.area.capacity())
                 )));

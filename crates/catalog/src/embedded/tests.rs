@@ -1,5 +1,6 @@
 mod crash;
 mod full;
+mod growth;
 mod power;
 mod reopen;
 

@@ -8,6 +8,7 @@ use super::{Actor, Call, Done};
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Outcome};
 use crate::node::alarms::kebab;
+use crate::node::growth::When;
 use crate::node::smart::SmartView;
 use crate::node::{Node, membership, standing, surroundings};
 
@@ -370,7 +371,10 @@ fn space(node: &Node, status: &stele_array::PoolStatus) -> SpaceView {
     let objects = node.archive().ok().map(|archive| {
         let space = archive.space();
         let size = u64::from(space.segments) * space.segment_bytes;
-        let free = u64::from(space.free) * space.segment_bytes;
+        // Where volumes promise more than there is, the drives are full first.
+        let code = node.data_code();
+        let left = status.codes.iter().find(|space| code == Some((space.code, space.strip))).map(|space| space.free.0);
+        let free = (u64::from(space.free) * space.segment_bytes).min(left.unwrap_or(u64::MAX));
         let used = size.saturating_sub(free);
         let full_percent = (u128::from(used) * 100).div_ceil(u128::from(size.max(1))) as u64;
         ObjectsView { size, live: space.live, free, full_percent }
@@ -421,6 +425,9 @@ pub struct Add {
     /// Absolute paths, each with its enclosure.
     pub drives: Vec<DriveArgument>,
     pub size: Option<u64>,
+    /// The archive takes up the room when nothing moves any more.
+    #[serde(default)]
+    pub grow_later: bool,
 }
 
 impl Call for Add {
@@ -428,7 +435,15 @@ impl Call for Add {
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
         node.accountable_for_drives()?;
+        let grow_later = self.grow_later;
         membership::add(node, self, actor).await?;
+        if grow_later {
+            return Ok(Done {});
+        }
+        // The drives are the pool's; room that cannot be had at once is looked for again in the background.
+        if let Err(failure) = node.grow_archive(When::Added).await {
+            tracing::warn!("the archive has not grown with its pool: {failure}");
+        }
         Ok(Done {})
     }
 }

@@ -36,7 +36,8 @@ Examples:
   stele pool add --drive ./e.img@5 --size 4GiB --wait
 
 Whatever was on a drive is lost; one that carries a label of any pool is refused. The drives are entered into
-[pool] drives of the configuration. Hosts go on meanwhile, and before the stripes that move.")]
+[pool] drives of the configuration. Hosts go on meanwhile, and before the stripes that move. The archive takes up the new
+room at once, up to [archive] data_max, and is never made smaller: with --grow-later it waits until other drives have left.")]
 pub struct Add {
     /// A drive and its enclosure; once for each drive. With enclosures if the drives of the pool have them
     #[arg(long = "drive", value_name = "PATH[@ENCLOSURE]", required = true)]
@@ -44,6 +45,9 @@ pub struct Add {
     /// Size of drives that are files and do not exist yet
     #[arg(long, value_name = "SIZE", value_parser = crate::cli::show::size)]
     pub size: Option<stele_ground::Bytes>,
+    /// Let the archive take up the room when nothing moves any more: where these drives take the place of others
+    #[arg(long)]
+    pub grow_later: bool,
     /// Show progress and return when all drives are filled alike
     #[arg(long)]
     pub wait: bool,

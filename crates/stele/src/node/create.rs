@@ -125,9 +125,7 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
     let spec = catalog_spec(node, code, node.config.archive.catalog_volume.clone()).await?;
     let (catalog_size, copies) = (spec.size, spec.code.width());
     let catalog = volume(node, spec).await?;
-    // What is left, less a thirty-second for the slot table and its copies on write.
-    let free = raw.0.saturating_sub(spare.0).saturating_sub(catalog_size.0 * copies as u64) / 32 * 31;
-    let room = free / code.width() as u64 * code.data() as u64;
+    let room = data_room(raw, spare, catalog_size.0 * copies as u64, code);
     let segment = segment(room);
     let size = room / segment * segment;
     if size < SEGMENTS_MIN * SEGMENT_MIN {
@@ -163,6 +161,18 @@ async fn furnish(site: &Site, node: &mut Node, data: Option<Code>) -> Outcome<()
     Ok(())
 }
 
+/// What the drives leave for a data volume of this code beside the catalog, less a thirty-second for the slot table and its
+/// copies on write.
+pub(super) fn data_room(raw: Bytes, spare: Bytes, catalog: u64, code: Code) -> u64 {
+    let free = raw.0.saturating_sub(spare.0).saturating_sub(catalog) / 32 * 31;
+    free / code.width() as u64 * code.data() as u64
+}
+
+/// The catalog's size on drives of so many bytes.
+pub(super) fn catalog_size(raw: Bytes) -> Bytes {
+    Bytes((raw.0 / 48).clamp(128 * MIB, 64 * GIB) / (8 * MIB) * (8 * MIB))
+}
+
 /// The volume for the catalog of an archive whose data have this code: the index survives one fault more than the data it
 /// is the index of, where there are drives for that.
 pub async fn catalog_spec(node: &Node, data: Code, name: String) -> Outcome<VolumeSpec> {
@@ -171,7 +181,7 @@ pub async fn catalog_spec(node: &Node, data: Code, name: String) -> Outcome<Volu
     Ok(VolumeSpec {
         name,
         code: Code::mirror(copies).ok_or_else(|| Failure::failed(format!("no mirror of {copies} copies")))?,
-        size: Bytes((raw.0 / 48).clamp(128 * MIB, 64 * GIB) / (8 * MIB) * (8 * MIB)),
+        size: catalog_size(raw),
         strip: Bytes(64 << 10),
         block: Bytes(4096),
         digest: DigestUnit::Block,

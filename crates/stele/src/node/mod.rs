@@ -7,6 +7,7 @@ pub mod alarms;
 pub mod block;
 pub mod create;
 pub mod first_start;
+pub mod growth;
 pub mod heads;
 pub mod history;
 pub mod identify;
@@ -33,7 +34,8 @@ use stele_array::reactor::{DrivePlace, PoolServer};
 use stele_array::{Command, OpenOptions, Reply, VolumeStatus};
 use stele_block::Protocol;
 use stele_catalog::{CatalogError, EmbeddedCatalog};
-use stele_ground::{Duration, VolumeId};
+use stele_codes::Code;
+use stele_ground::{Bytes, Duration, VolumeId};
 
 use crate::api::Actor;
 use crate::api::pool::AlarmView;
@@ -109,6 +111,12 @@ pub struct Node {
     unrecorded: unrecorded::Unrecorded,
     /// What earlier servers counted.
     pub history: history::History,
+    /// One growth at a time.
+    growing: tokio::sync::Mutex<()>,
+    /// The catalog uses all of its volume.
+    has_taken_up: AtomicBool,
+    /// Code and strip of the archive's data volume, once it is known.
+    data_code: std::sync::OnceLock<(Code, Bytes)>,
     uid: u32,
 }
 
@@ -194,6 +202,9 @@ impl Node {
             breaks_off: None,
             unrecorded: unrecorded::Unrecorded::of(&site.dir),
             history: history::History::of(&site.dir),
+            growing: tokio::sync::Mutex::new(()),
+            has_taken_up: AtomicBool::new(false),
+            data_code: std::sync::OnceLock::new(),
             uid: own_uid(),
         })
     }
@@ -353,6 +364,7 @@ impl Node {
         });
         let service = Arc::new(opened.await?);
         self.catalog = Some(Arc::clone(&service));
+        let _ = self.data_code.set((data.spec.code, data.spec.strip));
         let guard = VolumeGuard {
             pool: Arc::clone(&self.pool),
             volumes: [catalog, data].map(|volume| (volume.id, volume.spec.owner.clone().unwrap_or_default())).to_vec(),
@@ -374,6 +386,11 @@ impl Node {
             None => Failure::missing("this pool has no archive: its catalog and data volumes were never made")
                 .next("make a pool with `stele pool create --data 8+2`, or start one with `stele up`"),
         })
+    }
+
+    /// Code and strip of the archive's data volume.
+    pub fn data_code(&self) -> Option<(Code, Bytes)> {
+        self.data_code.get().copied()
     }
 
     /// Whether a user of this machine may administer it.

@@ -13,6 +13,7 @@ use stele_array::Command;
 use tokio::task::JoinSet;
 
 use crate::config::Site;
+use crate::node::growth::When;
 use crate::node::{Node, heads, membership};
 
 const STEP_EVERY: Duration = Duration::from_secs(1);
@@ -21,6 +22,7 @@ const WASH_EVERY: Duration = Duration::from_secs(900);
 /// What did not verify is verified again so often, and so much of it at once.
 const LOOK_AGAIN_EVERY: Duration = Duration::from_secs(30);
 const LOOK_AGAIN_MAX: usize = 8;
+const GROW_EVERY: Duration = Duration::from_secs(10);
 const SCRUB_EVERY: Duration = Duration::from_secs(10);
 /// Everything stored is verified once within this time.
 const SCRUB_PASS: u64 = 14 * 86_400;
@@ -33,6 +35,7 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>) {
     tasks.spawn(scrub(archive.clone(), Arc::clone(node)));
     tasks.spawn(verify_damage(Arc::clone(node)));
     tasks.spawn(wash(Arc::clone(node)));
+    tasks.spawn(grow(Arc::clone(node)));
     let places = heads::places(site, &node.config);
     tasks.spawn(export_heads(archive, places, Duration::from_secs(node.config.archive.heads_every.max(1))));
 }
@@ -88,6 +91,24 @@ async fn verify_damage(node: Arc<Node>) {
         {
             tracing::warn!("what could not be read could not be looked at again: {error}");
         }
+    }
+}
+
+/// The archive grows with its pool, however that grew. What cannot be done is said once, until it can.
+async fn grow(node: Arc<Node>) {
+    let mut said = String::new();
+    loop {
+        match node.grow_archive(When::Quiet).await {
+            Ok(()) => said.clear(),
+            Err(failure) => {
+                let failure = failure.to_string();
+                if said != failure {
+                    tracing::warn!("the archive has not grown with its pool: {failure}");
+                    said = failure;
+                }
+            }
+        }
+        tokio::time::sleep(GROW_EVERY).await;
     }
 }
 

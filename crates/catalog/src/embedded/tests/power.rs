@@ -16,6 +16,7 @@ type Sector = Arc<[u8]>;
 pub struct Image(BTreeMap<u64, Sector>);
 
 struct State {
+    size: u64,
     now: Image,
     durable: Image,
     /// By sector, what it has been since it was last durable, oldest first.
@@ -32,13 +33,13 @@ struct State {
 /// The volume; its handle goes to the catalog.
 #[derive(Clone)]
 pub struct PowerCut {
-    size: u64,
     state: Arc<Mutex<State>>,
 }
 
 impl PowerCut {
     pub fn new(size: u64, image: Image, seed: u64, cut_at: Option<u64>) -> PowerCut {
         let state = State {
+            size,
             now: image.clone(),
             durable: image,
             unsure: BTreeMap::new(),
@@ -48,7 +49,7 @@ impl PowerCut {
             dead: false,
             fail_reads_at: None,
         };
-        PowerCut { size, state: Arc::new(Mutex::new(state)) }
+        PowerCut { state: Arc::new(Mutex::new(state)) }
     }
 
     pub fn handle(&self) -> Handle {
@@ -75,6 +76,25 @@ impl PowerCut {
     /// What would be read now.
     pub fn image(&self) -> Image {
         self.state.lock().unwrap().now.clone()
+    }
+
+    pub fn size(&self) -> u64 {
+        self.state.lock().unwrap().size
+    }
+
+    /// Makes the volume larger, durably; where power goes in this step it is larger or it is not.
+    pub fn grow(&self, size: u64) -> Result<(), MediaError> {
+        let mut state = self.state.lock().unwrap();
+        state.steps += 1;
+        let cut = state.cut_at == Some(state.steps);
+        if !state.dead && (!cut || state.dice.below(2) == 0) {
+            assert!(size >= state.size);
+            state.size = size;
+        }
+        if cut {
+            state.cut();
+        }
+        if state.dead { Err(MediaError::new(MediaFault::Gone, "the power is off")) } else { Ok(()) }
     }
 
     /// Reads that touch this byte fail from now on.
@@ -176,13 +196,13 @@ impl State {
 
 impl Port for PowerCut {
     fn geometry(&self) -> Geometry {
-        Geometry { size: Bytes(self.size), block: Bytes(4096) }
+        Geometry { size: Bytes(self.size()), block: Bytes(4096) }
     }
 
     fn submit(&self, mut op: Op, _priority: Priority, done: Done) {
         let range = op.range().unwrap_or((0, 0));
         assert!(
-            range.0.is_multiple_of(4096) && range.1.is_multiple_of(4096) && range.0 + range.1 <= self.size,
+            range.0.is_multiple_of(4096) && range.1.is_multiple_of(4096) && range.0 + range.1 <= self.size(),
             "{range:?}"
         );
         let result = self.state.lock().unwrap().perform(&mut op);

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use stele_ground::Bytes;
+
 use super::follow;
 use crate::api::pool::{Add, DriveView, Keep, Remove, Status, StatusView};
 use crate::cli::pool as arguments;
@@ -48,7 +50,7 @@ async fn add_at(seat: &Seat, site: &Site, json: bool, add: arguments::Add) -> Ou
         drive.0.enclosure = Some(drive.0.enclosure.unwrap_or(own));
         drive
     });
-    let call = Add { drives: placed.collect(), size: add.size.map(|size| size.0) };
+    let call = Add { drives: placed.collect(), size: add.size.map(|size| size.0), grow_later: add.grow_later };
     if let Err(failure) = seat.call(call).await {
         for drive in named.iter().filter(|_| written) {
             crate::config::remove_drive(&site.config_path, drive)?;
@@ -59,16 +61,35 @@ async fn add_at(seat: &Seat, site: &Site, json: bool, add: arguments::Add) -> Ou
         eprintln!("Name the new drives in [pool] drives of {} as well.", site.config_path.display());
     }
     let moving = |status: &StatusView| (status.moving.is_none(), status.moving);
-    if add.wait || !seat.is_server() {
-        let status = follow(seat, json, moving).await?;
-        if json {
-            return print_json(&status);
+    let room = |status: &StatusView| status.space.objects.map(|objects| objects.size);
+    let (had, waits) = (room(&before), add.wait || !seat.is_server());
+    let after = if waits { follow(seat, json, moving).await? } else { seat.call(Status {}).await? };
+    if json {
+        return match waits {
+            true => print_json(&after),
+            false => print_json(&serde_json::json!({
+                "added": named.len(),
+                "objects_size_before_bytes": had,
+                "objects_size_bytes": room(&after),
+            })),
+        };
+    }
+    match waits {
+        true => println!("{} drives added; all are filled alike.", named.len()),
+        false => println!(
+            "{} drives added; `stele pool status --watch` shows how far the stripes are that move.",
+            named.len()
+        ),
+    }
+    match (had.map(Bytes), room(&after).map(Bytes)) {
+        (Some(had), Some(_)) if !seat.is_server() => {
+            println!("Room for objects: {had}; it grows when the server starts.");
         }
-        println!("{} drives added; all are filled alike.", named.len());
-    } else if json {
-        print_json(&serde_json::json!({ "added": named.len() }))?;
-    } else {
-        println!("{} drives added; `stele pool status --watch` shows how far the stripes are that move.", named.len());
+        (Some(had), Some(_)) if add.grow_later => {
+            println!("Room for objects: {had}; it grows when nothing moves any more.");
+        }
+        (Some(had), Some(has)) => println!("Room for objects: {had} before, {has} now."),
+        _ => {}
     }
     Ok(())
 }

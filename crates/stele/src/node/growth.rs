@@ -1,0 +1,130 @@
+//! The archive grows with its pool: its volumes get the sizes that they would have on a pool made of these drives.
+//!
+//! Both are only ever made larger. The data volume takes room as objects come, so a size that the pool cannot hold one day is
+//! told by `stele pool status`, as for any other volume.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use stele_archive::ArchiveError;
+use stele_array::{ArrayError, Command, DriveHealth, PoolStatus, Reply, VolumeStatus};
+use stele_catalog::CatalogError;
+use stele_ground::Bytes;
+
+use super::{Node, create};
+use crate::api::Actor;
+use crate::failure::{Failure, Outcome};
+
+/// Whose room counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// Drives were just added: all that stay.
+    Added,
+    /// Nobody asked: only where nothing moves and every drive is well, since one that is replaced counts twice until it has
+    /// gone.
+    Quiet,
+}
+
+/// What a pool's archive volumes should have.
+struct Sizes {
+    catalog: Bytes,
+    data: Bytes,
+}
+
+impl Node {
+    /// Makes the archive's volumes as large as the pool's drives allow. An archive that may not be written stays as it is.
+    pub async fn grow_archive(&self, when: When) -> Outcome<()> {
+        let (Ok(archive), Some(catalog)) = (self.archive(), self.catalog.as_ref()) else { return Ok(()) };
+        if archive.is_read_only() {
+            return Ok(());
+        }
+        let _turn = self.growing.lock().await;
+        if !self.has_taken_up.load(Relaxed) {
+            // A server that was killed while the volume grew may have left the catalog with a part of it.
+            catalog.grow(|| Ok(())).await.map_err(ArchiveError::from)?;
+            self.has_taken_up.store(true, Relaxed);
+        }
+        let Some(pair) = self.archive_volumes().await?.pair else { return Ok(()) };
+        let Reply::Status(status) = self.pool.command(Command::Status).await? else {
+            return Err(Failure::failed("the pool answered a status with something else; this is a defect of Stele"));
+        };
+        let Some(sizes) = self.sizes(&status, when, &pair, archive.space().segment_bytes) else { return Ok(()) };
+        let (catalog_volume, data_volume) = &pair;
+        if sizes.catalog > catalog_volume.spec.size {
+            self.grow_catalog(catalog_volume, sizes.catalog).await?;
+        }
+        if sizes.data > data_volume.spec.size {
+            self.grow_data(data_volume, sizes.data).await?;
+        }
+        Ok(())
+    }
+
+    fn sizes(
+        &self,
+        status: &PoolStatus,
+        when: When,
+        (catalog, data): &(VolumeStatus, VolumeStatus),
+        segment: u64,
+    ) -> Option<Sizes> {
+        let stays = |health: DriveHealth| health != DriveHealth::Leaving;
+        let quiet = status.moving.is_none()
+            && status.rebuild.is_none()
+            && status.copy_back.is_none()
+            && status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy);
+        if status.read_only || when == When::Quiet && !quiet {
+            return None;
+        }
+        let leaving = status.drives.iter().filter(|drive| !stays(drive.health)).map(|drive| drive.size.0).sum::<u64>();
+        let raw = Bytes(status.raw.0.saturating_sub(leaving));
+        let size = create::catalog_size(raw).max(catalog.spec.size);
+        let room = create::data_room(raw, status.spare, size.0 * catalog.spec.code.width() as u64, data.spec.code);
+        let most = self.config.archive.data_max.map_or(u64::MAX, |most| most.0.0);
+        // Whole segments, and the block behind them that the superblock's second copy needs.
+        let wanted = room.min(most) / segment * segment;
+        let worthwhile = wanted >= data.spec.size.0 + segment;
+        Some(Sizes { catalog: size, data: if worthwhile { Bytes(wanted) } else { data.spec.size } })
+    }
+
+    async fn grow_catalog(&self, volume: &VolumeStatus, size: Bytes) -> Outcome<()> {
+        let Some(catalog) = self.catalog.clone() else { return Ok(()) };
+        let (pool, name) = (Arc::clone(&self.pool), volume.spec.name.clone());
+        let act = async move {
+            let grow = move || {
+                let grown = pool.command_blocking(Command::ResizeVolume { name, size });
+                // The new size is learned from a listing.
+                let known = grown.and_then(|_| pool.command_blocking(Command::ListVolumes));
+                known.map(drop).map_err(|error| CatalogError::Full(error.to_string()))
+            };
+            catalog.grow(grow).await.map_err(ArchiveError::from)
+        };
+        self.grown("the catalog", volume, size, act).await
+    }
+
+    async fn grow_data(&self, volume: &VolumeStatus, size: Bytes) -> Outcome<()> {
+        let archive = self.archive()?.clone();
+        let (pool, name) = (Arc::clone(&self.pool), volume.spec.name.clone());
+        let act = async move {
+            let refused = |error: ArrayError| ArchiveError::NoSpace(error.to_string());
+            let grow = async {
+                pool.command(Command::ResizeVolume { name, size }).await.map_err(refused)?;
+                pool.command(Command::ListVolumes).await.map(drop).map_err(refused)
+            };
+            archive.grow(grow).await.map(drop)
+        };
+        self.grown("the data volume", volume, size, act).await
+    }
+
+    async fn grown(
+        &self,
+        what: &str,
+        volume: &VolumeStatus,
+        size: Bytes,
+        act: impl Future<Output = Result<(), ArchiveError>>,
+    ) -> Outcome<()> {
+        let place = format!("'{}' from {} to {size}", volume.spec.name, volume.spec.size);
+        let actor = Actor { uid: self.uid };
+        self.audited(&actor, &format!("grow {what}"), &place, act).await??;
+        tracing::info!("{what} has grown with the pool: {place}");
+        Ok(())
+    }
+}
