@@ -243,7 +243,7 @@ impl Shell {
                 }
                 return (code, printed);
             }
-            std::thread::sleep(Duration::from_secs(1));
+            self.run("sleep 1");
         }
         self.run(command)
     }
