@@ -57,6 +57,10 @@ const REGRESSIONS: &[(u64, &str)] = &[
     ),
     (112_388, "a drive became a member of the log while it was to leave the log: the pool looked at it for ever"),
     (
+        1_051_866,
+        "a stripe over a damaged one was destaged for ever, and nothing else was done, after the pool had become read-only",
+    ),
+    (
         1_050_842,
         "the oracle forgot a snapshot whose command was answered with an error that leaves open whether it was taken",
     ),

@@ -65,6 +65,7 @@ impl Engine {
             // What is dirty below comes to its slot first, so that the slot is all there is.
             if let Some(below) = found.layers().skip(1).find(is_dirty).cloned() {
                 Box::pin(self.destage(&below, stripe)).await?;
+                self.check_destaged(&below, stripe)?;
                 continue;
             }
             let owner = Rc::clone(found.owner());

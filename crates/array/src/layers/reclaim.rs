@@ -133,16 +133,11 @@ impl Engine {
         stripe: u64,
     ) -> Result<(), ArrayError> {
         let key = StripeKey { volume: layer.id, stripe };
-        // The layer takes no writes: what is destaged now was the last that was dirty of it.
         self.destage(layer, stripe).await?;
         let _above = self.locks.exclusive(heir.id, stripe).await;
         let _guard = self.locks.exclusive(layer.id, stripe).await;
         self.place_redo(layer, stripe).await?;
-        if self.cache.borrow().is_dirty(key) {
-            // Nothing writes to the layer: the destage was not carried out, as the pool only reads by now.
-            self.check_writable()?;
-            return Err(ArrayError::Degraded(format!("stripe {stripe} of '{}' is not destaged yet", layer.name())));
-        }
+        self.check_destaged(layer, stripe)?;
         let home = self.home(key).await?;
         if home == Home::Unmapped {
             return Ok(());
@@ -158,5 +153,15 @@ impl Engine {
         let record = Record::Adopted { from: layer.id, to: heir.id, stripe, slot };
         self.record(record, Purpose::Inside).await?;
         Ok(())
+    }
+
+    /// Of a layer that takes no writes, what was destaged was the last that was dirty of it. Where blocks are dirty still, the
+    /// destage was not carried out: the pool only reads by now.
+    pub(super) fn check_destaged(&self, layer: &Volume, stripe: u64) -> Result<(), ArrayError> {
+        if !self.cache.borrow().is_dirty(StripeKey { volume: layer.id, stripe }) {
+            return Ok(());
+        }
+        self.check_writable()?;
+        Err(ArrayError::Degraded(format!("stripe {stripe} of '{}' is not destaged yet", layer.name())))
     }
 }
