@@ -94,7 +94,8 @@ pub fn run(root: &Path, chosen: &[String]) -> ExitCode {
     let mut site = Site { root, built: false };
     for (name, work) in STEPS.iter().filter(|(name, _)| chosen.is_empty() || chosen.iter().any(|c| c == name)) {
         let outcome = step::take(name, || work(&site));
-        site.built |= *name == "unit" && outcome.failed == 0;
+        // No test runs before everything is built, so one that passed says that it is.
+        site.built |= *name == "unit" && outcome.passed > 0;
         passed += outcome.passed;
         failed += outcome.failed;
     }

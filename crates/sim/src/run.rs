@@ -3,6 +3,8 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
 use stele_array::Pool;
 
@@ -13,6 +15,9 @@ use crate::story;
 use crate::system::System;
 use crate::trace::{TAIL, Trace};
 use crate::world::World;
+
+/// A seed takes a second, or a few on a busy machine.
+const SEED_MAX: Duration = Duration::from_secs(300);
 
 /// What came of one run.
 pub struct Run {
@@ -99,7 +104,24 @@ pub fn run_seed<S: System>(seed: u64, campaign: Campaign, tail: usize, twice: bo
 
 /// A seed of the pool, in the campaign that belongs to it.
 pub fn run_pool_seed(seed: u64, tail: usize, twice: bool) -> Verdict {
-    run_seed::<Pool>(seed, Campaign::of(seed), tail, twice)
+    bounded(seed, || run_seed::<Pool>(seed, Campaign::of(seed), tail, twice))
+}
+
+/// Ends the process where a seed does not end: a pool that works without ever waiting leaves nobody else a turn, so its own
+/// machine cannot notice.
+fn bounded<T>(seed: u64, run: impl FnOnce() -> T) -> T {
+    let (running, ended) = channel::<()>();
+    let watch = std::thread::spawn(move || {
+        if ended.recv_timeout(SEED_MAX) == Err(RecvTimeoutError::Timeout) {
+            let seconds = SEED_MAX.as_secs();
+            eprintln!("seed {seed} FAILED: it has not ended within {seconds} s; repeat it with: {}", replay(seed));
+            std::process::exit(1);
+        }
+    });
+    let outcome = run();
+    drop(running);
+    let _ = watch.join();
+    outcome
 }
 
 /// The line that repeats a seed.

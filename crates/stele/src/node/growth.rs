@@ -50,13 +50,15 @@ impl Node {
         };
         let Some(sizes) = self.sizes(&status, when, &pair, archive.space().segment_bytes) else { return Ok(()) };
         let (catalog_volume, data_volume) = &pair;
-        if sizes.catalog > catalog_volume.spec.size {
-            self.grow_catalog(catalog_volume, sizes.catalog).await?;
-        }
+        // Neither waits for the other.
+        let grown = match sizes.catalog > catalog_volume.spec.size {
+            true => self.grow_catalog(catalog_volume, sizes.catalog).await,
+            false => Ok(()),
+        };
         if sizes.data > data_volume.spec.size {
             self.grow_data(data_volume, sizes.data).await?;
         }
-        Ok(())
+        grown
     }
 
     fn sizes(

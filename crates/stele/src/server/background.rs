@@ -23,6 +23,7 @@ const WASH_EVERY: Duration = Duration::from_secs(900);
 const LOOK_AGAIN_EVERY: Duration = Duration::from_secs(30);
 const LOOK_AGAIN_MAX: usize = 8;
 const GROW_EVERY: Duration = Duration::from_secs(10);
+const GROW_AGAIN: Duration = Duration::from_secs(3600);
 const SCRUB_EVERY: Duration = Duration::from_secs(10);
 /// Everything stored is verified once within this time.
 const SCRUB_PASS: u64 = 14 * 86_400;
@@ -94,21 +95,17 @@ async fn verify_damage(node: Arc<Node>) {
     }
 }
 
-/// The archive grows with its pool, however that grew. What cannot be done is said once, until it can.
+/// The archive grows with its pool, however that grew. Each try is recorded, so one that failed is not repeated at once.
 async fn grow(node: Arc<Node>) {
-    let mut said = String::new();
     loop {
-        match node.grow_archive(When::Quiet).await {
-            Ok(()) => said.clear(),
+        let pause = match node.grow_archive(When::Quiet).await {
+            Ok(()) => GROW_EVERY,
             Err(failure) => {
-                let failure = failure.to_string();
-                if said != failure {
-                    tracing::warn!("the archive has not grown with its pool: {failure}");
-                    said = failure;
-                }
+                tracing::warn!("the archive has not grown with its pool: {failure}");
+                GROW_AGAIN
             }
-        }
-        tokio::time::sleep(GROW_EVERY).await;
+        };
+        tokio::time::sleep(pause).await;
     }
 }
 
