@@ -27,9 +27,9 @@ use std::time::Instant;
 use serde_json::Value;
 use stele_ground::Dice;
 
-use events::{Day, take_back, three_losses};
+use events::{Day, heal, three_losses};
 use records::Records;
-use site::{Site, consistent, is_whole, list, members, number};
+use site::{Site, consistent, list, members, number};
 use support::installed;
 
 /// One day in so many loses more than the codes survive.
@@ -106,6 +106,7 @@ fn live(site: &mut Site, records: &mut Records, mut dice: Dice, number_of_day: u
     }
     let Day { retired, dice, .. } = day;
     heal(site);
+    site.until_quiet();
     judge(site, records, dice);
     clear_away(site, retired);
 }
@@ -116,28 +117,6 @@ fn begin(site: &mut Site) {
     site.explained.clear();
     let status = site.status();
     site.errors = members(&status).into_iter().map(|drive| (drive.number, drive.errors)).collect();
-}
-
-/// What an operator does until all is well again. None of it is a restart.
-fn heal(site: &mut Site) {
-    for path in std::mem::take(&mut site.pulled) {
-        site.shelf.give_back(&path);
-    }
-    let begun = Instant::now();
-    loop {
-        let status = site.status();
-        if is_whole(&status) {
-            break;
-        }
-        for drive in members(&status) {
-            if matches!(drive.health.as_str(), "missing" | "failed" | "suspect") {
-                take_back(site, drive.number);
-            }
-        }
-        assert!(begun.elapsed().as_secs() < 900, "it does not become whole: {}", site::brief(&status));
-        site::pause(300);
-    }
-    site.until_quiet();
 }
 
 fn judge(site: &mut Site, records: &mut Records, mut dice: Dice) {
@@ -155,7 +134,7 @@ fn judge(site: &mut Site, records: &mut Records, mut dice: Dice) {
     for drive in members(&status) {
         let before = site.errors.get(&drive.number).copied().unwrap_or_default();
         let untouched = !site.touched.contains(&drive.number);
-        assert!(!untouched || drive.errors == before, "drive {} is charged with errors: {drive:?}", drive.number);
+        assert!(!untouched || drive.errors <= before, "drive {} is charged with errors: {drive:?}", drive.number);
     }
     if dice.one_in(4) {
         site.good(&["audit", "verify"]);
@@ -184,8 +163,18 @@ fn clear_away(site: &mut Site, retired: Vec<String>) {
             continue;
         }
         if std::path::Path::new(&path).exists() {
-            site.good(&["drive", "wipe", &path, "--yes"]);
+            wiped(site, &path);
         }
         site.shelf.discard(&path);
+    }
+}
+
+/// The server may still hold a drive that has just left.
+#[track_caller]
+fn wiped(site: &mut Site, path: &str) {
+    let begun = Instant::now();
+    while site.ends(&[0, 3], &["drive", "wipe", path, "--yes"]).code != 0 {
+        assert!(begun.elapsed().as_secs() < 60, "{path} has left and cannot be wiped; today: {:?}", site.story);
+        site::pause(500);
     }
 }

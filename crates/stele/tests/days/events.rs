@@ -1,10 +1,13 @@
 //! What happens on a day. Each event keeps to what the codes tolerate: at most two drives are unwell at a time.
 
+use std::time::Instant;
+
+use serde_json::Value;
 use stele_ground::Dice;
 
 use super::disk::{self, Load};
 use super::records::Records;
-use super::site::{DriveSaid, Site, is_whole, list, members, number, pause, text};
+use super::site::{DriveSaid, Site, brief, is_whole, list, members, number, pause, text};
 
 /// Drives whose content may be away at a time.
 const TOLERATED: usize = 2;
@@ -290,7 +293,7 @@ impl Day<'_> {
     }
 
     fn damage(&mut self) {
-        let status = self.site.until_whole();
+        let status = heal(self.site);
         let drives = members(&status);
         let drive = self.dice.pick(&drives).unwrap().clone();
         self.touch(&drive);
@@ -399,10 +402,31 @@ pub fn take_back(site: &mut Site, drive: u64) {
     }
 }
 
+/// What an operator does until all is well again. None of it is a restart.
+pub fn heal(site: &mut Site) -> Value {
+    for path in std::mem::take(&mut site.pulled) {
+        site.shelf.give_back(&path);
+    }
+    let begun = Instant::now();
+    loop {
+        let status = site.status();
+        if is_whole(&status) {
+            return status;
+        }
+        for drive in members(&status) {
+            if matches!(drive.health.as_str(), "missing" | "failed" | "suspect") {
+                take_back(site, drive.number);
+            }
+        }
+        assert!(begun.elapsed().as_secs() < 900, "it does not become whole: {}", brief(&status));
+        pause(300);
+    }
+}
+
 /// Three drives of three enclosures are lost at once: more than the codes survive. Nothing wrong is read, what cannot be read
 /// is named, and all of it is there when the drives are.
 pub fn three_losses(day: &mut Day) {
-    let status = day.site.until_whole();
+    let status = heal(day.site);
     let mut drives = members(&status);
     day.dice.shuffle(&mut drives);
     let mut lost: Vec<DriveSaid> = Vec::new();
