@@ -118,6 +118,7 @@ fn main() -> ExitCode {
         Task::Bench { rest } => become_crate("stele-bench", rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--block") => prove_block(&rest),
         Task::Soak { rest } if rest.first().is_some_and(|first| first == "--admin") => prove_admin(&rest),
+        Task::Soak { rest } if rest.first().is_some_and(|first| first == "--days") => live_days(&rest),
         Task::Soak { rest } => become_crate("stele-sim", rest),
         Task::Mutate { rest } => become_crate("stele-mutants", rest),
         Task::Mutants { names, first } => mutants::run(&root, &names, first),
@@ -218,6 +219,28 @@ fn prove_admin(rest: &[OsString]) -> ExitCode {
     hand_over(
         cargo().args(test).env("STELE_ADMIN_SECONDS", seconds.to_string()).env("STELE_ADMIN_SEED", first.to_string()),
     )
+}
+
+/// `./x soak --days [N [SEED]] [--json]`: so many days of an operator on real processes, or until one brings a surprise.
+fn live_days(rest: &[OsString]) -> ExitCode {
+    let (json, rest): (Vec<&OsString>, Vec<&OsString>) = rest.iter().skip(1).partition(|word| *word == "--json");
+    let numbers: Option<Vec<u64>> = rest.iter().map(|text| text.to_str()?.parse().ok()).collect();
+    let (days, seed) = match numbers.as_deref() {
+        Some([]) => (200, 1),
+        Some([days]) => (*days, 1),
+        Some([days, seed]) => (*days, *seed),
+        _ => {
+            eprintln!("usage: ./x soak --days [N [SEED]] [--json]");
+            return ExitCode::from(2);
+        }
+    };
+    let test = ["test", "--release", "--package", "stele", "--test", "days", "--", "--nocapture"];
+    let mut command = cargo();
+    command.args(test).env("STELE_DAYS", days.to_string()).env("STELE_DAYS_SEED", seed.to_string());
+    if !json.is_empty() {
+        command.env("STELE_DAYS_JSON", "1");
+    }
+    hand_over(&mut command)
 }
 
 /// `./x t CRATE [TEST]`: with the development profile, which compiles only what changed and checks arithmetic.

@@ -131,7 +131,7 @@ impl Archive {
     }
 
     pub(crate) async fn credentials_of(&self, id: &str, even_suspended: bool) -> Result<Credentials> {
-        let store = &self.store;
+        let store = &self.store();
         let missing = || ArchiveError::NoSuchAccessKey(id.into());
         if !even_suspended && store.suspends(id) {
             return Err(missing());
@@ -173,9 +173,9 @@ impl Archive {
         rights: Rights,
         lost: bool,
     ) -> Result<NewAccessKey> {
-        self.store.writable()?;
+        self.store().writable()?;
         let allowed = caller.require_role(&[Role::StorageAdministrator], Action::CreateAccessKey);
-        self.store.audited(allowed, || Event::new(caller, Action::CreateAccessKey)).await?;
+        self.store().audited(allowed, || Event::new(caller, Action::CreateAccessKey)).await?;
         let said = rights.to_string();
         if description.len() > DESCRIPTION_MAX || said.len() > RIGHTS_MAX {
             // The audit record names both, whole.
@@ -183,14 +183,14 @@ impl Archive {
                 "an access key's name has at most {DESCRIPTION_MAX} bytes and its rights, in words, {RIGHTS_MAX}; make several keys"
             )));
         }
-        let id = format!("STELE{}", *self.store.random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 15));
-        let secret = self.store.random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", 40);
+        let id = format!("STELE{}", *self.store().random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", 15));
+        let secret = self.store().random_text(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789", 40);
         let mut transaction = Transaction::new().absent(ACCESS_KEYS, id.clone());
         let mut pending = false;
         if rights.approves() {
-            let (officers, counted) = self.store.officers_ever()?;
+            let (officers, counted) = self.store().officers_ever()?;
             // In doubt, officers may have been lost with what could not be read: then it is no first set-up.
-            pending = officers >= FIRST_OFFICERS || self.store.doubt().is_some();
+            pending = officers >= FIRST_OFFICERS || self.store().doubt().is_some();
             if !pending {
                 // Two that are made at once are not both the last of the set-up.
                 transaction = match counted {
@@ -203,9 +203,14 @@ impl Archive {
         let row = AccessKeyRow {
             description: description.into(),
             rights,
-            created: self.store.wall(),
+            created: self.store().wall(),
             revoked: None,
-            secret: seal_note(&*self.store.surroundings, &self.store.secret_key(), id.as_bytes(), secret.as_bytes()),
+            secret: seal_note(
+                &*self.store().surroundings,
+                &self.store().secret_key(),
+                id.as_bytes(),
+                secret.as_bytes(),
+            ),
             change: 0,
             note: Place::default(),
             pending: pending.then_some(true),
@@ -213,15 +218,15 @@ impl Archive {
         let mut detail = format!("{id} ({description}): {said}");
         let mut awaits = None;
         if pending {
-            let asked = self.store.ask_for_officer(transaction, caller, &id, description, lost);
-            let asked = self.store.audited(asked, || Event::new(caller, Action::CreateAccessKey)).await;
+            let asked = self.store().ask_for_officer(transaction, caller, &id, description, lost);
+            let asked = self.store().audited(asked, || Event::new(caller, Action::CreateAccessKey)).await;
             let (request, says, with_request) = asked?;
             transaction = with_request;
             detail = format!("{detail}; void until request {request} is approved: {says}");
             awaits = Some(request);
         }
         let event = Event::new(caller, Action::CreateAccessKey).detail(detail);
-        let lock = self.store.lock(0, &id).await?;
+        let lock = self.store().lock(0, &id).await?;
         self.write_access_key(&id, row, transaction, event, lock).await?;
         Ok(NewAccessKey { id, secret, awaits })
     }
@@ -234,19 +239,19 @@ impl Archive {
         event: Event,
         lock: KeyLock,
     ) -> Result<()> {
-        let answer = self.store.write_access_key(id, row, transaction, Some(event), lock).await?;
-        self.store.noted(Doubted::AccessKey(id.into()), answer).await
+        let answer = self.store().write_access_key(id, row, transaction, Some(event), lock).await?;
+        self.store().noted(Doubted::AccessKey(id.into()), answer).await
     }
 
     pub async fn list_access_keys(&self, caller: &Caller) -> Result<Vec<AccessKeyInfo>> {
         let allowed = caller.require_role(&[Role::StorageAdministrator, Role::Auditor], Action::Read);
-        self.store.audited(allowed, || Event::new(caller, Action::Read)).await?;
-        self.store.access_keys()
+        self.store().audited(allowed, || Event::new(caller, Action::Read)).await?;
+        self.store().access_keys()
     }
 
     /// For good; the record stays, so that audit records keep their meaning.
     pub async fn revoke_access_key(&self, caller: &Caller, id: &str) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         store.writable()?;
         let allowed = caller.require_role(&[Role::StorageAdministrator], Action::RevokeAccessKey);
         store.audited(allowed, || Event::new(caller, Action::RevokeAccessKey).detail(id.into())).await?;
@@ -274,11 +279,11 @@ impl Archive {
         let said = rights.to_string();
         let result = self.try_narrow(caller, id, rights, &said).await;
         let event = || Event::new(caller, Action::NarrowAccessKey).detail(format!("{id}: {said}"));
-        self.store.audited(result, event).await
+        self.store().audited(result, event).await
     }
 
     async fn try_narrow(&self, caller: &Caller, id: &str, rights: Rights, said: &str) -> Result<AccessKeyInfo> {
-        let store = &self.store;
+        let store = &self.store();
         store.writable()?;
         caller.require_role(&[Role::StorageAdministrator], Action::NarrowAccessKey)?;
         let lock = store.lock(0, id).await?;
@@ -310,7 +315,7 @@ impl Archive {
     /// A face refused a request before it reached the archive (wrong signature, expired, unknown key): records it.
     pub async fn audit_refusal(&self, caller: &Caller, action: &str, place: &str, reason: &str) -> Result<()> {
         let event = Event::new(caller, Action::Face).detail(format!("{action} {place}")).refused(reason.into());
-        self.store.record_refusal(event).await
+        self.store().record_refusal(event).await
     }
 
     /// Records what an operator did, or was refused, to what the store stands on: a volume made, a drive replaced,
@@ -318,8 +323,8 @@ impl Archive {
     pub async fn audit_administration(&self, caller: &Caller, detail: &str, refused: Option<&str>) -> Result<()> {
         let event = Event::new(caller, Action::Administer).detail(detail.into());
         if let Some(refused) = refused {
-            return self.store.record_refusal(event.refused(refused.into())).await;
+            return self.store().record_refusal(event.refused(refused.into())).await;
         }
-        self.store.record(Transaction::new().with_reserve(), event).await.map(drop)
+        self.store().record(Transaction::new().with_reserve(), event).await.map(drop)
     }
 }

@@ -51,7 +51,7 @@ impl Archive {
     /// Versions that lie in these ranges of the data volume, in part or whole, and how many they are: at most `limit` of them
     /// by name, in the order of buckets and keys. A walk of the whole catalog.
     pub fn affected(&self, ranges: &[(u64, u64)], limit: usize) -> Result<(Vec<Affected>, u64)> {
-        let store = &self.store;
+        let store = &self.store();
         let mut sorted = ranges.to_vec();
         sorted.sort_unstable();
         let ranges = Ranges { store, ranges: &sorted };

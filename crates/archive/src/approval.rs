@@ -79,7 +79,7 @@ impl RequestRow {
 impl Archive {
     /// One officer asks that the time the store was closed count; it does once another one approves.
     pub async fn request_credit(&self, caller: &Caller) -> Result<RequestInfo> {
-        let store = &self.store;
+        let store = &self.store();
         store.writable()?;
         let event = || Event::new(caller, Action::ClockAccept).detail("asks to credit the time spent closed".into());
         store.compliance_now();
@@ -104,7 +104,7 @@ impl Archive {
 
     /// One officer asks that the matter `rebuild` end: what was found counts as all there is, once another one approves.
     pub async fn request_release(&self, caller: &Caller) -> Result<RequestInfo> {
-        let store = &self.store;
+        let store = &self.store();
         store.writable()?;
         let event = || Event::new(caller, Action::Rebuild).detail("asks to end the matter `rebuild`".into());
         let missing = || ArchiveError::InvalidState("there is no matter `rebuild`".into());
@@ -132,13 +132,13 @@ impl Archive {
     pub async fn requests(&self, caller: &Caller) -> Result<Vec<RequestInfo>> {
         let roles = [Role::StorageAdministrator, Role::RetentionOfficer, Role::Auditor];
         let allowed = caller.require_role(&roles, Action::Read);
-        self.store.audited(allowed, || Event::new(caller, Action::Read)).await?;
-        Ok(self.store.open_requests()?.iter().map(|(id, row)| row.info(id)).collect())
+        self.store().audited(allowed, || Event::new(caller, Action::Read)).await?;
+        Ok(self.store().open_requests()?.iter().map(|(id, row)| row.info(id)).collect())
     }
 
     /// Another officer than the one who asked agrees: it happens. Answers what.
     pub async fn approve(&self, caller: &Caller, id: &str) -> Result<String> {
-        let store = &self.store;
+        let store = &self.store();
         store.writable()?;
         let judged = self.judge_approval(caller, id);
         let event = || Event::new(caller, Action::Approve).detail(format!("request {id}"));
@@ -158,7 +158,7 @@ impl Archive {
 
     /// Any officer refuses: it never happens.
     pub async fn refuse_request(&self, caller: &Caller, id: &str) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         store.writable()?;
         let event = || Event::new(caller, Action::Approve).detail(format!("request {id} is refused"));
         let allowed = match caller.actor {
@@ -172,10 +172,10 @@ impl Archive {
     }
 
     fn judge_approval(&self, caller: &Caller, id: &str) -> Result<RequestRow> {
-        let row = self.store.request(id)?;
+        let row = self.store().request(id)?;
         if let Some(from) = row.alone_from {
-            let now = self.store.compliance_now();
-            if self.store.require_approver(caller).is_err() {
+            let now = self.store().compliance_now();
+            if self.store().require_approver(caller).is_err() {
                 caller.require_role(&[Role::StorageAdministrator], Action::Approve)?;
                 return match now >= from {
                     true => Ok(row),
@@ -187,7 +187,7 @@ impl Archive {
         }
         match row.asked {
             Asked::Release(_) => caller.require_approver()?,
-            _ => self.store.require_approver(caller)?,
+            _ => self.store().require_approver(caller)?,
         }
         if !caller.is_another_than(&row.by, row.peer) {
             return Err(ArchiveError::Denied(format!(
@@ -201,7 +201,7 @@ impl Archive {
     }
 
     async fn credit_clock(&self, id: &str, row: &RequestRow, most: u64, event: Event) -> Result<String> {
-        let store = &self.store;
+        let store = &self.store();
         store.compliance_now();
         // What was asked for is the most; the slew may have made up some of it since.
         let credit = {
@@ -217,7 +217,7 @@ impl Archive {
     }
 
     async fn admit_officer(&self, id: &str, row: &RequestRow, key: &str, event: Event) -> Result<String> {
-        let store = &self.store;
+        let store = &self.store();
         let lock = store.lock(0, key).await?;
         let snapshot = store.snapshot()?;
         let missing = || ArchiveError::NoSuchAccessKey(key.into());

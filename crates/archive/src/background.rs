@@ -192,7 +192,7 @@ pub struct SpaceStatus {
 impl Archive {
     /// Does a bounded amount of background work.
     pub async fn step(&self) -> Result<StepReport> {
-        let store = &self.store;
+        let store = &self.store();
         store.writable()?;
         let mut midway = store.work.stepping.lock().await;
         if *midway {
@@ -240,7 +240,7 @@ impl Archive {
 
     /// What is wrong now and stays so until something is done about it.
     pub fn standing_alarms(&self) -> Vec<Alarm> {
-        let store = &self.store;
+        let store = &self.store();
         let mut alarms = Vec::new();
         store.compliance_now();
         if let Some(reason) = locked(&store.clock).frozen() {
@@ -279,27 +279,27 @@ impl Archive {
     }
 
     pub fn clock(&self) -> ClockStatus {
-        let compliance_time = self.store.compliance_now().to_string();
-        let frozen = locked(&self.store.clock).frozen().map(str::to_string);
-        ClockStatus { compliance_time, wall_time: self.store.wall().to_string(), frozen }
+        let compliance_time = self.store().compliance_now().to_string();
+        let frozen = locked(&self.store().clock).frozen().map(str::to_string);
+        ClockStatus { compliance_time, wall_time: self.store().wall().to_string(), frozen }
     }
 
     /// A retention officer has looked at the alarm: expiration goes on. The clock does not step.
     pub async fn accept_clock(&self, caller: &Caller) -> Result<()> {
-        self.store.writable()?;
+        self.store().writable()?;
         let allowed = caller.require_role(&[Role::RetentionOfficer], Action::ClockAccept);
-        self.store.audited(allowed, || Event::new(caller, Action::ClockAccept)).await?;
+        self.store().audited(allowed, || Event::new(caller, Action::ClockAccept)).await?;
         let event = Event::new(caller, Action::ClockAccept).detail("expiration goes on".into());
-        self.store.change_clock(event, |clock| clock.accept()).await
+        self.store().change_clock(event, |clock| clock.accept()).await
     }
 
     pub fn is_read_only(&self) -> bool {
-        self.store.read_only
+        self.store().read_only
     }
 
     pub fn space(&self) -> SpaceStatus {
         use crate::record::segment::SegmentUse;
-        let segments = &self.store.segments;
+        let segments = &self.store().segments;
         let rows = segments.rows();
         let count = |wanted: fn(&SegmentUse) -> bool| rows.values().filter(|row| wanted(&row.usage)).count() as u32;
         SpaceStatus {
@@ -309,7 +309,7 @@ impl Archive {
             sealed: count(|usage| *usage == SegmentUse::Sealed),
             key_segments: count(|usage| matches!(usage, SegmentUse::Keys(_))) + 1,
             live: rows.values().map(|row| u64::try_from(row.live).unwrap_or(0)).sum(),
-            unmovable: locked(&self.store.work.unmovable).iter().copied().collect(),
+            unmovable: locked(&self.store().work.unmovable).iter().copied().collect(),
         }
     }
 }

@@ -151,13 +151,13 @@ impl Buckets {
 
 impl Archive {
     pub async fn create_bucket(&self, caller: &Caller, name: &str, new: NewBucket) -> Result<BucketInfo> {
-        let store = &self.store;
+        let store = &self.store();
         let result = self.try_create(caller, name, new).await;
         store.audited(result, || Event::new(caller, Action::CreateBucket).bucket(name)).await
     }
 
     async fn try_create(&self, caller: &Caller, name: &str, new: NewBucket) -> Result<BucketInfo> {
-        let store = &self.store;
+        let store = &self.store();
         caller.require_role(&[Role::StorageAdministrator], Action::CreateBucket)?;
         store.writable()?;
         check_bucket_name(name)?;
@@ -208,20 +208,20 @@ impl Archive {
         event: Event,
         buckets_lock: KeyLock,
     ) -> Result<BucketInfo> {
-        let answer = self.store.write_bucket(number, row, transaction, Some(event), buckets_lock).await?;
-        self.store.noted(Doubted::Bucket(number), answer).await
+        let answer = self.store().write_bucket(number, row, transaction, Some(event), buckets_lock).await?;
+        self.store().noted(Doubted::Bucket(number), answer).await
     }
 
     /// Refused while it holds a version or delete marker. Its unfinished uploads go with it: nothing in them was acknowledged
     /// as an object, so nothing in them can be retained.
     pub async fn delete_bucket(&self, caller: &Caller, name: &str) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         let result = self.try_delete_bucket(caller, name).await;
         store.audited(result, || Event::new(caller, Action::DeleteBucket).bucket(name)).await
     }
 
     async fn try_delete_bucket(&self, caller: &Caller, name: &str) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         self.abort_uploads_of(caller, name).await?;
         let buckets_lock = store.lock(0, "").await?;
         store.writable()?;
@@ -252,7 +252,7 @@ impl Archive {
     /// Aborts the unfinished uploads of a bucket that can be deleted otherwise. One begun meanwhile refuses the deletion; one
     /// completed meanwhile is a version, and does too. A crash in between leaves the bucket with fewer uploads.
     async fn abort_uploads_of(&self, caller: &Caller, name: &str) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         store.writable()?;
         let bucket = store.buckets.by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
@@ -277,29 +277,29 @@ impl Archive {
 
     /// The buckets that the caller may see, by name.
     pub async fn list_buckets(&self, caller: &Caller) -> Result<Vec<BucketInfo>> {
-        let buckets = self.store.buckets.all();
+        let buckets = self.store().buckets.all();
         Ok(buckets.iter().filter(|bucket| may_see(caller, bucket)).map(|bucket| bucket.row.info()).collect())
     }
 
     pub async fn bucket(&self, caller: &Caller, name: &str) -> Result<BucketInfo> {
-        let bucket = self.store.buckets.by_name(name)?;
+        let bucket = self.store().buckets.by_name(name)?;
         let allowed = if may_see(caller, &bucket) {
             Ok(bucket.row.info())
         } else {
             Err(ArchiveError::Denied(format!("{} may not see bucket `{name}`", caller.actor)))
         };
-        self.store.audited(allowed, || Event::new(caller, Action::Read).bucket(name)).await
+        self.store().audited(allowed, || Event::new(caller, Action::Read).bucket(name)).await
     }
 
     pub async fn change_bucket(&self, caller: &Caller, name: &str, change: BucketChange) -> Result<BucketInfo> {
         let detail = change.to_string();
         let result = self.try_change(caller, name, change).await;
         let event = || Event::new(caller, Action::ChangeBucket).bucket(name).detail(detail);
-        self.store.audited(result, event).await
+        self.store().audited(result, event).await
     }
 
     async fn try_change(&self, caller: &Caller, name: &str, change: BucketChange) -> Result<BucketInfo> {
-        let store = &self.store;
+        let store = &self.store();
         let buckets_lock = store.lock(0, "").await?;
         store.writable()?;
         let bucket = store.buckets.by_name(name)?;
@@ -322,8 +322,8 @@ impl Archive {
 
     pub async fn usage(&self, caller: &Caller, name: &str) -> Result<Usage> {
         self.bucket(caller, name).await?;
-        let bucket = self.store.buckets.by_name(name)?;
-        let snapshot = self.store.snapshot()?;
+        let bucket = self.store().buckets.by_name(name)?;
+        let snapshot = self.store().snapshot()?;
         let count = |kind| -> Result<u64> {
             let value = counter(snapshot.get(USAGE, &bucket.usage_key(kind))?.as_deref())?;
             Ok(u64::try_from(value).unwrap_or(0))

@@ -195,7 +195,7 @@ impl Archive {
                 None => event,
             }
         };
-        self.store.audited(result, event).await
+        self.store().audited(result, event).await
     }
 
     /// Deletes up to 1000 keys of one bucket, an answer for each, in order.
@@ -209,7 +209,7 @@ impl Archive {
     }
 
     async fn try_delete(&self, caller: &Caller, request: &DeleteRequest) -> Result<Deleted> {
-        let store = &self.store;
+        let store = &self.store();
         check_key(&request.key)?;
         store.writable()?;
         let bucket = store.authorized(caller, Access::Delete, &request.bucket, &request.key)?;
@@ -246,7 +246,7 @@ impl Archive {
         bypass: bool,
         lock: KeyLock,
     ) -> Result<Deleted> {
-        let store = &self.store;
+        let store = &self.store();
         let cause = Cause::Requested { bypass };
         let (transaction, removed) = store.remove(Transaction::new(), caller, bucket, key, found, cause).await?;
         let transaction = bucket.count(transaction, -1, -(found.row.size as i64));
@@ -268,7 +268,7 @@ impl Archive {
     /// Always allowed: a marker removes nothing. Where versioning is suspended it takes the null version's place, and the
     /// deletion path judges that.
     async fn add_marker(&self, caller: &Caller, bucket: &Arc<Bucket>, key: &str, lock: KeyLock) -> Result<Deleted> {
-        let store = &self.store;
+        let store = &self.store();
         let lease = Lease::marker(store).await?;
         let row = VersionRow {
             object: lease.object,

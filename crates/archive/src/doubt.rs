@@ -59,7 +59,7 @@ pub(crate) fn explained(doubt: &Doubt, bucket: &str) -> String {
 impl Archive {
     /// What the matter `rebuild` is about: since when, and the first few places that could not be read. None: nothing.
     pub fn rebuild_matter(&self) -> Option<(String, Vec<String>)> {
-        self.store.doubt().map(|doubt| (doubt.since.to_string(), doubt.places))
+        self.store().doubt().map(|doubt| (doubt.since.to_string(), doubt.places))
     }
 
     /// As [`Archive::credentials`], also of a key that the matter `rebuild` suspends: to decide about that very matter.
@@ -77,7 +77,7 @@ impl Archive {
         over: Transaction,
         event: Event,
     ) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         let Some(doubt) = store.doubt().filter(|doubt| doubt.since == since) else {
             return Err(ArchiveError::InvalidState(format!("there is no matter `rebuild` of {since}")));
         };
@@ -97,7 +97,7 @@ impl Archive {
     }
 
     async fn revoke_doubted(&self, caller: &Caller, id: &str) -> Result<()> {
-        let store: &Arc<Store> = &self.store;
+        let store: &Arc<Store> = &self.store();
         let lock = store.lock(0, id).await?;
         let snapshot = store.snapshot()?;
         let Some(raw) = snapshot.get(ACCESS_KEYS, id.as_bytes())? else { return Ok(()) };

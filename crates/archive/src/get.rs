@@ -156,7 +156,7 @@ impl Archive {
     /// Opens a version for reading. The first frames are verified before this answers.
     pub async fn get(&self, caller: &Caller, request: GetRequest) -> Result<ObjectReader> {
         let result = self.try_get(caller, &request).await;
-        self.store.audited(result, || Event::new(caller, Action::Read).object(&request.bucket, &request.key)).await
+        self.store().audited(result, || Event::new(caller, Action::Read).object(&request.bucket, &request.key)).await
     }
 
     async fn try_get(&self, caller: &Caller, request: &GetRequest) -> Result<ObjectReader> {
@@ -175,7 +175,7 @@ impl Archive {
     /// None: the version has gone since it was looked up, and its key with it. Another may be there.
     pub(crate) async fn read_opened(&self, request: &GetRequest, opened: Opened) -> Result<Option<ObjectReader>> {
         let Opened { bucket, found, info, range, snapshot, reading } = opened;
-        let store = &self.store;
+        let store = &self.store();
         let mut reader = ObjectReader {
             info,
             range: range.clone(),
@@ -229,11 +229,11 @@ impl Archive {
     /// As `get`, without content: the information (with the checksums of the part, where one is asked for) and the range that a `get` would send.
     pub async fn head(&self, caller: &Caller, request: GetRequest) -> Result<(ObjectInfo, Range<u64>)> {
         let result = self.open_version(caller, &request).map(|opened| (opened.info, opened.range));
-        self.store.audited(result, || Event::new(caller, Action::Read).object(&request.bucket, &request.key)).await
+        self.store().audited(result, || Event::new(caller, Action::Read).object(&request.bucket, &request.key)).await
     }
 
     pub(crate) fn open_version(&self, caller: &Caller, request: &GetRequest) -> Result<Opened> {
-        let store = &self.store;
+        let store = &self.store();
         check_key(&request.key)?;
         let bucket = store.authorized(caller, Access::Read, &request.bucket, &request.key)?;
         let reading = store.segments.reading_as_guest(store.surroundings.now().monotonic);
@@ -263,7 +263,7 @@ impl Archive {
     ) -> Result<(Vec<PartInfo>, bool)> {
         let result = self.open_version(caller, &request);
         let opened = self
-            .store
+            .store()
             .audited(result, || Event::new(caller, Action::Read).object(&request.bucket, &request.key))
             .await?;
         if opened.found.row.content != Content::Parts {

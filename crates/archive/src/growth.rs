@@ -19,7 +19,7 @@ impl Archive {
     /// Makes the data volume larger by `grow`, and uses all of it from then on. What is written, read and reclaimed meanwhile
     /// goes on. Answers the room that came: whole segments.
     pub async fn grow(&self, grow: impl Future<Output = Result<()>>) -> Result<Bytes> {
-        let store = &self.store;
+        let store = &self.store();
         store.writable()?;
         // The superblock is written by nobody else meanwhile.
         let _turn = store.work.witnessing.lock().await;

@@ -139,11 +139,11 @@ impl Archive {
     /// Current versions by key, delete markers left out (ListObjects and ListObjectsV2).
     pub async fn list(&self, caller: &Caller, request: ListRequest) -> Result<ListPage> {
         let result = self.try_list(caller, &request);
-        self.store.audited(result, || Event::new(caller, Action::List).bucket(&request.bucket)).await
+        self.store().audited(result, || Event::new(caller, Action::List).bucket(&request.bucket)).await
     }
 
     fn try_list(&self, caller: &Caller, request: &ListRequest) -> Result<ListPage> {
-        let store = &self.store;
+        let store = &self.store();
         let bucket = store.authorized(caller, Access::List, &request.bucket, &request.prefix)?;
         let after = match &request.token {
             Some(token) => Some(
@@ -199,11 +199,11 @@ impl Archive {
     /// All versions and delete markers.
     pub async fn list_versions(&self, caller: &Caller, request: ListVersionsRequest) -> Result<VersionsPage> {
         let result = self.try_list_versions(caller, &request);
-        self.store.audited(result, || Event::new(caller, Action::List).bucket(&request.bucket)).await
+        self.store().audited(result, || Event::new(caller, Action::List).bucket(&request.bucket)).await
     }
 
     fn try_list_versions(&self, caller: &Caller, request: &ListVersionsRequest) -> Result<VersionsPage> {
-        let store = &self.store;
+        let store = &self.store();
         let bucket = store.authorized(caller, Access::List, &request.bucket, &request.prefix)?;
         let limit = request.limit.min(LIMIT_MAX);
         let mut page = VersionsPage::default();

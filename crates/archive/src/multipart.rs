@@ -167,11 +167,11 @@ impl Archive {
     pub async fn create_upload(&self, caller: &Caller, request: NewUpload) -> Result<UploadInfo> {
         let (bucket, key) = (request.bucket.clone(), request.key.clone());
         let result = self.try_create_upload(caller, request).await;
-        self.store.audited(result, || Event::new(caller, Action::CreateUpload).object(&bucket, &key)).await
+        self.store().audited(result, || Event::new(caller, Action::CreateUpload).object(&bucket, &key)).await
     }
 
     async fn try_create_upload(&self, caller: &Caller, request: NewUpload) -> Result<UploadInfo> {
-        let store = &self.store;
+        let store = &self.store();
         check_key(&request.key)?;
         store.writable()?;
         let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;
@@ -236,11 +236,11 @@ impl Archive {
     pub async fn put_part(&self, caller: &Caller, request: PartRequest) -> Result<ObjectWriter> {
         let (bucket, key) = (request.bucket.clone(), request.key.clone());
         let result = self.begin_part(caller, request).await;
-        self.store.audited(result, || Event::new(caller, Action::PutPart).object(&bucket, &key)).await
+        self.store().audited(result, || Event::new(caller, Action::PutPart).object(&bucket, &key)).await
     }
 
     async fn begin_part(&self, caller: &Caller, request: PartRequest) -> Result<ObjectWriter> {
-        let store = &self.store;
+        let store = &self.store();
         check_key(&request.key)?;
         store.writable()?;
         let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;
@@ -302,7 +302,7 @@ impl Archive {
         digests: Digests,
         expected: &Expected,
     ) -> Result<ObjectInfo> {
-        let store = &self.store;
+        let store = &self.store();
         let PartTarget { upload, number, algorithms, writing } = target;
         let object = upload.row.object;
         let mut row = PartRow {
@@ -384,11 +384,11 @@ impl Archive {
     pub async fn abort_upload(&self, caller: &Caller, bucket: &str, key: &str, upload: &str) -> Result<()> {
         let result = self.try_abort(caller, bucket, key, upload).await;
         let event = || Event::new(caller, Action::AbortUpload).object(bucket, key).detail(upload.into());
-        self.store.audited(result, event).await
+        self.store().audited(result, event).await
     }
 
     async fn try_abort(&self, caller: &Caller, bucket: &str, key: &str, id: &str) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         store.writable()?;
         check_key(key)?;
         let bucket = store.authorized(caller, Access::Write, bucket, key)?;
@@ -409,7 +409,7 @@ impl Archive {
         after: u32,
         limit: usize,
     ) -> Result<(UploadInfo, Vec<PartInfo>, bool)> {
-        let store = &self.store;
+        let store = &self.store();
         check_key(key)?;
         let authorized = store.authorized(caller, Access::Write, bucket, key);
         let bucket = store.audited(authorized, || Event::new(caller, Action::List).object(bucket, key)).await?;
@@ -430,11 +430,11 @@ impl Archive {
 
     pub async fn list_uploads(&self, caller: &Caller, request: ListUploadsRequest) -> Result<UploadsPage> {
         let result = self.try_list_uploads(caller, &request);
-        self.store.audited(result, || Event::new(caller, Action::List).bucket(&request.bucket)).await
+        self.store().audited(result, || Event::new(caller, Action::List).bucket(&request.bucket)).await
     }
 
     fn try_list_uploads(&self, caller: &Caller, request: &ListUploadsRequest) -> Result<UploadsPage> {
-        let store = &self.store;
+        let store = &self.store();
         let bucket = store.authorized(caller, Access::List, &request.bucket, &request.prefix)?;
         let limit = request.limit.min(LIMIT_MAX);
         let mut page = UploadsPage::default();

@@ -103,7 +103,7 @@ impl Archive {
         foundation.catalog.commit(transaction).await?;
         superblock.write(&foundation.data).await?;
         let archive = Archive::open(foundation, options).await?;
-        let store = &archive.store;
+        let store = &archive.store();
         let event = Event::new(&Caller::system("store"), Action::CreateStore)
             .detail(format!("compliance time starts at {}", now.wall));
         store.record(Transaction::new().with_reserve(), event).await?;
@@ -111,6 +111,21 @@ impl Archive {
     }
 
     pub async fn open(foundation: Foundation, options: Options) -> Result<Archive> {
+        Archive::open_from(foundation, options, From::Start).await
+    }
+
+    /// Opens a store for writing that answers reads only, since what it stands on could not be written when it was opened.
+    /// Every clone may write from here on. Where this fails, all stays as it was, and it can be tried again.
+    pub async fn open_again(&self, foundation: Foundation, options: Options) -> Result<()> {
+        if !self.store().read_only || options.read_only {
+            return Err(ArchiveError::InvalidState("only a store that is open for reading is opened again".into()));
+        }
+        let opened = Archive::open_from(foundation, options, From::Reading).await?;
+        self.become_one(opened);
+        Ok(())
+    }
+
+    async fn open_from(foundation: Foundation, options: Options, from: From) -> Result<Archive> {
         let superblock = checked_superblock(&foundation).await?;
         let gate = Gate::new(Arc::clone(&foundation.catalog));
         let catalog: Arc<dyn Catalog> = Arc::clone(&gate) as Arc<dyn Catalog>;
@@ -123,17 +138,17 @@ impl Archive {
             identity: found.identity.clone(),
         };
         let store = found.into_store(foundation, superblock, gate, &options)?;
-        let archive = Archive { store: Arc::new(store) };
+        let archive = Archive::of(store);
         if !options.read_only {
-            archive.begin(beginning).await?;
+            archive.begin(beginning, from).await?;
         }
         Ok(archive)
     }
 
     /// What a store that may be written does before it serves: it is paired with its data volume, its copies are mended, and
     /// what the last life left undone is finished; then the opening is recorded.
-    async fn begin(&self, beginning: Beginning) -> Result<()> {
-        let store = &self.store;
+    async fn begin(&self, beginning: Beginning, from: From) -> Result<()> {
+        let store = &self.store();
         let Beginning { clean, next, head, retained, mut identity } = beginning;
         store.pair(&mut identity, next, head).await?;
         let superblock = *locked(&store.superblock);
@@ -143,7 +158,10 @@ impl Archive {
             }
             mended => mended?,
         }
-        self.resume_segments(clean).await?;
+        match from {
+            From::Start => self.resume_segments(clean).await?,
+            From::Reading => self.leave_segments(),
+        }
         store.load_free_slots()?;
         store.finish_left_disposals().await?;
         if retained {
@@ -166,9 +184,21 @@ impl Archive {
         store.note_identity().await
     }
 
+    /// Leaves every open segment as it is: an attempt to open the store that failed may have writes under way there still.
+    fn leave_segments(&self) {
+        let store = self.store();
+        let open = store.segments.rows().into_iter().filter(|(_, row)| row.usage == SegmentUse::Open);
+        for (number, _) in open {
+            store.segments.change(number, |row| {
+                row.usage = SegmentUse::Sealed;
+                row.used = store.segments.size - crate::space::BLOCK;
+            });
+        }
+    }
+
     /// Goes on in the open segment with the most in it; seals any other.
     async fn resume_segments(&self, clean: bool) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         let mut open = Vec::new();
         for (number, row) in store.segments.rows() {
             if row.usage != SegmentUse::Open {
@@ -212,7 +242,7 @@ impl Archive {
     /// Writes what is kept in memory for the next opening. Without it the next opening takes a little longer. Whatever is
     /// still under way, or follows, is refused: nothing is acknowledged that the next opening would not find.
     pub async fn close(&self) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         if store.read_only {
             return Ok(());
         }
@@ -245,6 +275,15 @@ impl Archive {
         store.gate.close(last).await?;
         Ok(())
     }
+}
+
+/// What a store is opened from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum From {
+    /// A start: nothing of an earlier life is under way.
+    Start,
+    /// One that answers reads only, in the same process.
+    Reading,
 }
 
 /// What an opening that may write goes on from.

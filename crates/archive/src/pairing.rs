@@ -44,7 +44,7 @@ pub enum Paired {
 impl Archive {
     /// Whether catalog and data volume belong together. Of a store that is open for writing they do.
     pub fn paired(&self) -> Paired {
-        self.store.paired.clone()
+        self.store().paired.clone()
     }
 }
 

@@ -119,11 +119,11 @@ impl Archive {
     pub async fn put(&self, caller: &Caller, request: PutRequest) -> Result<ObjectWriter> {
         let (bucket, key) = (request.bucket.clone(), request.key.clone());
         let result = self.begin_put(caller, request).await;
-        self.store.audited(result, || Event::new(caller, Action::PutObject).object(&bucket, &key)).await
+        self.store().audited(result, || Event::new(caller, Action::PutObject).object(&bucket, &key)).await
     }
 
     async fn begin_put(&self, caller: &Caller, request: PutRequest) -> Result<ObjectWriter> {
-        let store = &self.store;
+        let store = &self.store();
         check_key(&request.key)?;
         store.writable()?;
         let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;
@@ -183,18 +183,18 @@ impl ObjectWriter {
                 None => ArchiveError::TooLarge { limit: BODY_MAX },
             });
         }
-        self.body.write(&self.archive.store, data).await
+        self.body.write(&self.archive.store(), data).await
     }
 
     /// Resolves when other bodies wait for room of which this one keeps more than it needs. Who feeds it slowly should then
     /// call [`ObjectWriter::give_way`].
     pub async fn crowded(&self) {
-        self.body.crowded(&self.archive.store).await;
+        self.body.crowded(&self.archive.store()).await;
     }
 
     /// Stores what has arrived, all but the last 64 KiB begun, and gives the room back.
     pub async fn give_way(&mut self) -> Result<()> {
-        self.body.give_way(&self.archive.store).await
+        self.body.give_way(&self.archive.store()).await
     }
 
     /// Bytes that have left this writer for the data volume.
@@ -212,7 +212,7 @@ impl ObjectWriter {
             Target::Part(_) => Action::PutPart,
         };
         let result = self.try_finish(trailers).await;
-        archive.store.audited(result, || Event::new(&caller, action).object(&bucket, &key)).await
+        archive.store().audited(result, || Event::new(&caller, action).object(&bucket, &key)).await
     }
 
     async fn try_finish(self, trailers: Expected) -> Result<ObjectInfo> {
@@ -247,7 +247,7 @@ async fn finish_object(
     digests: Digests,
     expected: &Expected,
 ) -> Result<ObjectInfo> {
-    let store = &archive.store;
+    let store = &archive.store();
     let lock = store.lock(bucket.number, &request.key).await?;
     // Its settings may have changed while the body came in; another of the same name is not the one that was asked for.
     let now = store.authorized(caller, Access::Write, bucket.name(), &request.key)?;

@@ -203,7 +203,7 @@ impl Filled {
             report.findings.len(),
             report.losses.len()
         ));
-        archive.store.record(Transaction::new().with_reserve(), event).await?;
+        archive.store().record(Transaction::new().with_reserve(), event).await?;
         Ok((archive, report))
     }
 }

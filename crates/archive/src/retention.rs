@@ -186,7 +186,7 @@ impl Archive {
         let result = async {
             let (bucket, lock, found) = self.hold_version(caller, Access::Retain, bucket, key, version).await?;
             require_lock(&bucket)?;
-            let now = self.store.compliance_now();
+            let now = self.store().compliance_now();
             let retention = retention.map(|retention| leveled(&bucket, retention));
             if let Err(reason) = judge_change(&bucket, caller, found.row.retention, retention, bypass_governance, now) {
                 let message = format!("the retention of `{}/{key}` stays: {reason}", bucket.name());
@@ -198,19 +198,19 @@ impl Archive {
                 (None, _) => true,
                 (Some(_), None) => false,
             };
-            if !stronger && let Err(reason) = self.store.undoubted(&bucket) {
+            if !stronger && let Err(reason) = self.store().undoubted(&bucket) {
                 return Err(retained(&bucket, key, &found, reason));
             }
             if let Some(retention) = retention {
                 // What is retained already may be extended to any later date: refusing would shorten it.
                 let active = found.row.retention.is_some_and(|before| before.until > now);
-                check_future(retention, if active { now } else { self.store.later_now() })?;
+                check_future(retention, if active { now } else { self.store().later_now() })?;
             }
             let event = event.clone().version(found.id());
-            self.store.change_version(&bucket, key, &found, lock, event, |row| row.retention = retention).await
+            self.store().change_version(&bucket, key, &found, lock, event, |row| row.retention = retention).await
         };
         let result = result.await;
-        self.store.audited(result, || event).await
+        self.store().audited(result, || event).await
     }
 
     pub async fn legal_hold(
@@ -239,14 +239,14 @@ impl Archive {
             let (bucket, lock, found) = self.hold_version(caller, Access::Retain, bucket, key, version).await?;
             require_lock(&bucket)?;
             let event = event.clone().version(found.id());
-            self.store.change_version(&bucket, key, &found, lock, event, |row| row.hold = hold).await
+            self.store().change_version(&bucket, key, &found, lock, event, |row| row.hold = hold).await
         };
         let result = result.await;
-        self.store.audited(result, || event).await
+        self.store().audited(result, || event).await
     }
 
     pub async fn why(&self, caller: &Caller, bucket: &str, key: &str, version: Option<VersionId>) -> Result<Why> {
-        let store = &self.store;
+        let store = &self.store();
         check_key(key)?;
         let bucket = store.buckets.by_name(bucket)?;
         let allowed = if caller.has(Role::Auditor) { Ok(()) } else { bucket.authorize(caller, Access::Read, key) };
@@ -270,9 +270,9 @@ impl Archive {
         version: Option<VersionId>,
     ) -> Result<(Arc<Bucket>, Found)> {
         check_key(key)?;
-        let authorized = self.store.authorized(caller, Access::Read, bucket, key);
-        let bucket = self.store.audited(authorized, || Event::new(caller, Action::Read).object(bucket, key)).await?;
-        let snapshot = self.store.snapshot()?;
+        let authorized = self.store().authorized(caller, Access::Read, bucket, key);
+        let bucket = self.store().audited(authorized, || Event::new(caller, Action::Read).object(bucket, key)).await?;
+        let snapshot = self.store().snapshot()?;
         let found = lookup::readable(&*snapshot, &bucket, key, version)?;
         Ok((bucket, found))
     }
@@ -287,10 +287,10 @@ impl Archive {
         version: Option<VersionId>,
     ) -> Result<(Arc<Bucket>, KeyLock, Found)> {
         check_key(key)?;
-        let bucket = self.store.authorized(caller, access, bucket, key)?;
-        self.store.writable()?;
-        let lock = self.store.lock(bucket.number, key).await?;
-        let snapshot = self.store.snapshot()?;
+        let bucket = self.store().authorized(caller, access, bucket, key)?;
+        self.store().writable()?;
+        let lock = self.store().lock(bucket.number, key).await?;
+        let snapshot = self.store().snapshot()?;
         let found = lookup::readable(&*snapshot, &bucket, key, version)?;
         Ok((bucket, lock, found))
     }

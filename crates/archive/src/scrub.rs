@@ -73,12 +73,12 @@ impl Archive {
         let mut report = ScrubReport::default();
         match place {
             ScrubPlace::Segment(number) => {
-                if let Some(row) = self.store.segments.row(*number) {
+                if let Some(row) = self.store().segments.row(*number) {
                     self.scrub_segment(*number, &row, &mut report).await?;
                 }
             }
             ScrubPlace::Version(record_key) => {
-                if let Some(value) = self.store.snapshot()?.get(VERSIONS, record_key)? {
+                if let Some(value) = self.store().snapshot()?.get(VERSIONS, record_key)? {
                     self.scrub_record(&Bytes::copy_from_slice(record_key), &value, &mut report).await?;
                 }
             }
@@ -89,17 +89,17 @@ impl Archive {
     /// What reclamation and the key table left out since it could not be read is looked at again: what can be read now is used
     /// again, and its alarm ends.
     pub async fn look_again(&self) -> Result<()> {
-        let unmovable: Vec<u32> = locked(&self.store.work.unmovable).iter().copied().collect();
+        let unmovable: Vec<u32> = locked(&self.store().work.unmovable).iter().copied().collect();
         for number in unmovable {
             let mut report = ScrubReport::default();
-            if let Some(row) = self.store.segments.row(number).filter(|row| row.usage == SegmentUse::Sealed) {
+            if let Some(row) = self.store().segments.row(number).filter(|row| row.usage == SegmentUse::Sealed) {
                 self.scrub_segment(number, &row, &mut report).await?;
             }
             if report.findings.is_empty() {
-                locked(&self.store.work.unmovable).remove(&number);
+                locked(&self.store().work.unmovable).remove(&number);
             }
         }
-        self.store.keys.look_again().await
+        self.store().keys.look_again().await
     }
 
     /// Verifies some more, at most about `budget` bytes of content. Findings are recorded in the audit log.
@@ -110,10 +110,10 @@ impl Archive {
         } else {
             self.scrub_segments(cursor, budget, &mut report).await?;
         }
-        if !self.store.read_only {
+        if !self.store().read_only {
             for finding in &report.findings {
                 let event = Event::new(&Caller::system("scrub"), Action::Read).detail(finding.clone());
-                self.store.record(stele_catalog::Transaction::new().with_reserve(), event).await?;
+                self.store().record(stele_catalog::Transaction::new().with_reserve(), event).await?;
             }
         }
         Ok(report)
@@ -121,7 +121,7 @@ impl Archive {
 
     /// Checksums of all records, whoever can open them.
     async fn scrub_segments(&self, cursor: &mut ScrubCursor, budget: u64, report: &mut ScrubReport) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         while report.record_bytes < budget {
             let next = store.segments.rows().into_iter().find(|(number, _)| *number > cursor.segment);
             let Some((number, row)) = next else {
@@ -135,7 +135,7 @@ impl Archive {
     }
 
     async fn scrub_segment(&self, number: u32, row: &SegmentRow, report: &mut ScrubReport) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         // What is still on its way to a segment that is full already shows in part: the next pass verifies it.
         if row.usage != SegmentUse::Sealed || store.appender.writing().contains(&number) {
             return Ok(());
@@ -178,7 +178,7 @@ impl Archive {
     }
 
     async fn scrub_versions(&self, cursor: &mut ScrubCursor, budget: u64, report: &mut ScrubReport) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         while report.bytes < budget {
             let range = KeyRange::all().after(cursor.after.clone());
             let range = if cursor.after.is_empty() { KeyRange::all() } else { range };
@@ -201,7 +201,7 @@ impl Archive {
     }
 
     async fn scrub_record(&self, record_key: &Bytes, value: &Bytes, report: &mut ScrubReport) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         let (number, key, _) = keys::split(record_key)?;
         let Some(bucket) = store.buckets.by_number(number) else { return Ok(()) };
         let found = Found::of(record_key, value, false)?;
@@ -220,7 +220,7 @@ impl Archive {
     }
 
     async fn scrub_version(&self, bucket: &Bucket, key: &str, found: &Found) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         let name = format!("`{}/{key}` version {}", bucket.name(), found.id());
         if found.row.content == Content::Parts {
             let mut start = 0;
@@ -253,7 +253,7 @@ impl Archive {
         range: std::ops::Range<u64>,
         mut hashes: Hashes,
     ) -> Result<Digests> {
-        let store = &self.store;
+        let store = &self.store();
         let reading = store.segments.reading();
         let snapshot = store.snapshot()?;
         let key = store.object_key(bucket, found.row.object, found.row.slot, None, || name.to_string()).await?;
@@ -270,7 +270,7 @@ impl Archive {
 
     /// Sealed segments only lose what is needed, so a count that began after sealing is right or a little high.
     fn correct_counts(&self) -> Result<()> {
-        let store = &self.store;
+        let store = &self.store();
         let sealed: Vec<u32> = store
             .segments
             .rows()

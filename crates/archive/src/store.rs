@@ -167,10 +167,26 @@ impl Default for Options {
 /// The opened frames of a piece.
 pub(crate) type Frames = Arc<[Bytes]>;
 
-/// An open store. Clones share it.
+/// An open store. Clones share it, also when it is opened anew.
 #[derive(Clone)]
 pub struct Archive {
-    pub(crate) store: Arc<Store>,
+    current: Arc<std::sync::RwLock<Arc<Store>>>,
+}
+
+impl Archive {
+    pub(crate) fn of(store: Store) -> Archive {
+        Archive { current: Arc::new(std::sync::RwLock::new(Arc::new(store))) }
+    }
+
+    /// The store as it is open now. A request goes on with the one that it began with.
+    pub(crate) fn store(&self) -> Arc<Store> {
+        Arc::clone(&self.current.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// From here on every clone stands on the store of another archive.
+    pub(crate) fn become_one(&self, other: Archive) {
+        *self.current.write().unwrap_or_else(std::sync::PoisonError::into_inner) = other.store();
+    }
 }
 
 /// Segments tried for a note.
@@ -405,7 +421,7 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 impl Archive {
     /// The master key's text for escrow, audited before it is handed out.
     pub async fn export_master_key(&self, caller: &Caller) -> Result<Zeroizing<String>> {
-        let store = &self.store;
+        let store = &self.store();
         let allowed = caller.require_role(&[Role::StorageAdministrator], Action::ExportMasterKey);
         store.audited(allowed, || Event::new(caller, Action::ExportMasterKey)).await?;
         let event = Event::new(caller, Action::ExportMasterKey).detail("handed out for escrow".into());
@@ -415,7 +431,7 @@ impl Archive {
 
     /// Whether a key (an escrowed copy) opens this store: it unwraps every bucket key there is.
     pub async fn check_master_key(&self, key: &MasterKey) -> Result<bool> {
-        let store = &self.store;
+        let store = &self.store();
         let fits = |bucket: &Arc<Bucket>| {
             Bucket::open(key, bucket.number, bucket.row.clone(), bucket.raw.clone())
                 .is_ok_and(|opened| *opened.key == *bucket.key)

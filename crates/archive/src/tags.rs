@@ -35,10 +35,10 @@ impl Archive {
             check_tags(&tags, 10)?;
             let (bucket, lock, found) = self.hold_version(caller, Access::Write, bucket, key, version).await?;
             let event = event.clone().version(found.id());
-            self.store.change_version(&bucket, key, &found, lock, event, |row| row.tags = tags).await?;
+            self.store().change_version(&bucket, key, &found, lock, event, |row| row.tags = tags).await?;
             Ok(found.id())
         };
         let result = result.await;
-        self.store.audited(result, || event).await
+        self.store().audited(result, || event).await
     }
 }

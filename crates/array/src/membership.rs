@@ -19,7 +19,7 @@ use crate::layout::{Member, RowKind};
 use crate::mutation::Mutation;
 use crate::place::{DriveNumber, Lsn};
 use crate::recovery::Rejected;
-use crate::{AlarmKind, ArrayError, Attached, DriveHealth, Severity};
+use crate::{AlarmKind, ArrayError, Attached, Departed, DriveHealth, Severity};
 
 /// Why a blank drive that is attached is not used yet. That is no fault, and nothing is said.
 const BLANK: &str = "it carries no label of this pool; put it in the place of a failed drive";
@@ -382,8 +382,12 @@ impl Serving {
         if engine.drive_state(old).votes() {
             engine.commit_state(old, DriveState::Failed).await?;
         }
-        if let Some(former) = engine.drives.index(old) {
-            engine.io.detach(former);
+        let former = engine
+            .drives
+            .index(old)
+            .map(|index| Departed { index: Some(index as u32), name: engine.drives.seen(old).name });
+        if let Some(index) = engine.drives.index(old) {
+            engine.io.detach(index);
             engine.log.drive_lost(old);
         }
         engine.losses.borrow_mut().remove(&old);
@@ -411,6 +415,8 @@ impl Serving {
         }
         let configuration = engine.drives.labels.configuration().clone();
         engine.space.layout.borrow_mut().configure(&configuration);
+        // The driver lets go of what is attached still: its operator may want it elsewhere.
+        engine.departed.borrow_mut().extend(former);
         engine.drives.change(old, |seen| {
             // Another drive: what its predecessor did wrong is not its own.
             let (name, note) = (attached.name.clone(), "new; being filled".into());

@@ -359,6 +359,7 @@ impl Config {
 
     /// Changes one name in the file and nothing else of what an operator wrote there.
     pub fn rename_catalog_volume(path: &Path, name: &str) -> Outcome<()> {
+        let _locked = locked(path)?;
         let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
         let changed = with_catalog_volume(&text, name);
         let read: Result<Config, _> = toml::from_str(&changed);
@@ -384,8 +385,17 @@ pub fn with_drives(text: &str, drives: &[DriveArgument]) -> Option<String> {
         .find(|changed| toml::from_str::<Config>(changed).is_ok_and(|config| config.pool.drives == drives))
 }
 
+/// Held while the file is read and written again: a command and the server may both change it. Its folder is what is locked,
+/// since the file itself is replaced.
+fn locked(path: &Path) -> Outcome<std::fs::File> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let locked = std::fs::File::open(folder).and_then(|folder| folder.lock().map(|()| folder));
+    locked.map_err(|error| io_failure("lock the folder of the configuration", folder, &error))
+}
+
 /// Names the drives of a new pool in a file that says everything else, and changes nothing else of it.
 pub fn first_drives(path: &Path, drives: &[DriveArgument]) -> Outcome<bool> {
+    let _locked = locked(path)?;
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
     let list: Vec<String> = drives.iter().map(|drive| format!("    {},\n", quoted(drive))).collect();
     let changed = text.replacen("drives = []", &format!("drives = [\n{}]", list.concat()), 1);
@@ -397,6 +407,7 @@ pub fn first_drives(path: &Path, drives: &[DriveArgument]) -> Outcome<bool> {
 
 /// Names another drive where `old` was, and changes nothing else. False where the file does not name it in so many words.
 pub fn replace_drive(path: &Path, old: &DriveArgument, new: &DriveArgument) -> Outcome<bool> {
+    let _locked = locked(path)?;
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
     let changed = text.replacen(&quoted(old), &quoted(new), 1);
     write_if(path, &changed, |config| config.pool.drives.contains(new) && !config.pool.drives.contains(old))
@@ -404,6 +415,7 @@ pub fn replace_drive(path: &Path, old: &DriveArgument, new: &DriveArgument) -> O
 
 /// Names more drives behind the last one, and changes nothing else. False where the file does not name that in so many words.
 pub fn add_drives(path: &Path, new: &[DriveArgument]) -> Outcome<bool> {
+    let _locked = locked(path)?;
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
     let before = Config::read(path)?.pool.drives;
     let Some(last) = before.last().map(quoted) else { return Ok(false) };
@@ -416,6 +428,7 @@ pub fn add_drives(path: &Path, new: &[DriveArgument]) -> Outcome<bool> {
 
 /// Names a drive no more, and changes nothing else. False where the file does not name it in so many words.
 pub fn remove_drive(path: &Path, old: &DriveArgument) -> Outcome<bool> {
+    let _locked = locked(path)?;
     let text = std::fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
     let wanted: Vec<DriveArgument> = Config::read(path)?.pool.drives.into_iter().filter(|drive| drive != old).collect();
     let name = quoted(old);

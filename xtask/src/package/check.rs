@@ -77,6 +77,8 @@ pub fn inside(root: &Path, deb: &Path, newer: &Path) -> Done<()> {
     let put = |from: &Path, name: &str| {
         fs::copy(from, machine.join(name)).map(drop).map_err(|error| format!("cannot copy {}: {error}", from.display()))
     };
+    // What the machine beneath has mounted there an overlay does not show.
+    run_to_end(Command::new("mount").args(["--bind", "/dev"]).arg(machine.join("dev")))?;
     put(deb, "old.deb")?;
     put(newer, "new.deb")?;
     std::os::unix::fs::chroot(&machine).map_err(|error| format!("cannot enter the new machine: {error}"))?;
@@ -109,6 +111,8 @@ fn installed() -> Done<()> {
         ("/usr/share/man/man1/stele-pool-status.1.gz", 0o644),
         ("/usr/share/bash-completion/completions/stele", 0o644),
         ("/usr/lib/systemd/system/stele.service", 0o644),
+        ("/usr/share/stele/prometheus/stele.yml", 0o644),
+        ("/usr/share/stele/grafana/stele.json", 0o644),
     ] {
         let about = fs::metadata(path).map_err(|error| format!("{path} is not installed: {error}"))?;
         let found = about.permissions().mode() & 0o7777;

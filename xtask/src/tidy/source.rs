@@ -9,6 +9,7 @@ const UNSAFE: &[&str] = &[
     "crates/lab/src/live/uring.rs",
     "crates/media/src/",
     "crates/sim/src/loops/system.rs",
+    "crates/stele/tests/days/devices.rs",
 ];
 
 /// Crates whose state is synchronous and deterministic.

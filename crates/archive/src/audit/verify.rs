@@ -26,7 +26,7 @@ pub(super) type Link = [u8; 32];
 impl Archive {
     /// Records from number `from` on, at most `limit`.
     pub async fn audit_records(&self, caller: &Caller, from: u64, limit: usize) -> Result<Vec<AuditRecord>> {
-        let store = &self.store;
+        let store = &self.store();
         let allowed = caller.require_role(&[Role::Auditor], Action::Audit);
         store.audited(allowed, || Event::new(caller, Action::Audit)).await?;
         let snapshot = store.snapshot()?;
@@ -63,7 +63,7 @@ impl Archive {
 
     /// Walks the whole log. Findings are the answer, not an error.
     pub async fn audit_verify(&self, caller: &Caller, anchor: Option<SignedHead>) -> Result<AuditVerdict> {
-        let store = &self.store;
+        let store = &self.store();
         let allowed = caller.require_role(&[Role::Auditor, Role::RetentionOfficer], Action::Audit);
         store.audited(allowed, || Event::new(caller, Action::Audit)).await?;
         let snapshot = store.snapshot()?;
@@ -163,7 +163,7 @@ impl Archive {
 
     /// Compares the log with a head that was signed before and kept elsewhere.
     pub fn compare_head(&self, head: &SignedHead) -> Result<HeadVerdict> {
-        let store = &self.store;
+        let store = &self.store();
         if let Err(finding) = check_signature(store, head) {
             return Ok(HeadVerdict::Foreign(finding));
         }
@@ -191,21 +191,21 @@ impl Archive {
     /// later that the volume does not know of, the volume was set back.
     pub async fn audit_head_to_send(&self) -> Result<SignedHead> {
         let head = self.audit_head().await?;
-        if !self.store.read_only {
+        if !self.store().read_only {
             // What it counts is durable before anybody hears of it.
-            self.store.barrier().await?;
+            self.store().barrier().await?;
         }
         let link: Option<Link> = from_hex(&head.link).and_then(|link| link.try_into().ok());
-        let pairing = locked(&self.store.superblock).witness.unwrap_or_default().pairing();
-        if let Some(link) = link.filter(|_| !self.store.read_only) {
-            self.store.write_witness(pairing, head.records, link).await?;
+        let pairing = locked(&self.store().superblock).witness.unwrap_or_default().pairing();
+        if let Some(link) = link.filter(|_| !self.store().read_only) {
+            self.store().write_witness(pairing, head.records, link).await?;
         }
         Ok(head)
     }
 
     /// The end of the log as it is now, signed.
     pub async fn audit_head(&self) -> Result<SignedHead> {
-        let store = &self.store;
+        let store = &self.store();
         let snapshot = store.snapshot()?;
         let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
         let refuse = |finding: String| {

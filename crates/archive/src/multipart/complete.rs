@@ -52,11 +52,11 @@ impl Archive {
     pub async fn complete_upload(&self, caller: &Caller, request: CompleteRequest) -> Result<ObjectInfo> {
         let result = self.try_complete(caller, &request).await;
         let event = || Event::new(caller, Action::CompleteUpload).object(&request.bucket, &request.key);
-        self.store.audited(result, event).await
+        self.store().audited(result, event).await
     }
 
     async fn try_complete(&self, caller: &Caller, request: &CompleteRequest) -> Result<ObjectInfo> {
-        let store = &self.store;
+        let store = &self.store();
         check_key(&request.key)?;
         store.writable()?;
         let bucket = store.authorized(caller, Access::Write, &request.bucket, &request.key)?;

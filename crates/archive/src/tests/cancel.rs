@@ -56,7 +56,7 @@ fn delete(bucket: &str, key: &str, version: Option<VersionId>) -> DeleteRequest 
 }
 
 fn retained(archive: &Archive, key: &str, mode: RetentionMode) -> PutRequest {
-    let until = archive.store.compliance_now().plus_days(3);
+    let until = archive.store().compliance_now().plus_days(3);
     PutRequest { retention: Some(Retention { mode, until }), ..at("locked", key) }
 }
 
@@ -111,7 +111,7 @@ fn requests() -> Requests {
             a.set_tags(&admin(), "plain", "short", None, tags).await
         }),
         request!("a longer retention", |a, s| {
-            let until = a.store.compliance_now().plus_days(9);
+            let until = a.store().compliance_now().plus_days(9);
             let retention = Some(Retention { mode: RetentionMode::Compliance, until });
             a.set_retention(&admin(), "locked", "kept", None, retention, false).await
         }),
@@ -151,7 +151,7 @@ async fn scene(archive: &Archive) -> Scene {
     put_as(archive, &admin(), retained(archive, "kept", RetentionMode::Compliance), b"kept").await.unwrap();
     let governed = retained(archive, "governed", RetentionMode::Governance);
     let governed = put_as(archive, &admin(), governed, b"governed").await.unwrap().version;
-    let until = archive.store.compliance_now().plus_days(1);
+    let until = archive.store().compliance_now().plus_days(1);
     let expiring = Retention { mode: RetentionMode::Compliance, until };
     let expiring = PutRequest { retention: Some(expiring), ..at("locked", "expiring") };
     put_as(archive, &admin(), expiring, b"expiring").await.unwrap();
@@ -167,12 +167,13 @@ async fn scene(archive: &Archive) -> Scene {
     // An hour was spent closed.
     let hour = 3_600_000;
     {
-        let mut clock = crate::store::locked(&archive.store.clock);
+        let store = archive.store();
+        let mut clock = crate::store::locked(&store.clock);
         let row = clock.row();
         let earlier = |time: Timestamp| Timestamp(time.0 - hour);
         let (shown, wall, seen) = (earlier(row.shown), earlier(row.wall), row.seen.map(earlier));
         let row = crate::record::settings::ClockRow { shown, wall, seen, ..row };
-        *clock = crate::clock::ComplianceClock::resume(&row, archive.store.surroundings.now());
+        *clock = crate::clock::ComplianceClock::resume(&row, archive.store().surroundings.now());
     }
     let credit = archive.request_credit(&officer("first", 1)).await.unwrap().id;
     for name in ["anna", "ben"] {
@@ -240,11 +241,11 @@ async fn check(archive: &Archive, world: &World) {
         used(row.slot, format!("an upload of {key:?}"));
         objects.insert(row.object, (row.slot, "an upload".into()));
     }
-    for slot in archive.store.keys.free_slots() {
+    for slot in archive.store().keys.free_slots() {
         used(slot, "nothing".into());
     }
     for (object, (slot, name)) in &objects {
-        let entry = archive.store.keys.read(*slot).await.unwrap();
+        let entry = archive.store().keys.read(*slot).await.unwrap();
         assert_eq!(entry.map(|entry| entry.object), Some(*object), "the key of {name} in slot {slot}");
     }
     for (key, _) in rows(world, FREE_SLOTS) {
@@ -262,13 +263,13 @@ async fn check(archive: &Archive, world: &World) {
     }
     for (key, value) in rows(world, BUCKETS) {
         let number = u32::from_be_bytes(key.as_ref().try_into().unwrap());
-        let known = archive.store.buckets.by_number(number).map(|bucket| bucket.raw.clone());
+        let known = archive.store().buckets.by_number(number).map(|bucket| bucket.raw.clone());
         assert_eq!(known, Some(value), "bucket {number} is known as it is stored");
     }
     let mut seen = BTreeSet::new();
     for bucket in archive.list_buckets(&admin()).await.unwrap() {
         let usage = archive.usage(&admin(), &bucket.name).await.unwrap();
-        let number = archive.store.buckets.by_name(&bucket.name).unwrap().number;
+        let number = archive.store().buckets.by_name(&bucket.name).unwrap().number;
         assert_eq!(usage.versions, counts.get(&number).copied().unwrap_or(0), "{}", bucket.name);
         let list = ListVersionsRequest { bucket: bucket.name.clone(), limit: 1000, ..ListVersionsRequest::default() };
         for version in archive.list_versions(&admin(), list).await.unwrap().versions {
@@ -317,7 +318,7 @@ fn given_up(
     // The expired is due, and the segments of what is gone are poor.
     for _ in 0..36 {
         world.stage.pass(DAY / 24);
-        archive.store.compliance_now();
+        archive.store().compliance_now();
     }
     if crowded {
         // The next slot lies in a new part of the key table, and the next record in a new segment.
@@ -375,7 +376,7 @@ fn cut_off((name, request): (&str, fn(Archive, Scene) -> Request), polls: usize,
     gate.drive(archive.set_legal_hold(&admin(), "locked", "free", None, true), ALL).unwrap().unwrap();
     for _ in 0..36 {
         world.stage.pass(DAY / 24);
-        archive.store.compliance_now();
+        archive.store().compliance_now();
     }
     let finished = gate.drive(request(archive.clone(), scene.clone()), polls).is_some();
     gate.cut();

@@ -70,7 +70,7 @@ impl Run {
     }
 
     fn now(&self) -> Timestamp {
-        self.archive.store.compliance_now()
+        self.archive.store().compliance_now()
     }
 
     fn pick(&mut self) -> (String, String) {
@@ -91,7 +91,7 @@ impl Run {
 
     fn retention(&mut self) -> Retention {
         let mode = if self.dice.one_in(2) { RetentionMode::Compliance } else { RetentionMode::Governance };
-        Retention { mode, until: Timestamp(self.archive.store.later_now().0 + 1 + self.dice.below(20 * 86_400_000)) }
+        Retention { mode, until: Timestamp(self.archive.store().later_now().0 + 1 + self.dice.below(20 * 86_400_000)) }
     }
 
     async fn act(&mut self) {

@@ -15,7 +15,7 @@ fn locked_bucket() -> NewBucket {
 }
 
 async fn retained(archive: &Archive, key: &str, days: u64, length: usize) -> ObjectInfo {
-    let until = archive.store.compliance_now().plus_days(days);
+    let until = archive.store().compliance_now().plus_days(days);
     let request = PutRequest {
         bucket: "locked".into(),
         key: key.into(),
@@ -50,7 +50,7 @@ async fn with_a_lost_note(seed: u64) -> (World, ObjectInfo, std::ops::Range<u64>
         *id = archive.create_access_key(&admin(), "key", rights).await.unwrap().id;
     }
     // Segments are filled until the next note goes to a fresh one.
-    let segment = |archive: &Archive| archive.store.appender.tail().unwrap().0;
+    let segment = |archive: &Archive| archive.store().appender.tail().unwrap().0;
     let first = segment(&archive);
     let mut number = 0;
     while segment(&archive) == first {
@@ -58,7 +58,7 @@ async fn with_a_lost_note(seed: u64) -> (World, ObjectInfo, std::ops::Range<u64>
         retained(&archive, &format!("fill {number}"), 400, 60_000).await;
     }
     let lost = u64::from(segment(&archive));
-    let until = archive.store.compliance_now().plus_days(4000);
+    let until = archive.store().compliance_now().plus_days(4000);
     let raised = Some(Retention { mode: RetentionMode::Compliance, until });
     archive.set_retention(&admin(), "locked", "kept", Some(info.version), raised, false).await.unwrap();
     archive.set_legal_hold(&admin(), "locked", "kept", Some(info.version), true).await.unwrap();
@@ -93,7 +93,7 @@ async fn what_a_rebuild_cannot_prove_is_held_until_two_officers_decide() {
 
     // The old note says one day; a year later it is still there, and nothing about it is weakened.
     world.stage.pass(40 * 86_400_000);
-    archive.store.compliance_now();
+    archive.store().compliance_now();
     archive.accept_clock(&admin()).await.unwrap();
     let request = || DeleteRequest {
         bucket: "locked".into(),
@@ -112,12 +112,12 @@ async fn what_a_rebuild_cannot_prove_is_held_until_two_officers_decide() {
     assert!(archive.credentials(&gone).await.is_err(), "keys are suspended");
     // What cannot be read is never written over, whatever is stored.
     let unreadable = (lost.start / SEGMENT) as u32;
-    assert_eq!(archive.store.segments.row(unreadable).unwrap().usage, SegmentUse::Unreadable);
+    assert_eq!(archive.store().segments.row(unreadable).unwrap().usage, SegmentUse::Unreadable);
     for number in 0..100 {
         let _ = put(&archive, "locked", &format!("more {number}"), &content(number, 100_000)).await;
         archive.step().await.unwrap();
     }
-    assert_eq!(archive.store.segments.row(unreadable).unwrap().usage, SegmentUse::Unreadable);
+    assert_eq!(archive.store().segments.row(unreadable).unwrap().usage, SegmentUse::Unreadable);
     // It stands after a restart.
     archive.close().await.unwrap();
     drop(archive);
@@ -133,7 +133,7 @@ async fn what_a_rebuild_cannot_prove_is_held_until_two_officers_decide() {
     assert!(report.losses.is_empty() && archive.rebuild_matter().is_none(), "{report:?}");
     assert!(archive.legal_hold(&admin(), "locked", "kept", Some(info.version)).await.unwrap());
     let kept = archive.retention(&admin(), "locked", "kept", Some(info.version)).await.unwrap();
-    assert!(kept.until > archive.store.compliance_now().plus_days(3000), "{kept:?}");
+    assert!(kept.until > archive.store().compliance_now().plus_days(3000), "{kept:?}");
     assert!(archive.credentials(&gone).await.is_ok());
 
     // Where they do not come back, two officers decide; one does not.
@@ -176,7 +176,7 @@ async fn a_version_whose_key_cannot_be_read_is_kept() {
     let (archive, report) = rebuild(&anew(world), losses()).await.unwrap();
     assert_eq!(report.versions, 1, "{report:?}");
     let kept = archive.retention(&admin(), "locked", "kept", Some(info.version)).await.unwrap();
-    assert!(kept.until > archive.store.compliance_now().plus_days(3000), "{kept:?}");
+    assert!(kept.until > archive.store().compliance_now().plus_days(3000), "{kept:?}");
 }
 
 /// Everything that the catalog holds, to be put back later.

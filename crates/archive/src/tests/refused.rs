@@ -86,12 +86,12 @@ async fn a_bucket_in_which_a_version_exists_is_not_deleted_by_a_rebuild() {
     let (world, catalog, archive, _) = scene().await;
     put(&archive, "empty", "last", b"in time").await.unwrap();
     // The deletion as it looks where the version came behind its judgement, and the power went before it was taken back.
-    let bucket = archive.store.buckets.by_name("empty").unwrap();
+    let bucket = archive.store().buckets.by_name("empty").unwrap();
     let mut row = bucket.row.clone();
-    row.deleted = Some(archive.store.wall());
-    let lock = archive.store.lock(0, "").await.unwrap();
+    row.deleted = Some(archive.store().wall());
+    let lock = archive.store().lock(0, "").await.unwrap();
     catalog.refusals.store(1, SeqCst);
-    let refused = archive.store.write_bucket(bucket.number, row, Transaction::new(), None, lock).await.unwrap();
+    let refused = archive.store().write_bucket(bucket.number, row, Transaction::new(), None, lock).await.unwrap();
     assert!(refused.is_err());
     drop(archive);
     let world = World { catalog: Arc::new(MemoryCatalog::new()), ..world };

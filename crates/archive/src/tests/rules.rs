@@ -14,7 +14,7 @@ async fn locked(world: &World, expiry: ExpiryAction) -> Archive {
 }
 
 async fn put_retained(archive: &Archive, key: &str, mode: RetentionMode, days: u64) -> VersionId {
-    let until = archive.store.compliance_now().plus_days(days);
+    let until = archive.store().compliance_now().plus_days(days);
     let request = PutRequest {
         bucket: "locked".into(),
         key: key.into(),
@@ -94,7 +94,7 @@ async fn a_bucket_is_only_made_stronger() {
     let default = DefaultRetention { mode: RetentionMode::Compliance, period: Period::Days(2) };
     change(BucketChange::ObjectLock(ObjectLock { default: Some(default) })).await.unwrap();
     let info = put(&archive, "locked", "by default", b"x").await.unwrap();
-    let until = archive.store.compliance_now().plus_days(2);
+    let until = archive.store().compliance_now().plus_days(2);
     assert_eq!(info.retention, Some(Retention { mode: RetentionMode::Compliance, until }));
     change(BucketChange::ObjectLock(ObjectLock { default: None })).await.unwrap();
     let still = archive.retention(&admin(), "locked", "by default", None).await.unwrap();

@@ -10,7 +10,7 @@ use super::*;
 async fn a_key_goes_to_the_request_that_waited_longest() {
     let world = World::new(1);
     let archive = world.create().await;
-    let store = &archive.store;
+    let store = &archive.store();
     let first = store.lock(1, "key").await.unwrap();
     let (mut second, mut third) = (pin!(store.lock(1, "key")), pin!(store.lock(1, "key")));
     assert!(poll!(second.as_mut()).is_pending() && poll!(third.as_mut()).is_pending());
@@ -30,7 +30,7 @@ async fn a_key_goes_to_the_request_that_waited_longest() {
 async fn a_request_that_gives_up_waiting_passes_its_turn_on() {
     let world = World::new(1);
     let archive = world.create().await;
-    let store = &archive.store;
+    let store = &archive.store();
     let first = store.lock(1, "key").await.unwrap();
     let mut second = Box::pin(store.lock(1, "key"));
     let mut third = pin!(store.lock(1, "key"));
@@ -48,7 +48,8 @@ async fn keys_that_count_up_do_not_wait_for_each_other() {
     let mut held = Vec::new();
     for number in 0..100 {
         let key = format!("camera-7/2026/frame-{number:07}");
-        let mut lock = pin!(archive.store.lock(1, &key));
+        let store = archive.store();
+        let mut lock = pin!(store.lock(1, &key));
         if let std::task::Poll::Ready(lock) = poll!(lock.as_mut()) {
             held.push(lock.unwrap());
         }

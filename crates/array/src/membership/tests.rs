@@ -143,6 +143,23 @@ fn a_drive_is_not_given_up_while_stripes_need_it() {
     assert!(bed.read(volume, 0, 4 << 20).expect("read") == data);
 }
 
+/// A drive that is replaced under its number is told of as one that left, so that its driver lets go of the device.
+#[test]
+fn a_drive_given_up_and_replaced_has_left() {
+    let mut bed = Bed::new(7, 7, 8);
+    bed.options.rebuild_after = Duration::from_secs(3600);
+    bed.command(Command::Close).expect("closed");
+    bed.open().expect("opened");
+    let new = bed.add_blank();
+    bed.command(replace(3, new, true)).expect("replaced");
+    bed.idle();
+    let status = bed.status();
+    assert_eq!(status.drives[3].identity, DriveId([93; 16]));
+    let left: Vec<(Option<u32>, &str)> =
+        status.removed.iter().map(|departed| (departed.index, departed.name.as_str())).collect();
+    assert_eq!(left, [(Some(3), "yard/3")]);
+}
+
 /// What its predecessor did wrong is not the new drive's.
 #[test]
 fn a_new_drive_begins_without_errors() {

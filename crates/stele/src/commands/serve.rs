@@ -319,6 +319,7 @@ async fn serve_node(
     stop.send_replace(true);
     let _ = tokio::time::timeout(COMMAND_PATIENCE, async { while tasks.join_next().await.is_some() {} }).await;
     let _ = fs::remove_file(&socket);
+    background::forget_removed_now(site, node).await;
     background::send_heads(site, node).await;
     background::keep_history(node).await;
     Ok(())

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use stele_array::reactor::DrivePlace;
 use stele_array::{Command, DriveHealth, Reply};
@@ -143,18 +144,32 @@ async fn is_in_pool(node: &Node, path: &Path) -> bool {
     drives.any(|drive| Path::new(&drive.name) == path)
 }
 
+/// Lets go of drives that have left the pool, so that others may open them.
+pub async fn let_go(node: &Node) -> Outcome<()> {
+    if let Reply::Status(status) = node.pool.command(Command::Status).await? {
+        status.removed.iter().filter_map(|departed| departed.index).for_each(|index| node.pool.detach(index));
+    }
+    Ok(())
+}
+
 /// Lets go of drives that have left the pool, and takes them out of the configuration. Answers their paths.
 pub async fn forget_removed(node: &Node, site: &Site) -> Outcome<Vec<String>> {
     let Reply::Status(status) = node.pool.command(Command::Status).await? else { return Ok(Vec::new()) };
     let mut forgotten = Vec::new();
-    for departed in status.removed {
+    let here: Vec<&str> = status.drives.iter().filter(|drive| drive.is_member()).map(|drive| &*drive.name).collect();
+    // Each once: the same path may be named for another drive later.
+    let done = node.forgotten.load(Relaxed);
+    for departed in status.removed.into_iter().skip(done) {
         if let Some(index) = departed.index {
             // Harmless where it was done before.
             node.pool.detach(index);
         }
-        if forget(site, Path::new(&departed.name))? {
+        // Another drive may stand in its place already.
+        let path = Path::new(&departed.name);
+        if !here.iter().any(|other| crate::named::is_same(Path::new(other), path)) && forget(site, path)? {
             forgotten.push(departed.name);
         }
+        node.forgotten.fetch_add(1, Relaxed);
     }
     Ok(forgotten)
 }

@@ -25,8 +25,8 @@ pub mod volumes;
 pub mod wipe;
 
 use std::pin::Pin;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use stele_archive::mutation::{Mutation, Mutations};
 use stele_archive::{Archive, ArchiveError, Foundation, Guard, Surroundings};
@@ -51,6 +51,9 @@ pub use surroundings::{own_uid, wall_clock};
 /// What to do where catalog and data volume do not belong together.
 const UNPAIRED_NEXT: &str = "name the volumes that belong together under [archive] in stele.toml, return missing drives, or \
                              make a catalog for the data volume with `stele catalog rebuild`";
+
+/// The alarm of an archive that could not be written when it was opened.
+const READ_ONLY: &str = "read-only";
 
 /// How a node is opened.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +95,8 @@ pub struct Node {
     block_places: BlockPlaces,
     verification: Verification,
     pub noticed: standing::Noticed,
+    /// Drives that have left and are no longer named in the configuration, of those that the pool tells of.
+    pub forgotten: AtomicUsize,
     /// What S3 counts, once it is served.
     pub s3: std::sync::OnceLock<Arc<stele_object::Metrics>>,
     /// What drives say of themselves.
@@ -100,7 +105,9 @@ pub struct Node {
     /// Keys were destroyed, or may have been before the start, and the log may hold what they were.
     pub wash_due: AtomicBool,
     /// Why the archive is not served, or for reading only, although more was asked for.
-    trouble: Option<Trouble>,
+    trouble: RwLock<Option<Arc<Trouble>>>,
+    /// What the archive stands on, where it is there.
+    foundation: Option<Foundation>,
     /// Clocks and random numbers.
     surroundings: Arc<dyn Surroundings>,
     /// Protections taken away, in tests.
@@ -191,11 +198,13 @@ impl Node {
             block_places,
             verification,
             noticed,
+            forgotten: AtomicUsize::new(0),
             s3: std::sync::OnceLock::new(),
             smart: smart::Smart::default(),
             identities: identify::Identities::default(),
             wash_due: AtomicBool::new(true),
-            trouble: None,
+            trouble: RwLock::default(),
+            foundation: None,
             surroundings: Arc::new(surroundings::System::default()),
             without: Mutations::default(),
             #[cfg(test)]
@@ -235,7 +244,7 @@ impl Node {
             Ok(()) => {}
             // Commands on drives are what may mend it.
             Err(Failure { kind: Kind::Damaged, error, next }) if opening.archive_read_only => {
-                node.trouble = Some(Trouble { kind: "catalog", message: error, next });
+                node.set_trouble(Some(Trouble { kind: "catalog", message: error, next }));
             }
             Err(failure) => {
                 let _ = node.close().await;
@@ -291,15 +300,16 @@ impl Node {
         }
         let Some((catalog, data)) = found.pair else { return Ok(()) };
         let foundation = self.foundation(site, &catalog, &data).await?;
+        self.foundation = Some(foundation.clone());
         let asked = !opening.archive_read_only && !opening.read_only;
         // Opening for writing changes both volumes: first everything is asked that may speak against it.
         let archive = Archive::open(foundation.clone(), self.archive_options(true)).await?;
-        if asked && self.trouble.is_none() {
+        if asked && self.trouble().is_none() {
             let (rolled_back, unasked) = heads::compare(&archive, &heads::places(site, &self.config))?;
             unasked.iter().for_each(|what| self.note_alarm("heads", what));
             rolled_back.into_iter().for_each(|trouble| self.note_trouble(trouble));
         }
-        if !asked || self.trouble.is_some() {
+        if !asked || self.trouble().is_some() {
             self.archive = Some(archive);
             return Ok(());
         }
@@ -309,9 +319,10 @@ impl Node {
             Err(error) => {
                 let (kind, next) = match &error {
                     ArchiveError::Unpaired(_) => ("pairing", UNPAIRED_NEXT),
-                    ArchiveError::Damaged { .. } | ArchiveError::ReadOnly(_) | ArchiveError::Stopped(_) => {
-                        ("read-only", "return missing drives, and start the server again")
-                    }
+                    ArchiveError::Damaged { .. } | ArchiveError::ReadOnly(_) | ArchiveError::Stopped(_) => (
+                        READ_ONLY,
+                        "return missing drives: `stele drive online N`; changes are taken again by themselves",
+                    ),
                     _ => return Err(error.into()),
                 };
                 let message = format!("the archive answers reads and refuses every change: {error}");
@@ -319,7 +330,7 @@ impl Node {
                 Archive::open(foundation, self.archive_options(true)).await?
             }
         };
-        if self.trouble.is_none() {
+        if self.trouble().is_none() {
             self.unrecorded.record(&archive).await?;
         }
         self.archive = Some(archive);
@@ -330,9 +341,40 @@ impl Node {
         stele_archive::Options { without: self.without, ..create::archive_options(read_only) }
     }
 
-    fn note_trouble(&mut self, trouble: Trouble) {
+    fn note_trouble(&self, trouble: Trouble) {
         self.note_alarm(trouble.kind, &format!("{}; next: {}", trouble.message, trouble.next));
-        self.trouble = Some(trouble);
+        self.set_trouble(Some(trouble));
+    }
+
+    fn set_trouble(&self, trouble: Option<Trouble>) {
+        *self.trouble.write().unwrap_or_else(PoisonError::into_inner) = trouble.map(Arc::new);
+    }
+
+    /// Opens the archive for writing where it answers reads only, since drives were missing when it was opened, and all that it
+    /// stands on can be read again. Answers whether it was.
+    pub async fn open_archive_again(&self) -> Outcome<bool> {
+        if self.trouble().is_none_or(|trouble| trouble.kind != READ_ONLY) {
+            return Ok(false);
+        }
+        let (Some(archive), Some(foundation)) = (&self.archive, &self.foundation) else { return Ok(false) };
+        let Some((catalog, data)) = self.archive_volumes().await?.pair else { return Ok(false) };
+        if ![catalog, data].iter().all(|volume| volume.unreadable.is_empty()) {
+            return Ok(false);
+        }
+        match archive.open_again(foundation.clone(), self.archive_options(false)).await {
+            Ok(()) => {}
+            Err(error @ ArchiveError::Stopped(_)) => {
+                // A catalog that has stopped goes on at the next start only.
+                let next = "return missing drives, and start the server again".to_owned();
+                let message = format!("the archive answers reads and refuses every change: {error}");
+                self.set_trouble(Some(Trouble { kind: READ_ONLY, message, next }));
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.unrecorded.record(archive).await?;
+        self.set_trouble(None);
+        Ok(true)
     }
 
     /// What the archive stands on.
@@ -380,7 +422,7 @@ impl Node {
 
     /// The archive, or why there is none.
     pub fn archive(&self) -> Outcome<&Archive> {
-        self.archive.as_ref().ok_or_else(|| match &self.trouble {
+        self.archive.as_ref().ok_or_else(|| match self.trouble() {
             Some(trouble) => Failure::new(Kind::Damaged, format!("the archive is not served: {}", trouble.message))
                 .next(trouble.next.clone()),
             None => Failure::missing("this pool has no archive: its catalog and data volumes were never made")
@@ -473,23 +515,23 @@ impl Node {
     }
 
     /// Why the archive refuses every change, where it does.
-    pub fn trouble(&self) -> Option<&Trouble> {
-        self.trouble.as_ref()
+    pub fn trouble(&self) -> Option<Arc<Trouble>> {
+        self.trouble.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Refuses an act on what the archive stands on where it could not be recorded: the archive's volumes are not the right
     /// ones, or not the newest. Missing drives are no such reason, since acts on drives mend that.
     pub fn accountable(&self) -> Outcome<()> {
-        self.accountable_but_for(&["read-only"])
+        self.accountable_but_for(&[READ_ONLY])
     }
 
     /// The same for acts on drives, which also make room for a catalog that is lost.
     pub fn accountable_for_drives(&self) -> Outcome<()> {
-        self.accountable_but_for(&["read-only", "catalog"])
+        self.accountable_but_for(&[READ_ONLY, "catalog"])
     }
 
     fn accountable_but_for(&self, kinds: &[&str]) -> Outcome<()> {
-        match self.trouble.as_ref().filter(|trouble| !kinds.contains(&trouble.kind)) {
+        match self.trouble().filter(|trouble| !kinds.contains(&trouble.kind)) {
             Some(trouble) => Err(Failure::new(
                 Kind::Refused,
                 format!("nothing was done, since no audit log could record it: {}", trouble.message),
@@ -517,7 +559,7 @@ impl Node {
     /// puts there.
     pub async fn audit(&self, actor: &Actor, what: &str, place: &str, refused: Option<String>) -> Outcome<()> {
         let detail = format!("{what} {place}");
-        let archive = match (&self.archive, &self.trouble) {
+        let archive = match (&self.archive, self.trouble()) {
             (Some(archive), _) => archive,
             (None, Some(_)) => return self.unrecorded.keep(actor, detail.trim_end(), refused),
             (None, None) => return Ok(()),

@@ -24,6 +24,8 @@ const LOOK_AGAIN_EVERY: Duration = Duration::from_secs(30);
 const LOOK_AGAIN_MAX: usize = 8;
 const GROW_EVERY: Duration = Duration::from_secs(10);
 const GROW_AGAIN: Duration = Duration::from_secs(3600);
+/// How often an archive that only answers reads looks whether its drives are back.
+const OPEN_AGAIN_EVERY: Duration = Duration::from_secs(2);
 const SCRUB_EVERY: Duration = Duration::from_secs(10);
 /// Everything stored is verified once within this time.
 const SCRUB_PASS: u64 = 14 * 86_400;
@@ -35,6 +37,7 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>) {
     tasks.spawn(step(archive.clone(), Arc::clone(node)));
     tasks.spawn(scrub(archive.clone(), Arc::clone(node)));
     tasks.spawn(verify_damage(Arc::clone(node)));
+    tasks.spawn(open_again(Arc::clone(node)));
     tasks.spawn(wash(Arc::clone(node)));
     tasks.spawn(grow(Arc::clone(node)));
     let places = heads::places(site, &node.config);
@@ -45,17 +48,19 @@ pub fn start(tasks: &mut JoinSet<()>, site: &Site, node: &Arc<Node>) {
 async fn forget_removed(site: Site, node: Arc<Node>) {
     loop {
         tokio::time::sleep(STEP_EVERY).await;
-        if !node.alarms().iter().any(|alarm| alarm.kind == "drive-removed") {
-            continue;
-        }
-        match membership::forget_removed(&node, &site).await {
-            Ok(forgotten) => {
-                for path in forgotten {
-                    tracing::info!("{path} has left the pool and is no longer named in [pool] drives");
-                }
+        forget_removed_now(&site, &node).await;
+    }
+}
+
+/// Once: also before a server ends, since the next one does not know which drives left under this one.
+pub async fn forget_removed_now(site: &Site, node: &Node) {
+    match membership::forget_removed(node, site).await {
+        Ok(forgotten) => {
+            for path in forgotten {
+                tracing::info!("{path} has left the pool and is no longer named in [pool] drives");
             }
-            Err(failure) => tracing::warn!("a removed drive stays in the configuration: {failure}"),
         }
+        Err(failure) => tracing::warn!("a removed drive stays in the configuration: {failure}"),
     }
 }
 
@@ -106,6 +111,26 @@ async fn grow(node: Arc<Node>) {
             }
         };
         tokio::time::sleep(pause).await;
+    }
+}
+
+/// An archive that could only be read when it was opened takes changes as soon as its drives are back.
+async fn open_again(node: Arc<Node>) {
+    let mut trouble = String::new();
+    loop {
+        match node.open_archive_again().await {
+            Ok(true) => return tracing::info!("the archive's drives are back: it takes changes again"),
+            Ok(false) if node.trouble().is_none() => return,
+            Ok(false) => {}
+            Err(failure) => {
+                let why = failure.to_string();
+                if why != trouble {
+                    tracing::warn!("the archive could not be opened for writing, and that is tried again: {why}");
+                    trouble = why;
+                }
+            }
+        }
+        tokio::time::sleep(OPEN_AGAIN_EVERY).await;
     }
 }
 

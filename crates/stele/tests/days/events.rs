@@ -1,0 +1,485 @@
+//! What happens on a day. Each event keeps to what the codes tolerate: at most two drives are unwell at a time.
+
+use std::time::Instant;
+
+use serde_json::Value;
+use stele_ground::Dice;
+
+use super::disk::{self, Load};
+use super::records::Records;
+use super::site::{DriveSaid, Site, brief, is_whole, list, members, number, pause, text};
+
+/// Drives whose content may be away at a time.
+const TOLERATED: usize = 2;
+const DRIVES_MAX: usize = 15;
+const DRIVES_MIN: usize = 11;
+const ENCLOSURES: u64 = 7;
+
+/// What an event works with.
+pub struct Day<'a> {
+    pub site: &'a mut Site,
+    pub records: &'a mut Records,
+    pub dice: Dice,
+    pub load: Option<Load>,
+    /// Drives that were replaced or removed, and their paths.
+    pub retired: Vec<String>,
+    pub names: u64,
+}
+
+type Event = fn(&mut Day);
+
+/// Events, whether each needs drives that can be pulled, and how often each comes.
+const EVENTS: &[(&str, bool, u64, Event)] = &[
+    ("drives pulled and given back", true, 4, |day| day.pull()),
+    ("errors for a second", true, 2, |day| day.blink()),
+    ("drive pulled and replaced", true, 4, |day| day.pull_and_replace()),
+    ("healthy drive replaced", false, 2, |day| day.replace_healthy()),
+    ("drives added", false, 2, |day| day.add()),
+    ("drive removed", false, 2, |day| day.remove()),
+    ("removal cancelled", false, 1, |day| day.cancel_removal()),
+    ("enclosure out and back", true, 3, |day| day.enclosure()),
+    ("drives moved while stopped", false, 3, |day| day.move_while_stopped()),
+    ("restart", false, 2, |day| day.restart()),
+    ("kill", false, 3, |day| day.kill()),
+    ("scrub", false, 1, |day| day.scrub()),
+    ("damage and scrub", false, 2, |day| day.damage()),
+    ("enclosure set wrong and right", false, 1, |day| day.enclose()),
+    ("snapshot and rollback", false, 2, |day| day.snapshot()),
+    ("volume made, grown and deleted", false, 2, |day| day.scratch()),
+    ("buckets changed", false, 1, |day| day.buckets()),
+    ("commands that are refused", false, 1, |day| day.refusals()),
+];
+
+impl Day<'_> {
+    /// One event, by chance.
+    #[track_caller]
+    pub fn draw(&mut self) {
+        let possible: Vec<_> = EVENTS.iter().filter(|event| !event.1 || self.site.shelf.loops).collect();
+        let mut at = self.dice.below(possible.iter().map(|event| event.2).sum());
+        for (name, _, weight, event) in possible {
+            if at < *weight {
+                self.site.tell(*name);
+                self.site.tally.count(name);
+                event(self);
+                let requests = 2 + self.dice.below(6);
+                self.records.work(self.site, requests, &mut self.dice);
+                return;
+            }
+            at -= weight;
+        }
+    }
+
+    fn finish_load(&mut self) {
+        if let Some(load) = self.load.take() {
+            load.finish(self.site);
+        }
+    }
+
+    /// Healthy drives, and how many more may be lost.
+    fn healthy(&mut self) -> (Vec<DriveSaid>, usize) {
+        let drives = self.site.drives();
+        let unwell = drives.iter().filter(|drive| !matches!(drive.health.as_str(), "healthy" | "leaving")).count();
+        let mut healthy: Vec<DriveSaid> = drives.into_iter().filter(|drive| drive.health == "healthy").collect();
+        self.dice.shuffle(&mut healthy);
+        (healthy, TOLERATED.saturating_sub(unwell))
+    }
+
+    fn touch(&mut self, drive: &DriveSaid) {
+        self.site.touched.insert(drive.number);
+    }
+
+    fn pull_one(&mut self, drive: &DriveSaid) {
+        self.touch(drive);
+        self.site.tell(format!("drive {} is pulled", drive.number));
+        self.site.shelf.pull(&drive.path);
+        self.site.pulled.insert(drive.path.clone());
+    }
+
+    fn pull(&mut self) {
+        let (drives, budget) = self.healthy();
+        let count = budget.min(1 + self.dice.below(2) as usize);
+        for drive in drives.iter().take(count) {
+            self.pull_one(drive);
+            let looks = self.dice.below(8);
+            self.site.watch(looks);
+        }
+        self.records.work(self.site, 6, &mut self.dice);
+        let looks = self.dice.below(30);
+        self.site.watch(looks);
+        for drive in drives.iter().take(count) {
+            self.bring_back(drive.number, &drive.path);
+        }
+    }
+
+    /// Gives a drive back, and tells the pool what an operator does.
+    pub fn bring_back(&mut self, drive: u64, path: &str) {
+        self.site.shelf.give_back(path);
+        self.site.pulled.remove(path);
+        self.site.tell(format!("drive {drive} is given back"));
+        take_back(self.site, drive);
+    }
+
+    fn blink(&mut self) {
+        let (drives, budget) = self.healthy();
+        for drive in drives.iter().take(budget.min(1)) {
+            self.pull_one(drive);
+            pause(50 + self.dice.below(1500));
+            self.bring_back(drive.number, &drive.path);
+        }
+    }
+
+    fn pull_and_replace(&mut self) {
+        let (drives, budget) = self.healthy();
+        let Some(drive) = drives.first().filter(|_| budget > 0) else { return };
+        self.pull_one(drive);
+        let looks = self.dice.below(25);
+        self.site.watch(looks);
+        self.replace(drive, &["--yes"]);
+    }
+
+    fn replace_healthy(&mut self) {
+        let (drives, _) = self.healthy();
+        self.replace(&drives[0].clone(), &[]);
+    }
+
+    fn replace(&mut self, drive: &DriveSaid, more: &[&str]) {
+        self.touch(drive);
+        let new = self.site.shelf.blank();
+        let number = drive.number.to_string();
+        let mut replace = vec!["pool", "replace", &number, &new];
+        replace.extend(more);
+        if self.dice.one_in(2) {
+            replace.push("--wait");
+        }
+        self.site.tell(replace.join(" "));
+        self.site.good(&replace);
+        self.retired.push(drive.path.clone());
+    }
+
+    fn add(&mut self) {
+        let count = 1 + self.dice.below(2) as usize;
+        if self.site.drives().len() + count > DRIVES_MAX {
+            return;
+        }
+        let new: Vec<String> =
+            (0..count).map(|_| format!("{}@{}", self.site.shelf.blank(), self.dice.below(ENCLOSURES))).collect();
+        let mut add = vec!["pool", "add"];
+        new.iter().for_each(|drive| add.extend(["--drive", drive]));
+        if self.dice.one_in(2) {
+            add.push("--wait");
+        }
+        self.site.tell(add.join(" "));
+        self.site.explained.extend(["enclosure-crowded", "moving-put-off"]);
+        self.site.good(&add);
+    }
+
+    fn remove(&mut self) {
+        let (drives, budget) = self.healthy();
+        if drives.len() <= DRIVES_MIN || budget < TOLERATED {
+            return;
+        }
+        let number = drives[0].number.to_string();
+        let mut remove = vec!["pool", "remove", &number];
+        if self.dice.one_in(2) {
+            remove.push("--wait");
+        }
+        self.touch(&drives[0]);
+        self.site.tell(remove.join(" "));
+        self.site.explained.extend(["enclosure-crowded", "moving-put-off"]);
+        if self.site.ends(&[0, 3], &remove).code == 0 {
+            self.retired.push(drives[0].path.clone());
+        }
+    }
+
+    fn cancel_removal(&mut self) {
+        let (drives, budget) = self.healthy();
+        if drives.len() <= DRIVES_MIN || budget < TOLERATED {
+            return;
+        }
+        let number = drives[0].number.to_string();
+        self.touch(&drives[0]);
+        self.site.explained.extend(["enclosure-crowded", "moving-put-off"]);
+        if self.site.ends(&[0, 3], &["pool", "remove", &number]).code == 0 {
+            let looks = self.dice.below(6);
+            self.site.watch(looks);
+            // It may have been empty, and have left.
+            let cancelled = self.site.ends(&[0, 4], &["pool", "remove", &number, "--cancel"]);
+            self.site.tell(format!("drive {number} leaves and stays: {}", cancelled.code));
+            if cancelled.code == 4 {
+                self.retired.push(drives[0].path.clone());
+            }
+        }
+    }
+
+    fn enclosure(&mut self) {
+        let status = self.site.status();
+        if !is_whole(&status) || number(&status["exposed_stripes"]) > 0 {
+            return;
+        }
+        let drives = members(&status);
+        let at = drives[self.dice.below(drives.len() as u64) as usize].enclosure;
+        let out: Vec<&DriveSaid> = drives.iter().filter(|drive| drive.enclosure == at).collect();
+        if out.len() > TOLERATED {
+            return;
+        }
+        out.iter().for_each(|drive| self.pull_one(drive));
+        self.records.work(self.site, 4, &mut self.dice);
+        let looks = self.dice.below(30);
+        self.site.watch(looks);
+        out.iter().for_each(|drive| self.bring_back(drive.number, &drive.path));
+    }
+
+    fn move_while_stopped(&mut self) {
+        self.finish_load();
+        let (drives, budget) = self.healthy();
+        if budget == 0 {
+            return;
+        }
+        let count = 1 + self.dice.below(budget as u64) as usize;
+        if self.dice.one_in(3) {
+            self.site.kill()
+        } else {
+            self.site.stop()
+        }
+        let moved: Vec<DriveSaid> = drives.into_iter().take(count).collect();
+        for drive in &moved {
+            self.touch(drive);
+            self.site.tell(format!("drive {} is not there at the start", drive.number));
+            self.site.shelf.unplug(&drive.path);
+        }
+        self.site.serve();
+        self.records.work(self.site, 4, &mut self.dice);
+        let looks = self.dice.below(30);
+        self.site.watch(looks);
+        for drive in &moved {
+            let number = drive.number.to_string();
+            if self.dice.one_in(3) {
+                self.replace(drive, &["--yes"]);
+                continue;
+            }
+            let path = self.site.shelf.plug(&drive.path);
+            self.site.tell(format!("drive {number} is back at {path}"));
+            self.site.good(&["drive", "online", &number, &path]);
+            let config = self.site.place.config();
+            assert!(config.contains(&format!("\"{path}@")) || config.contains(&format!("\"{path}\"")), "{config}");
+        }
+    }
+
+    fn restart(&mut self) {
+        self.finish_load();
+        self.site.stop();
+        self.site.serve();
+    }
+
+    /// Without a word, while objects are stored and a volume is written.
+    fn kill(&mut self) {
+        let after = 20 + self.dice.below(400);
+        let mut dice = self.dice.fork();
+        self.records.put_while(self.site, &mut dice, |site| {
+            pause(after);
+            site.kill();
+        });
+        if let Some(load) = self.load.take() {
+            load.broken(self.site);
+        }
+        self.site.serve();
+    }
+
+    fn scrub(&mut self) {
+        let (_, budget) = self.healthy();
+        if budget == TOLERATED {
+            self.site.good(&["pool", "scrub", "--wait"]);
+        }
+    }
+
+    fn damage(&mut self) {
+        let status = heal(self.site);
+        let drives = members(&status);
+        let drive = self.dice.pick(&drives).unwrap().clone();
+        self.touch(&drive);
+        let count = 1 + self.dice.below(6) as usize;
+        let done = self.site.shelf.damage(&drive.path, count, &mut self.dice);
+        self.site.tell(format!("{done} blocks of drive {} are overwritten", drive.number));
+        self.site.good(&["pool", "scrub", "--wait"]);
+    }
+
+    fn enclose(&mut self) {
+        let (drives, _) = self.healthy();
+        let (number, right) = (drives[0].number.to_string(), drives[0].enclosure);
+        let wrong = ((right + 1 + self.dice.below(3)) % ENCLOSURES).to_string();
+        self.touch(&drives[0]);
+        self.site.explained.extend(["enclosure-crowded", "moving-put-off"]);
+        self.site.good(&["drive", "set", &number, "--enclosure", &wrong]);
+        let looks = self.dice.below(8);
+        self.site.watch(looks);
+        self.site.good(&["drive", "set", &number, "--enclosure", &right.to_string()]);
+    }
+
+    fn name(&mut self, word: &str) -> String {
+        self.names += 1;
+        format!("{word}{}", self.names)
+    }
+
+    fn code(&mut self) -> &'static str {
+        self.dice.pick(&["mirror-3", "4+2", "8+2", "mirror-4"]).unwrap()
+    }
+
+    fn snapshot(&mut self) {
+        let (name, code) = (self.name("snapped"), self.code());
+        let kept = format!("{name}-kept");
+        self.site.good(&["volume", "create", &name, "--code", code, "--size", "32MiB"]);
+        self.site.good(&["volume", "export", &name, "--nbd"]);
+        let (old, new) = (self.dice.roll() as u32, self.dice.roll() as u32);
+        disk::write_pattern(self.site, &name, old, 8);
+        self.site.good(&["volume", "snapshot", &name, &kept]);
+        disk::write_pattern(self.site, &name, new, 4);
+        disk::compare_pattern(self.site, &name, new, 4);
+        self.site.good(&["export", "remove", &name]);
+        self.site.good(&["volume", "rollback", &name, &kept, "--yes"]);
+        self.site.good(&["volume", "export", &name, "--nbd"]);
+        disk::compare_pattern(self.site, &name, old, 8);
+        self.site.good(&["export", "remove", &name]);
+        self.site.ends(&[3], &["volume", "delete", &name, "--yes"]);
+        self.site.good(&["volume", "delete", &kept, "--yes"]);
+        self.site.good(&["volume", "delete", &name, "--yes"]);
+    }
+
+    fn scratch(&mut self) {
+        let (name, code) = (self.name("scratch"), self.code());
+        self.site.good(&["volume", "create", &name, "--code", code, "--size", "16MiB"]);
+        self.site.ends(&[9], &["volume", "create", &name, "--code", code, "--size", "16MiB"]);
+        self.site.good(&["volume", "export", &name, "--nbd"]);
+        let pattern = self.dice.roll() as u32;
+        disk::write_pattern(self.site, &name, pattern, 8);
+        self.site.ends(&[3], &["volume", "delete", &name, "--yes"]);
+        self.site.good(&["volume", "resize", &name, "48MiB"]);
+        disk::compare_pattern(self.site, &name, pattern, 8);
+        self.site.ends(&[2, 3], &["volume", "resize", &name, "16MiB"]);
+        self.site.good(&["export", "remove", &name]);
+        self.site.ends(&[4], &["export", "remove", &name]);
+        self.site.good(&["volume", "delete", &name, "--yes"]);
+        self.site.ends(&[4], &["volume", "show", &name]);
+    }
+
+    fn buckets(&mut self) {
+        let years = format!("compliance:{}y", 1 + self.dice.below(3));
+        self.site.good(&["bucket", "set", "records", "--retention", &years]);
+        let quota = if self.dice.one_in(2) { "100GiB" } else { "none" };
+        self.site.good(&["bucket", "set", "plain", "--quota", quota]);
+        self.site.ends(&[9], &["bucket", "create", "plain"]);
+        self.site.ends(&[4], &["bucket", "show", "nothing"]);
+        self.site.good(&["bucket", "list"]);
+    }
+
+    fn refusals(&mut self) {
+        let drives = self.site.drives();
+        let member = self.dice.pick(&drives).unwrap().clone();
+        for command in [&["drive", "clear", "77"][..], &["drive", "online", "77"], &["pool", "remove", "77"]] {
+            self.site.ends(&[4], command);
+        }
+        self.site.ends(&[3], &["drive", "wipe", &member.path, "--yes"]);
+        self.site.ends(&[4], &["volume", "delete", "nothing", "--yes"]);
+        self.site.ends(&[4], &["volume", "export", "nothing", "--nbd"]);
+        self.site.ends(&[3], &["volume", "delete", "catalog", "--yes"]);
+        self.site.ends(&[2], &["volume", "delete", "vm"]);
+        if member.health == "healthy" {
+            let number = member.number.to_string();
+            self.site.ends(&[2], &["drive", "online", &number]);
+        }
+    }
+}
+
+/// Has the pool take back a drive that answers again.
+pub fn take_back(site: &mut Site, drive: u64) {
+    let status = site.status();
+    let Some(said) = members(&status).into_iter().find(|said| said.number == drive) else { return };
+    let number = drive.to_string();
+    match said.health.as_str() {
+        // It may have come back by itself meanwhile.
+        "missing" => drop(site.ends(&[0, 2], &["drive", "online", &number])),
+        "failed" | "suspect" => drop(site.ends(&[0], &["drive", "clear", &number])),
+        _ => {}
+    }
+}
+
+/// What an operator does until all is well again. None of it is a restart.
+pub fn heal(site: &mut Site) -> Value {
+    for path in std::mem::take(&mut site.pulled) {
+        site.shelf.give_back(&path);
+    }
+    let begun = Instant::now();
+    loop {
+        let status = site.status();
+        if is_whole(&status) {
+            return status;
+        }
+        for drive in members(&status) {
+            if matches!(drive.health.as_str(), "missing" | "failed" | "suspect") {
+                take_back(site, drive.number);
+            }
+        }
+        assert!(begun.elapsed().as_secs() < 900, "it does not become whole: {}", brief(&status));
+        pause(300);
+    }
+}
+
+/// Three drives of three enclosures are lost at once: more than the codes survive. Nothing wrong is read, what cannot be read
+/// is named, and all of it is there when the drives are.
+pub fn three_losses(day: &mut Day) {
+    let status = heal(day.site);
+    let mut drives = members(&status);
+    day.dice.shuffle(&mut drives);
+    let mut lost: Vec<DriveSaid> = Vec::new();
+    for drive in drives {
+        if lost.len() < 3 && lost.iter().all(|other| other.enclosure != drive.enclosure) {
+            lost.push(drive);
+        }
+    }
+    day.site.explained.extend(["data-unreadable", "stripe-lost", "damage", "read-only", "disposal", "log-degraded"]);
+    let stopped = !day.site.shelf.loops || day.dice.one_in(2);
+    if stopped {
+        day.site.stop();
+    }
+    for drive in &lost {
+        day.site.touched.insert(drive.number);
+        day.site.tell(format!("drive {} is lost", drive.number));
+        if stopped {
+            day.site.shelf.unplug(&drive.path);
+        } else {
+            day.site.shelf.pull(&drive.path);
+            day.site.pulled.insert(drive.path.clone());
+        }
+    }
+    if stopped {
+        day.site.serve();
+    }
+    let failed = day.records.unreadable(day.site);
+    let affected = day.site.ends(&[0, 5], &["affected"]).json();
+    let named: Vec<String> = list(&affected["objects"])
+        .iter()
+        .map(|object| format!("{}/{}", text(&object["bucket"]), text(&object["key"])))
+        .collect();
+    // Drives may be noticed to be away by the reads that failed.
+    for object in &failed {
+        assert!(named.contains(object), "{object} cannot be read and is not among {named:?}");
+    }
+    day.site.tell(format!(
+        "{} of {} objects cannot be read, {} are named",
+        failed.len(),
+        day.records.count(),
+        named.len()
+    ));
+    for _ in 0..3 {
+        day.records.delete_locked(day.site, &mut day.dice);
+    }
+    day.dice.shuffle(&mut lost);
+    for drive in &lost {
+        if stopped {
+            let (number, path) = (drive.number.to_string(), day.site.shelf.plug(&drive.path));
+            day.site.tell(format!("drive {number} is back at {path}"));
+            day.site.good(&["drive", "online", &number, &path]);
+        } else {
+            day.bring_back(drive.number, &drive.path);
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The machine that is operated: a pool on the shelf's drives, its server, and the commands of its operator.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::devices::{PREFIX, Shelf, sweep};
+use super::support::{Place, Server};
+use super::tally::Tally;
+
+/// A command takes so long at most, and the pool to become whole.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// An alarm ends within this after its cause, on a machine that is busy with other things.
+const ALARM_MAX: Duration = Duration::from_secs(240);
+
+/// What a command answered.
+pub struct Said {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    /// The last line of its output, as JSON.
+    pub fn json(&self) -> Value {
+        self.out.lines().last().and_then(|line| serde_json::from_str(line).ok()).unwrap_or_default()
+    }
+}
+
+pub struct Site {
+    // Before the place, which removes the directory.
+    pub server: Option<Server>,
+    pub shelf: Shelf,
+    pub place: Place,
+    keys: (String, String),
+    pub tally: Tally,
+    /// Drives by number that something was done to today, and the kinds of alarms of the pool that today explains.
+    pub touched: BTreeSet<u64>,
+    pub explained: BTreeSet<&'static str>,
+    /// Paths that do not answer now.
+    pub pulled: BTreeSet<String>,
+    /// What was done today.
+    pub story: Vec<String>,
+    /// Errors of each drive when the day began.
+    pub errors: BTreeMap<u64, u64>,
+    read_of_log: usize,
+}
+
+impl Site {
+    /// A pool of 12 drives, two in each of six enclosures.
+    pub fn new(parent: &std::path::Path, data: &str, files: bool) -> Site {
+        sweep(parent);
+        let dir = parent.join(format!("{PREFIX}{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        let mut shelf = Shelf::new(&dir);
+        shelf.loops &= !files;
+        let mut site = Site {
+            server: None,
+            shelf,
+            place: Place(dir),
+            keys: Default::default(),
+            tally: Tally::default(),
+            touched: BTreeSet::new(),
+            explained: BTreeSet::new(),
+            pulled: BTreeSet::new(),
+            story: Vec::new(),
+            errors: BTreeMap::new(),
+            read_of_log: 0,
+        };
+        let drives: Vec<String> = (0..12).map(|number| format!("{}@{}", site.shelf.blank(), number / 2)).collect();
+        let mut create = vec!["pool", "create", "--confirm-time", "--data", data];
+        drives.iter().for_each(|drive| create.extend(["--drive", drive]));
+        site.good(&create);
+        site.place.edit_config(|text| text.replace("rebuild_after = 600", "rebuild_after = 4"));
+        let server = site.place.serve();
+        site.keys = server.keys();
+        site.server = Some(server);
+        site
+    }
+
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().expect("a server runs")
+    }
+
+    pub fn serve(&mut self) {
+        self.server = Some(self.place.serve().with_keys(self.keys.clone()));
+    }
+
+    /// Ends it as its manager does.
+    pub fn stop(&mut self) {
+        self.server.take().expect("a server runs").stop();
+        self.tally.count("server stopped");
+    }
+
+    pub fn kill(&mut self) {
+        self.server.take().expect("a server runs").kill();
+        self.tally.count("server killed");
+    }
+
+    pub fn tell(&mut self, what: impl Into<String>) {
+        let what = what.into();
+        if std::env::var_os("STELE_DAYS_TRACE").is_some() {
+            println!("    {what}");
+        }
+        self.story.push(what);
+    }
+
+    /// Runs a command to its end.
+    pub fn run(&mut self, arguments: &[&str]) -> Said {
+        use std::io::Read;
+        self.tally.commands += 1;
+        let mut command = self.place.command(arguments);
+        command.arg("--json").arg("--dir").arg(&self.place.0).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (mut out, mut err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+        let read = |from: &mut dyn Read| {
+            let mut bytes = Vec::new();
+            let _ = from.read_to_end(&mut bytes);
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let (out, err) = std::thread::scope(|scope| {
+            let out = scope.spawn(|| read(&mut out));
+            let err = scope.spawn(|| read(&mut err));
+            let begun = Instant::now();
+            while child.try_wait().unwrap().is_none() {
+                if begun.elapsed() > PATIENCE {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    panic!("stele {arguments:?} did not end within {PATIENCE:?}: {}", err.join().unwrap());
+                }
+                pause(20);
+            }
+            (out.join().unwrap(), err.join().unwrap())
+        });
+        let code = child.wait().unwrap().code().unwrap_or(-1);
+        let said = Said { code, out, err };
+        assert!(
+            !["panicked", "defect of Stele"].iter().any(|word| said.err.contains(word)),
+            "stele {arguments:?}: {}",
+            said.err
+        );
+        said
+    }
+
+    /// Runs a command that must end with one of these codes.
+    #[track_caller]
+    pub fn ends(&mut self, codes: &[i32], arguments: &[&str]) -> Said {
+        let said = self.run(arguments);
+        assert!(
+            codes.contains(&said.code),
+            "stele {} ended with {} and not with {codes:?}: {}{}",
+            arguments.join(" "),
+            said.code,
+            said.err,
+            said.out
+        );
+        said
+    }
+
+    #[track_caller]
+    pub fn good(&mut self, arguments: &[&str]) -> Value {
+        self.ends(&[0], arguments).json()
+    }
+
+    #[track_caller]
+    pub fn status(&mut self) -> Value {
+        let status = self.good(&["pool", "status"]);
+        self.consider(&status);
+        status
+    }
+
+    /// What stands must be explained by what was done today.
+    #[track_caller]
+    fn consider(&mut self, status: &Value) {
+        for alarm in list(&status["standing"]) {
+            let (kind, subject) = (text(&alarm["kind"]), text(&alarm["subject"]));
+            *self.tally.standing.entry(kind.to_owned()).or_default() += 1;
+            if kind == "drive-slow" {
+                continue;
+            }
+            let drive = subject.strip_prefix("drive ").and_then(|number| number.parse::<u64>().ok());
+            let explained = self.explained.contains(kind)
+                || match drive {
+                    // One that joined today was not there in the morning.
+                    Some(drive) => self.touched.contains(&drive) || !self.errors.contains_key(&drive),
+                    None => subject == "pool" && POOL_KINDS.contains(&kind) && !self.touched.is_empty(),
+                };
+            assert!(explained, "a false alarm: {alarm}; today: {:?}; touched: {:?}", self.story, self.touched);
+        }
+    }
+
+    /// Looks at the status so often, which takes a while, and judges each.
+    #[track_caller]
+    pub fn watch(&mut self, times: u64) {
+        for _ in 0..times {
+            let status = self.status();
+            consistent(&status);
+            pause(150);
+        }
+    }
+
+    /// Waits for something that status tells.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, patience: Duration, mut is_so: impl FnMut(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let status = self.status();
+            if is_so(&status) {
+                return status;
+            }
+            assert!(
+                begun.elapsed() < patience,
+                "not within {patience:?}: {what}; today: {:?}; {}",
+                self.story,
+                brief(&status)
+            );
+            pause(250);
+        }
+    }
+
+    /// Every drive answers and holds what it should, and nothing moves.
+    #[track_caller]
+    pub fn until_whole(&mut self) -> Value {
+        self.until("all to be whole", PATIENCE, is_whole)
+    }
+
+    /// No alarm stands, but for drives that are slow since the machine is.
+    #[track_caller]
+    pub fn until_quiet(&mut self) {
+        let begun = Instant::now();
+        self.until("no alarm to stand", ALARM_MAX, |status| {
+            list(&status["standing"]).iter().all(|alarm| alarm["kind"] == "drive-slow")
+        });
+        self.tally.alarms_lasted = self.tally.alarms_lasted.max(begun.elapsed());
+    }
+
+    /// Members, with number, path, health and enclosure.
+    pub fn drives(&mut self) -> Vec<DriveSaid> {
+        members(&self.status())
+    }
+
+    /// What the server has logged since the last look, and must not say.
+    pub fn read_log(&mut self) {
+        let log = self.place.log();
+        let new = &log[self.read_of_log.min(log.len())..];
+        let word = ["panicked", "defect of Stele", "internal", "invariant"];
+        let bad: Vec<&str> = new.lines().filter(|line| word.iter().any(|word| line.contains(word))).collect();
+        assert!(bad.is_empty(), "the server's log says: {bad:#?}");
+        self.read_of_log = log.len();
+    }
+}
+
+/// Alarms of the pool that may stand while something was done to its drives.
+const POOL_KINDS: &[&str] = &["log-degraded", "spare-exhausted", "enclosure-crowded", "moving-put-off"];
+
+#[derive(Clone, Debug)]
+pub struct DriveSaid {
+    pub number: u64,
+    pub path: String,
+    pub health: String,
+    pub enclosure: u64,
+    /// Reads and writes that failed, and units that did not verify.
+    pub errors: u64,
+}
+
+/// Drives of the pool; those that are attached and not used are left out.
+pub fn members(status: &Value) -> Vec<DriveSaid> {
+    let told = list(&status["drives"]).iter().filter(|drive| drive["health"] != "rejected");
+    told.map(|drive| DriveSaid {
+        number: number(&drive["drive"]),
+        path: text(&drive["path"]).to_owned(),
+        health: text(&drive["health"]).to_owned(),
+        enclosure: number(&drive["enclosure"]),
+        errors: ["read_errors", "write_errors", "digest_errors"].iter().map(|kind| number(&drive[*kind])).sum(),
+    })
+    .collect()
+}
+
+pub fn is_whole(status: &Value) -> bool {
+    let well = |drive: &Value| drive["health"] == "healthy" || drive["alarm"] == "drive-slow";
+    let idle = ["rebuild", "copy_back", "moving"].iter().all(|work| status[*work].is_null());
+    idle && status["unreadable_stripes"] == 0 && list(&status["drives"]).iter().all(well)
+}
+
+/// What a status says in one place it does not contradict in another.
+#[track_caller]
+pub fn consistent(status: &Value) {
+    let drives = members(status);
+    let numbers: BTreeSet<u64> = drives.iter().map(|drive| drive.number).collect();
+    assert_eq!(numbers.len(), drives.len(), "a number twice: {}", brief(status));
+    let (lost, unreadable) = (number(&status["lost_stripes"]), number(&status["unreadable_stripes"]));
+    assert!(lost <= unreadable, "{lost} lost of {unreadable} that cannot be read");
+    assert!(number(&status["used_bytes"]) <= number(&status["raw_bytes"]), "{}", brief(status));
+    let state = text(&status["state"]);
+    let unwell = drives.iter().filter(|drive| !matches!(drive.health.as_str(), "healthy" | "leaving")).count();
+    let expected = match (lost, unreadable) {
+        (1.., _) => "damaged",
+        (_, 1..) => "unreadable",
+        _ if unwell > 0 || !status["rebuild"].is_null() => "degraded",
+        _ => "ok",
+    };
+    assert_eq!(state, expected, "{}", brief(status));
+    let told = list(&status["standing"]).iter().filter(|alarm| text(&alarm["kind"]).starts_with("drive-")).count();
+    assert!(told >= unwell, "{unwell} drives are unwell, and {told} alarms tell of drives: {}", brief(status));
+}
+
+/// A status in few words.
+pub fn brief(status: &Value) -> String {
+    let drives: Vec<String> = list(&status["drives"])
+        .iter()
+        .map(|drive| format!("{}@{}:{}", drive["drive"], drive["enclosure"], text(&drive["health"])))
+        .collect();
+    let standing: Vec<String> = list(&status["standing"])
+        .iter()
+        .map(|alarm| format!("{} {}: {}", text(&alarm["kind"]), text(&alarm["subject"]), text(&alarm["message"])))
+        .collect();
+    let work: Vec<String> = ["rebuild", "copy_back", "moving", "scrub"]
+        .iter()
+        .filter(|work| !status[**work].is_null())
+        .map(|work| format!("{work} {}", status[*work]))
+        .collect();
+    format!(
+        "state {}, drives {}, unreadable {}, lost {}, standing {standing:?}, {work:?}",
+        status["state"],
+        drives.join(" "),
+        status["unreadable_stripes"],
+        status["lost_stripes"]
+    )
+}
+
+pub fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+pub fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+pub fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+/// Leaves the machine to others for so many milliseconds: what is done to drives lasts a while.
+pub fn pause(milliseconds: u64) {
+    let end = Instant::now() + Duration::from_millis(milliseconds);
+    while let Some(left) = end.checked_duration_since(Instant::now()) {
+        std::thread::park_timeout(left);
+    }
+}
