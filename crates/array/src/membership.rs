@@ -382,10 +382,10 @@ impl Serving {
         if engine.drive_state(old).votes() {
             engine.commit_state(old, DriveState::Failed).await?;
         }
-        let former = engine.drives.index(old).map(|index| Departed {
-            index: Some(index as u32),
-            name: engine.drives.seen(old).name,
-        });
+        let former = engine
+            .drives
+            .index(old)
+            .map(|index| Departed { index: Some(index as u32), name: engine.drives.seen(old).name });
         if let Some(index) = engine.drives.index(old) {
             engine.io.detach(index);
             engine.log.drive_lost(old);
