@@ -205,7 +205,12 @@ impl Archive {
             rights,
             created: self.store().wall(),
             revoked: None,
-            secret: seal_note(&*self.store().surroundings, &self.store().secret_key(), id.as_bytes(), secret.as_bytes()),
+            secret: seal_note(
+                &*self.store().surroundings,
+                &self.store().secret_key(),
+                id.as_bytes(),
+                secret.as_bytes(),
+            ),
             change: 0,
             note: Place::default(),
             pending: pending.then_some(true),
