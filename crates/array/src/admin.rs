@@ -423,6 +423,8 @@ pub struct PoolStatus {
     pub lost_stripes: u64,
     /// Stripes that cannot be read now: the lost ones, and those whose drives are away.
     pub unreadable_stripes: u64,
+    /// False for a moment after drives came or went: which stripes cannot be read is being looked up.
+    pub unreadable_known: bool,
     /// Stripes with a strip on a lost drive that no spare cell is left for.
     pub stripes_without_spare: u64,
     /// What keeps the log from being as safe as it should be, and since when, where that is known; nothing where it is.

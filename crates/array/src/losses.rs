@@ -33,6 +33,8 @@ pub struct Losses {
     telling: Cell<bool>,
     /// Stripes that too many drives are away of, as of the last look.
     unreadable: RefCell<BTreeMap<SlotId, StripeKey>>,
+    /// That look is over, and no drive came or went since it began.
+    looked: Cell<bool>,
     /// Members of rows whose strips no spare cell was left for.
     pub without_spare: RefCell<BTreeSet<(RowId, u8)>>,
 }
@@ -110,15 +112,24 @@ impl Engine {
         (lost.len() + away.values().filter(|key| !lost.contains(key)).count()) as u64
     }
 
+    /// False while it is being found out which stripes cannot be read.
+    pub fn knows_unreadable(&self) -> bool {
+        self.losses_seen.looked.get()
+    }
+
     /// Runs for the pool's life: knows which stripes cannot be read while drives are away.
     pub async fn losses_flow(self: Rc<Self>) {
         loop {
             let changed = self.drives_changed.changed();
+            self.losses_seen.looked.set(false);
             if self.stopped.borrow().is_some() {
                 return;
             }
             match self.find_unreadable().await {
-                Ok(found) => drop(self.losses_seen.unreadable.replace(found)),
+                Ok(found) => {
+                    self.losses_seen.unreadable.replace(found);
+                    self.losses_seen.looked.set(true);
+                }
                 Err(error) => tracing::warn!("which stripes cannot be read is not known: {error}"),
             }
             changed.await;

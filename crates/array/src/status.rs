@@ -84,6 +84,7 @@ impl Serving {
             scrubs_stopped,
             scrub_trouble,
             unreadable_stripes: engine.unreadable_stripes(),
+            unreadable_known: engine.knows_unreadable(),
             stripes_without_spare,
             log_trouble: log_trouble(engine),
             codes,

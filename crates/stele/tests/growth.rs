@@ -161,3 +161,42 @@ fn a_drive_that_the_others_cannot_do_without_is_not_removed() {
     assert!(is_whole(&place.json(&["pool", "status"])));
     assert_eq!(place.config(), config);
 }
+
+/// What `[pool] drives` names is what the next start finds, whatever path a drive had before.
+#[test]
+fn the_configuration_names_each_drive_where_it_is() {
+    let place = Place::new("growth-paths");
+    place.pool(6);
+    let server = place.serve();
+    let whole = || wait_for("all to be whole", || is_whole(&place.json(&["pool", "status"])).then_some(()));
+    // A drive that left, was wiped, and came again under its path is named, although it left.
+    let (again, moved) = (place.path("d5.img"), place.path("elsewhere.img"));
+    place.json(&["pool", "remove", "5", "--wait"]);
+    place.json(&["drive", "wipe", &again, "--yes"]);
+    place.json(&["pool", "add", "--drive", &format!("{again}@5"), "--wait"]);
+    // One that is given up and replaced is let go, and another one may have its path.
+    let (given, new) = (place.path("d1.img"), place.path("new.img"));
+    let replace = ["pool", "replace", "1", &new, "--size", "256MiB", "--give-up", "--yes", "--wait"];
+    place.json(&replace);
+    place.json(&["drive", "wipe", &given, "--yes"]);
+    place.json(&["pool", "add", "--drive", &format!("{given}@6"), "--wait"]);
+    whole();
+    server.stop();
+    // A drive that is found elsewhere is named there.
+    std::fs::rename(place.path("d2.img"), &moved).unwrap();
+    let server = place.serve();
+    place.refused(4, &["no drive 77"], &["drive", "online", "77", &moved]);
+    let before = place.config();
+    assert!(!place.stele(&["drive", "online", "2", &again]).status.success(), "that is another drive");
+    assert_eq!(place.config(), before);
+    place.json(&["drive", "online", "2", &moved]);
+    whole();
+    server.stop();
+    let config = place.config();
+    for (path, named) in [(&again, 1), (&moved, 1), (&given, 1), (&new, 1), (&place.path("d2.img"), 0)] {
+        assert_eq!(config.matches(path.as_str()).count(), named, "{path}: {config}");
+    }
+    let server = place.serve();
+    assert!(is_whole(&place.json(&["pool", "status"])), "{}", place.json(&["pool", "status"]));
+    server.stop();
+}

@@ -146,6 +146,8 @@ fn an_archive_opened_for_reading_takes_changes_when_its_drives_are_back() {
         .find_map(|lost| {
             moved(lost, false);
             if let Ok(server) = Server::start(&place, &["serve"]) {
+                // It says so from the first moment on.
+                assert_eq!(place.stele(&["affected"]).status.code(), Some(5), "two of five drives are away");
                 if standing(&place).contains(&"read-only".to_owned()) {
                     return Some((server.with_keys(keys.clone()), lost));
                 }

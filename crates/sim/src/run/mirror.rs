@@ -363,6 +363,7 @@ impl<F: Flaw> Mirror<F> {
             scrubs_stopped: 0,
             scrub_trouble: String::new(),
             unreadable_stripes: 0,
+            unreadable_known: true,
             stripes_without_spare: 0,
             log_trouble: None,
             codes: Vec::new(),

@@ -1,11 +1,18 @@
 //! What is concerned by stripes that cannot be read.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use stele_archive::Affected as Version;
+use stele_array::{Command, Reply};
 
 use super::{Actor, Call};
-use crate::failure::Outcome;
+use crate::failure::{Failure, Kind, Outcome};
 use crate::node::{Node, blocking};
+
+/// How long an answer waits for that.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Asks for what cannot be read, by name.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -38,10 +45,26 @@ pub struct AffectedVolume {
     pub ranges: Vec<(u64, u64)>,
 }
 
+/// Which stripes cannot be read is looked up at the start and whenever a drive comes or goes.
+async fn until_known(node: &Node) -> Outcome<()> {
+    let begun = tokio::time::Instant::now();
+    loop {
+        match node.pool.command(Command::Status).await? {
+            Reply::Status(status) if status.unreadable_known => return Ok(()),
+            _ if begun.elapsed() < PATIENCE => tokio::time::sleep(LOOK_EVERY).await,
+            _ => {
+                return Err(Failure::new(Kind::Busy, "which stripes cannot be read is still being looked up")
+                    .next("ask again in a minute"));
+            }
+        }
+    }
+}
+
 impl Call for Affected {
     const NAME: &'static str = "affected";
     type Answer = AffectedView;
     async fn perform(self, node: &Node, _: &Actor) -> Outcome<AffectedView> {
+        until_known(node).await?;
         let status = super::pool::status(node).await?;
         let views = super::volume::list(node).await?;
         let data = views.iter().find(|view| view.owner.as_deref() == Some(crate::node::volumes::DATA));

@@ -1,12 +1,15 @@
 //! `stele drive clear`, `online`, `wipe` and `locate`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use stele_array::reactor::DrivePlace;
 
 use crate::api::drive::{Clear, Locate, Online, Wipe};
 use crate::api::pool::{Status, StatusView};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
-use crate::failure::{Failure, Outcome, io_failure};
+use crate::drives::DriveArgument;
+use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::named;
 use crate::seat::Seat;
 
@@ -39,15 +42,50 @@ async fn online_at(seat: &Seat, site: &Site, json: bool, drive: u32, path: Optio
             .next(format!("to forget its errors: stele drive clear {drive}")));
     }
     let config = Config::read(&site.config_path)?;
-    let entry = named::entry_of(site, &config, &status, drive).map(|entry| entry.placed(site).path);
+    let entry = named::entry_of(site, &config, &status, drive);
     let was = Some(PathBuf::from(&known.path)).filter(|path| !path.as_os_str().is_empty());
-    let Some(path) = path.or(was).or(entry) else {
+    let Some(path) = path.or(was).or(entry.map(|entry| entry.placed(site).path)) else {
         return Err(Failure::usage(format!("where drive {drive} is now is not known"))
             .next(format!("name its path: stele drive online {drive} PATH")));
     };
     let path = std::path::absolute(&path).map_err(|error| io_failure("find", &path, &error))?;
-    seat.call(Online { drive, path }).await?;
+    let moved = name_where_it_is(site, &config, entry, known.enclosure, &path)?;
+    if let Err(failure) = seat.call(Online { drive, path }).await {
+        // Where the answer was lost the pool may have the drive: then the next start must find it.
+        if let Some(here) = moved.filter(|_| failure.kind != Kind::Busy) {
+            match entry {
+                Some(entry) => crate::config::replace_drive(&site.config_path, &here, entry)?,
+                None => crate::config::remove_drive(&site.config_path, &here)?,
+            };
+        }
+        return Err(failure);
+    }
     tell(seat, json, drive, true).await
+}
+
+/// Names in the configuration where the drive is now, so that the next start finds it. Answers the entry where it is another one.
+fn name_where_it_is(
+    site: &Site,
+    config: &Config,
+    entry: Option<&DriveArgument>,
+    enclosure: u32,
+    path: &Path,
+) -> Outcome<Option<DriveArgument>> {
+    let mut known = config.pool.drives.iter().map(|known| known.placed(site).path);
+    if known.any(|known| named::is_same(&known, path)) {
+        return Ok(None);
+    }
+    let told = entry.or(config.pool.drives.first()).is_some_and(|known| known.0.enclosure.is_some());
+    let here = DriveArgument(DrivePlace { path: path.to_owned(), enclosure: told.then_some(enclosure) });
+    let written = match entry {
+        Some(entry) => crate::config::replace_drive(&site.config_path, entry, &here)?,
+        None => crate::config::add_drives(&site.config_path, std::slice::from_ref(&here))?,
+    };
+    match written {
+        true => Ok(Some(here)),
+        false => Err(Failure::failed(format!("{} cannot be changed to name {here}", site.config_path.display()))
+            .next("name it in [pool] drives by hand, and repeat the command")),
+    }
 }
 
 /// `filled`: what it missed is brought up to date now.

@@ -101,3 +101,25 @@ fn a_configuration_says_where_its_data_are() {
     assert!(!first_drives(&file, &drives).unwrap(), "it names drives already");
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+#[test]
+fn changes_of_a_command_and_of_the_server_are_both_kept() {
+    let folder = std::env::temp_dir().join(format!("stele-config-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("stele.toml");
+    let drive = |name: String| name.parse::<DriveArgument>().unwrap();
+    Config::new(vec![drive("first@0".to_owned())]).write(&path).unwrap();
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            let path = &path;
+            scope.spawn(move || {
+                for number in 0..20 {
+                    assert!(add_drives(path, &[drive(format!("w{writer}-{number}@1"))]).unwrap());
+                    assert!(number % 2 == 0 || remove_drive(path, &drive(format!("w{writer}-{number}@1"))).unwrap());
+                }
+            });
+        }
+    });
+    assert_eq!(Config::read(&path).unwrap().pool.drives.len(), 1 + 4 * 10);
+    std::fs::remove_dir_all(&folder).unwrap();
+}

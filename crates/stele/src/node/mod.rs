@@ -3,6 +3,7 @@
 //! The server keeps one for as long as it runs; a command without a server opens one for itself, with the archive
 //! read-only.
 
+mod again;
 pub mod alarms;
 pub mod block;
 pub mod create;
@@ -348,33 +349,6 @@ impl Node {
 
     fn set_trouble(&self, trouble: Option<Trouble>) {
         *self.trouble.write().unwrap_or_else(PoisonError::into_inner) = trouble.map(Arc::new);
-    }
-
-    /// Opens the archive for writing where it answers reads only, since drives were missing when it was opened, and all that it
-    /// stands on can be read again. Answers whether it was.
-    pub async fn open_archive_again(&self) -> Outcome<bool> {
-        if self.trouble().is_none_or(|trouble| trouble.kind != READ_ONLY) {
-            return Ok(false);
-        }
-        let (Some(archive), Some(foundation)) = (&self.archive, &self.foundation) else { return Ok(false) };
-        let Some((catalog, data)) = self.archive_volumes().await?.pair else { return Ok(false) };
-        if ![catalog, data].iter().all(|volume| volume.unreadable.is_empty()) {
-            return Ok(false);
-        }
-        match archive.open_again(foundation.clone(), self.archive_options(false)).await {
-            Ok(()) => {}
-            Err(error @ ArchiveError::Stopped(_)) => {
-                // A catalog that has stopped goes on at the next start only.
-                let next = "return missing drives, and start the server again".to_owned();
-                let message = format!("the archive answers reads and refuses every change: {error}");
-                self.set_trouble(Some(Trouble { kind: READ_ONLY, message, next }));
-                return Ok(false);
-            }
-            Err(error) => return Err(error.into()),
-        }
-        self.unrecorded.record(archive).await?;
-        self.set_trouble(None);
-        Ok(true)
     }
 
     /// What the archive stands on.

@@ -5,6 +5,7 @@
 
 use std::fs::{self, File};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -110,9 +111,14 @@ impl Load {
         site.tally.volume_compared += done.0;
     }
 
-    /// Its server was killed: it may have ended in any way but with a wrong byte.
+    /// Its server was killed: it may have ended in any way but with a wrong byte. fio does not always notice.
     #[track_caller]
-    pub fn broken(self, site: &Site) {
+    pub fn broken(mut self, site: &Site) {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(10) && self.fio.child.try_wait().unwrap().is_none() {
+            pause(100);
+        }
+        let _ = self.fio.child.kill();
         if let Err(what) = self.fio.ends() {
             assert!(!what.contains("verify"), "the volume: {what}; today: {:?}", site.story);
         }

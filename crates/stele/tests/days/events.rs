@@ -1,6 +1,6 @@
 //! What happens on a day. Each event keeps to what the codes tolerate: at most two drives are unwell at a time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use stele_ground::Dice;
@@ -14,6 +14,8 @@ const TOLERATED: usize = 2;
 const DRIVES_MAX: usize = 15;
 const DRIVES_MIN: usize = 11;
 const ENCLOSURES: u64 = 7;
+/// Drives that hosts read from are noticed to be away within this.
+const NOTICED: Duration = Duration::from_secs(180);
 
 /// What an event works with.
 pub struct Day<'a> {
@@ -453,16 +455,24 @@ pub fn three_losses(day: &mut Day) {
     if stopped {
         day.site.serve();
     }
-    let failed = day.records.unreadable(day.site);
-    let affected = day.site.ends(&[0, 5], &["affected"]).json();
-    let named: Vec<String> = list(&affected["objects"])
-        .iter()
-        .map(|object| format!("{}/{}", text(&object["bucket"]), text(&object["key"])))
-        .collect();
-    // Drives may be noticed to be away by the reads that failed.
-    for object in &failed {
-        assert!(named.contains(object), "{object} cannot be read and is not among {named:?}");
-    }
+    let begun = Instant::now();
+    let (failed, named) = loop {
+        let failed = day.records.unreadable(day.site);
+        let affected = day.site.ends(&[0, 5], &["affected"]).json();
+        let named: Vec<String> = list(&affected["objects"])
+            .iter()
+            .map(|object| format!("{}/{}", text(&object["bucket"]), text(&object["key"])))
+            .collect();
+        let Some(object) = failed.iter().find(|object| !named.contains(object)) else { break (failed, named) };
+        // Drives that were there are noticed to be away by what fails on them.
+        let status = day.site.status();
+        assert!(
+            !stopped && begun.elapsed() < NOTICED,
+            "{object} cannot be read and is not among {named:?}: {}",
+            brief(&status)
+        );
+        pause(500);
+    };
     day.site.tell(format!(
         "{} of {} objects cannot be read, {} are named",
         failed.len(),

@@ -1,0 +1,137 @@
+//! Alarms over TLS, to servers on loopback whose certificates an authority of the test's own has signed. The machine's authorities
+//! are those that `SSL_CERT_FILE` names.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use super::{PATIENCE, listening, take_mail, take_post};
+use crate::support::{Place, Server, wait_for};
+
+/// An authority's certificate, and a server's that it has signed.
+fn authority() -> (String, Arc<ServerConfig>) {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let own = params.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(params, key);
+    let key = KeyPair::generate().unwrap();
+    let signed = CertificateParams::new(vec!["localhost".to_owned()]).unwrap().signed_by(&key, &issuer).unwrap();
+    let chain = vec![CertificateDer::from(signed.der().to_vec())];
+    let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    (own, Arc::new(config.with_no_client_auth().with_single_cert(chain, private).unwrap()))
+}
+
+type Secured = StreamOwned<ServerConnection, TcpStream>;
+
+fn secured(config: &Arc<ServerConfig>, stream: TcpStream) -> Secured {
+    StreamOwned::new(ServerConnection::new(Arc::clone(config)).unwrap(), stream)
+}
+
+/// A server of mail that speaks in the clear only until it is asked for TLS.
+fn mail_with_starttls(config: Arc<ServerConfig>) -> (SocketAddr, Receiver<String>) {
+    listening(move |_, mut stream, heard| {
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        let _ = stream.write_all(b"220 here\r\n");
+        let mut line = String::new();
+        while reader.read_line(&mut line).is_ok_and(|read| read > 0) {
+            let asked = line.trim_end() == "STARTTLS";
+            let answer: &[u8] = match () {
+                () if asked => b"220 go on\r\n",
+                () if line.starts_with("EHLO") => b"250-here\r\n250 STARTTLS\r\n",
+                () => b"530 not in the clear\r\n",
+            };
+            let _ = stream.write_all(answer);
+            if asked {
+                // No greeting follows: the client says EHLO again.
+                return take_mail(false, Silent { stream: secured(&config, stream), greeted: false }, heard);
+            }
+            line.clear();
+        }
+    })
+}
+
+/// Leaves out the first line that is written, which is the greeting.
+struct Silent {
+    stream: Secured,
+    greeted: bool,
+}
+
+impl std::io::Read for Silent {
+    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Silent {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if !std::mem::replace(&mut self.greeted, true) {
+            return Ok(bytes.len());
+        }
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+#[test]
+fn alarms_go_over_tls_and_only_to_servers_that_are_trusted() {
+    let place = Place::new("messages-tls");
+    place.up().stop();
+    let (trusted, config) = authority();
+    let (stranger, _) = authority();
+    let hook = Arc::clone(&config);
+    let (hook, hooked) = listening(move |_, stream, heard| take_post(false, secured(&hook, stream), heard));
+    let mail = Arc::clone(&config);
+    let (mail, mailed) = listening(move |_, stream, heard| take_mail(false, secured(&mail, stream), heard));
+    let (later, mailed_later) = mail_with_starttls(config);
+    let written = |url: String| {
+        place.edit_config(|text| {
+            let before = text.split("\n[messages]").next().unwrap_or_default().to_owned();
+            format!(
+                "{before}\n[messages]\nwebhooks = [\"https://localhost:{}/\"]\nmail_to = [\"storage@example.org\"]\n\
+                 mail_from = \"stele@example.org\"\nmail_server = \"{url}\"\n",
+                hook.port()
+            )
+        });
+    };
+    let authorities = |text: &str| {
+        let path = place.path("authorities.pem");
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    std::fs::rename(place.0.join("drives/e2-0.img"), place.0.join("e2-0.img")).unwrap();
+    place.listen_anywhere();
+    let serve = |authorities: &str| Server::start_with(&place, &["serve"], &[("SSL_CERT_FILE", authorities)]).unwrap();
+
+    // Nobody whom the machine does not trust hears a word, and the log says why.
+    written(format!("smtps://localhost:{}", mail.port()));
+    let server = serve(&authorities(&stranger));
+    wait_for("both to be refused", || {
+        let log = place.log();
+        let refused = |name: &str| log.lines().any(|line| line.contains(name) && line.contains("ertificate"));
+        (refused("the webhook at localhost") && refused("the mail server smtps://localhost")).then_some(())
+    });
+    assert!(hooked.try_recv().is_err() && mailed.try_recv().is_err());
+    server.stop();
+
+    let server = serve(&authorities(&trusted));
+    assert!(hooked.recv_timeout(PATIENCE).unwrap().contains("drive-missing"));
+    assert!(mailed.recv_timeout(PATIENCE).unwrap().contains("drive-missing begun: drive 4"));
+    server.stop();
+
+    // From the clear to TLS, which is demanded.
+    written(format!("smtp://localhost:{}?tls=required", later.port()));
+    let server = serve(&authorities(&trusted));
+    assert!(mailed_later.recv_timeout(PATIENCE).unwrap().contains("drive-missing begun: drive 4"));
+    server.stop();
+}
