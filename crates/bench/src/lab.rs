@@ -2,6 +2,7 @@
 //! access, that of the whole machine (kernel workers hide some), and accesses a second. Histograms are always on.
 
 mod agreement;
+mod corpus;
 mod data;
 mod ran;
 mod search;
@@ -91,8 +92,8 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
         search::run(bench)?;
     }
     let (costs, agrees) = (CASES.iter().any(|case| wants(bench, case)), agreement::wants(bench));
-    let writes = data::wants(bench);
-    if !costs && !agrees && !writes {
+    let (writes, corpus) = (data::wants(bench), corpus::wants(bench));
+    if !costs && !agrees && !writes && !corpus {
         return Ok(());
     }
     if Command::new("fio").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_err() {
@@ -111,10 +112,10 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
             one(bench, case, &files)?;
         }
     }
-    match (agrees, files.0.get(1)) {
-        (true, Some(path)) => agreement::run(bench, path),
-        _ => Ok(()),
+    if let (true, Some(path)) = (agrees, files.0.get(1)) {
+        agreement::run(bench, path)?;
     }
+    if corpus { corpus::run(bench) } else { Ok(()) }
 }
 
 const FIGURES: [&str; 6] = [

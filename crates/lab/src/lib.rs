@@ -12,6 +12,8 @@ pub mod compare;
 pub mod csv;
 pub mod environment;
 pub mod error;
+pub mod ffsb;
+pub mod fio;
 pub mod histogram;
 pub mod hosts;
 pub mod job;

@@ -12,7 +12,7 @@ use stele_lab::report::chosen;
 mod fio;
 mod iometer;
 
-pub use fio::fio;
+pub use fio::{fio, ran};
 pub use iometer::iometer;
 
 /// The runs that are exported, with their cells.

@@ -441,3 +441,71 @@ fn hosts_run_a_job_together_and_one_that_dies_leaves_a_partial_result_that_says_
     first.0.wait().unwrap();
     place.refused(1, &[&first.1], &[&run[..], &["--token-file", &token]].concat());
 }
+
+#[test]
+fn a_job_file_of_fio_is_run_as_it_is() {
+    let place = Place::new("lab-fio");
+    let (job, files, out) = (place.path("job.fio"), place.path("files"), place.path("out.json"));
+    let text = format!(
+        "[global]\ndirectory={files}\nbs=4k\nsize=256k\n[make]\nrw=write\nfsync=16\n[look]\nstonewall\nfilename=make.0.0\n\
+         rw=randread\nnumjobs=2\ngroup_reporting\n"
+    );
+    std::fs::write(&job, &text).unwrap();
+    let planned = place.json(&["lab", "fio", &job, "--plan"]);
+    assert_eq!((&planned[0]["files"][0]["is_made"], &planned[1]["turn"]), (&true.into(), &2.into()), "{planned}");
+    assert!(!std::path::Path::new(&files).exists(), "a plan makes nothing");
+
+    let said = place.json(&["lab", "fio", &job, "--out", &out]);
+    let [make, look] = said["jobs"].as_array().unwrap().as_slice() else { panic!("{said}") };
+    let counts =
+        |job: &Value| [&job["read"], &job["write"], &job["sync"]].map(|way| way["total_ios"].as_u64().unwrap());
+    assert_eq!((counts(make), counts(look)), ([0, 64, 3], [128, 0, 0]));
+    assert_eq!(
+        (&make["jobname"], &make["job options"]["fsync"], &look["groupid"]),
+        (&"make".into(), &"16".into(), &1.into())
+    );
+    let clat = &look["read"]["clat_ns"];
+    assert!(clat["percentile"]["99.000000"].as_u64() >= clat["percentile"]["50.000000"].as_u64(), "{clat}");
+    assert!(look["read"]["iops"].as_f64() > Some(0.0) && look["read"]["bw_bytes"].as_u64() > Some(0), "{look}");
+    let kept: Value = serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
+    assert_eq!(kept["jobs"], said["jobs"]);
+    place.refused(3, &["exists already", "--out"], &["lab", "fio", &job, "--out", &out]);
+
+    // Files of the laboratory are written over again, and those of others are not.
+    let text = String::from_utf8(place.stele(&["lab", "fio", &job, "--section", "make"]).stdout).unwrap();
+    assert!(text.contains("write") && text.contains("sync") && !text.contains("look"), "{text}");
+    let foreign = format!("{files}/make.0.0");
+    std::fs::remove_file(&foreign).unwrap();
+    std::fs::write(&foreign, vec![7; 512 << 10]).unwrap();
+    place.refused(3, &["was not made by the laboratory", "--destroy"], &["lab", "fio", &job]);
+    assert_eq!(std::fs::read(&foreign).unwrap(), vec![7; 512 << 10]);
+    place.json(&["lab", "fio", &job, "--destroy"]);
+    assert_ne!(std::fs::read(&foreign).unwrap()[..4096], [7; 4096]);
+
+    std::fs::write(&job, "[a]\nrw=read\nsize=1m\nverify=crc32c\n").unwrap();
+    place.refused(2, &["job.fio: job 'a', line 4: verify=crc32c", "stele lab run --verify"], &["lab", "fio", &job]);
+    place.refused(4, &["has no job 'b'", "its jobs are a"], &["lab", "fio", &job, "--section", "b"]);
+}
+
+#[test]
+fn a_profile_of_ffsb_is_run_as_it_is() {
+    let place = Place::new("lab-ffsb");
+    let (profile, files) = (place.path("profile.ffsb"), place.path("files"));
+    let text = format!(
+        "time=60\n[filesystem0]\nlocation={files}\nnum_files=10\nmin_filesize=4k\nmax_filesize=16k\n[end0]\n[threadgroup0]\n\
+         num_threads=2\nwrite_size=4k\nwrite_blocksize=4k\ncreate_weight=2\nappend_weight=2\ndelete_weight=1\nstat_weight=3\n[end0]\n"
+    );
+    std::fs::write(&profile, &text).unwrap();
+    let said = place.json(&["lab", "ffsb", &profile, "--time", "200ms"]);
+    let kinds = said[0]["operations"].as_array().unwrap();
+    let names: Vec<&str> = kinds.iter().filter_map(|kind| kind["operation"].as_str()).collect();
+    assert_eq!(names, ["create", "append", "delete", "stat"]);
+    assert!(kinds.iter().all(|kind| kind["count"].as_u64() > Some(0)), "{said}");
+    assert_eq!(std::fs::read_dir(&files).unwrap().count(), 0, "what was made is gone");
+    let shown = String::from_utf8(place.stele(&["lab", "ffsb", &profile, "--time", "50ms"]).stdout).unwrap();
+    assert!(shown.contains("threadgroup0") && shown.contains("append"), "{shown}");
+
+    place.refused(2, &["create_weight", "`stele lab ffsb`"], &["lab", "import", &profile]);
+    std::fs::write(&profile, text.replace("stat_weight", "metaop_weight")).unwrap();
+    place.refused(2, &["line 14: metaop_weight=3", "not known here"], &["lab", "ffsb", &profile]);
+}

@@ -57,14 +57,19 @@ pub fn run(bench: &mut Bench, path: &PathBuf) -> Result<(), String> {
                 block.iter().map(|(ours, ran)| sign(*ours) * of(ran).max(1e-9).ln()).sum::<f64>()
             };
             let logarithms: Vec<f64> = blocks.iter().map(logarithm).collect();
-            let ratios: Vec<f64> = logarithms.iter().map(|logarithm| logarithm.exp()).collect();
-            bench.figures(&name(job, value), Unit::more("of fio's"), &ratios, Some(("fio", 1.0)), None);
-            let mean = logarithms.iter().sum::<f64>() / logarithms.len().max(1) as f64;
-            let margin = margin_of(&logarithms).unwrap_or(f64::INFINITY);
-            let (low, high) = ((mean - margin).exp(), (mean + margin).exp());
-            let judged = if low <= 1.0 && high >= 1.0 { "no difference shown" } else { "they differ" };
-            bench.note(&format!("ratio {:.3}, 95 % from {low:.3} to {high:.3}: {judged}", mean.exp()));
+            shown(bench, &name(job, value), &logarithms);
         }
     }
     Ok(())
+}
+
+/// The ratio of ours to fio's from the logarithms of its blocks, with the interval.
+pub fn shown(bench: &mut Bench, name: &str, logarithms: &[f64]) {
+    let ratios: Vec<f64> = logarithms.iter().map(|logarithm| logarithm.exp()).collect();
+    bench.figures(name, Unit::more("of fio's"), &ratios, Some(("fio", 1.0)), None);
+    let mean = logarithms.iter().sum::<f64>() / logarithms.len().max(1) as f64;
+    let margin = margin_of(logarithms).unwrap_or(f64::INFINITY);
+    let (low, high) = ((mean - margin).exp(), (mean + margin).exp());
+    let judged = if low <= 1.0 && high >= 1.0 { "no difference shown" } else { "they differ" };
+    bench.note(&format!("ratio {:.3}, 95 % from {low:.3} to {high:.3}: {judged}", mean.exp()));
 }

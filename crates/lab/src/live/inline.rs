@@ -26,6 +26,15 @@ impl<D: Direct> Inline<D> {
     pub fn new(direct: D, length_max: usize) -> Inline<D> {
         Inline { direct, buffer: Buffer::zeroed(length_max), answer: None }
     }
+
+    pub fn direct(&self) -> &D {
+        &self.direct
+    }
+
+    /// Of what was done beside accesses.
+    pub fn answer(&mut self, slot: u32, done: Result<(), String>) {
+        self.answer = Some((slot, done));
+    }
 }
 
 impl<D: Direct> Engine for Inline<D> {

@@ -6,7 +6,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -59,21 +59,14 @@ pub(super) fn open_device(path: &Path, opening: Opening, progress: Filling<'_>) 
     let direct = if opening.buffered { 0 } else { libc::O_DIRECT };
     // O_EXCL on a device: not while it is mounted, or part of another one.
     let exclusive = if opening.writes { libc::O_EXCL } else { 0 };
-    let file = options(opening.writes, direct | exclusive).open(path).map_err(|error| match error.kind() {
-        io::ErrorKind::ResourceBusy => {
-            LabError::Refused(format!("{}: is mounted, or in use by another device; unmount it first", path.display()))
-        }
-        _ => LabError::of(&error, "cannot be opened", path),
-    })?;
+    let file =
+        options(opening.writes, direct | exclusive).open(path).map_err(|error| cannot_open_device(&error, path))?;
     let cannot = |error: io::Error| LabError::of(&error, "cannot be read", path);
     let all = system::device_size(&file).map_err(cannot)?;
     let block = system::sector_size(&file).map_err(cannot)?;
     if opening.writes && !opening.destroy {
         let found = signatures::content_of(&file, all).map_err(cannot)?.unwrap_or("nothing that was recognised");
-        return Err(LabError::Refused(format!(
-            "{}: a device is written over only with --destroy; it holds {found}",
-            path.display()
-        )));
+        return Err(refused_device(path, found));
     }
     if opening.writes {
         refuse_in_use(&file, path, all)?;
@@ -150,23 +143,65 @@ fn usable(path: &Path, wanted: Option<Bytes>, all: u64) -> Result<Bytes, LabErro
     }
 }
 
-pub(super) fn open_file(path: &Path, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
+/// Refuses what must not be written over: what is in use, and unless it may be destroyed what the laboratory did not make, or
+/// what was made of its files since.
+pub(crate) fn may_write(path: &Path, destroy: bool) -> Result<(), LabError> {
+    let cannot = |error: io::Error| LabError::of(&error, "cannot be looked at", path);
     let probe = options(false, 0).open(path).map_err(|error| LabError::of(&error, "cannot be opened", path))?;
-    let length = probe.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?.len();
-    let mark = Mark::of(&probe);
-    if opening.writes {
-        refuse_in_use(&probe, path, length)?;
+    let metadata = probe.metadata().map_err(cannot)?;
+    if metadata.file_type().is_block_device() {
+        let size = system::device_size(&probe).map_err(cannot)?;
+        if !destroy {
+            let found = signatures::content_of(&probe, size).map_err(cannot)?.unwrap_or("nothing that was recognised");
+            return Err(refused_device(path, found));
+        }
+        return refuse_in_use(&probe, path, size);
     }
-    drop(probe);
-    if opening.writes && mark.is_none() && length > 0 && !opening.destroy {
+    let length = metadata.len();
+    refuse_in_use(&probe, path, length)?;
+    if destroy || length == 0 {
+        return Ok(());
+    }
+    if Mark::of(&probe).is_none() {
         return Err(LabError::Refused(format!(
             "{}: was not made by the laboratory; name a file that does not exist, or let it be written over with --destroy",
             path.display()
         )));
     }
     // Whoever made the file: what it was given to hold since then is not the laboratory's.
-    if opening.writes && !opening.destroy && length > 0 {
-        signatures::refuse(path, length)?;
+    signatures::refuse(path, length)
+}
+
+fn refused_device(path: &Path, found: &str) -> LabError {
+    LabError::Refused(format!("{}: a device is written over only with --destroy; it holds {found}", path.display()))
+}
+
+/// Holds a device alone while it is written over: not while it is mounted, or part of another one.
+pub(crate) fn hold_device(path: &Path) -> Result<File, LabError> {
+    options(true, libc::O_EXCL).open(path).map_err(|error| cannot_open_device(&error, path))
+}
+
+fn cannot_open_device(error: &io::Error, path: &Path) -> LabError {
+    match error.kind() {
+        io::ErrorKind::ResourceBusy => {
+            LabError::Refused(format!("{}: is mounted, or in use by another device; unmount it first", path.display()))
+        }
+        _ => LabError::of(error, "cannot be opened", path),
+    }
+}
+
+/// Marks a file as the laboratory's, filled as far as nobody knows.
+pub(crate) fn claim(file: &File) {
+    Mark { filled: 0, checked: None }.set(file);
+}
+
+pub(super) fn open_file(path: &Path, opening: Opening, progress: Filling<'_>) -> Result<Ready, LabError> {
+    let probe = options(false, 0).open(path).map_err(|error| LabError::of(&error, "cannot be opened", path))?;
+    let length = probe.metadata().map_err(|error| LabError::of(&error, "cannot be looked at", path))?.len();
+    let mark = Mark::of(&probe);
+    drop(probe);
+    if opening.writes {
+        may_write(path, opening.destroy)?;
     }
     let ours = mark.is_some() || (opening.writes && (opening.destroy || length == 0));
     let wanted = opening.size.map_or(length, |size| size.0);

@@ -9,7 +9,8 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use io_uring::types::{Fixed, SubmitArgs, Timespec};
+use io_uring::squeue::Entry;
+use io_uring::types::{Fd, Fixed, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 use stele_ground::Duration;
 use stele_media::Buffer;
@@ -31,12 +32,29 @@ pub struct Uring {
     ring: IoUring,
     slots: Vec<Slot>,
     flying: u32,
-    // Behind the ring: its descriptor is registered there.
-    _file: Arc<File>,
+    // Behind the ring: their descriptors are registered there.
+    _files: Vec<Arc<File>>,
+}
+
+/// Clean pages of that part leave the page cache. A hint: where it is not taken, reads are answered from memory.
+pub fn leave_cache(file: &File, offset: u64, length: u64) {
+    let Ok(mut ring) = IoUring::new(1) else { return };
+    // 0: to the end of the file, where a number of 32 bits does not reach.
+    let length = if length > u64::from(u32::MAX) { 0 } else { length as libc::off_t };
+    let entry = opcode::Fadvise::new(Fd(file.as_raw_fd()), length, libc::POSIX_FADV_DONTNEED).offset(offset).build();
+    // SAFETY: the entry points to no memory, and the file is open until it was carried out.
+    if unsafe { ring.submission().push(&entry) }.is_ok() {
+        let _ = ring.submit_and_wait(1);
+    }
 }
 
 impl Uring {
     pub fn new(file: Arc<File>, slots: u32, length_max: usize) -> Result<Uring, String> {
+        Uring::over(vec![file], slots, length_max)
+    }
+
+    /// Over several files; an access goes to the one that is its target.
+    pub fn over(files: Vec<Arc<File>>, slots: u32, length_max: usize) -> Result<Uring, String> {
         let refused = |error: io::Error| format!("io_uring is refused: {error}; measure with --buffered");
         if slots > SLOTS_MAX {
             return Err(format!("{slots} accesses under way are too many for one worker; at most {SLOTS_MAX}"));
@@ -45,7 +63,8 @@ impl Uring {
         let entries = slots.next_power_of_two();
         let newest = IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(entries);
         let ring = newest.or_else(|_| IoUring::new(entries)).map_err(refused)?;
-        ring.submitter().register_files(&[file.as_raw_fd()]).map_err(refused)?;
+        let descriptors: Vec<i32> = files.iter().map(|file| file.as_raw_fd()).collect();
+        ring.submitter().register_files(&descriptors).map_err(refused)?;
         let mut slots: Vec<Slot> = (0..slots)
             .map(|_| Slot { buffer: Buffer::zeroed(length_max), length: 0, fixed: false, busy: false })
             .collect();
@@ -57,7 +76,30 @@ impl Uring {
         let fixed = unsafe { ring.submitter().register_buffers(&pages) }.is_ok();
         // Beyond the limit of locked memory they are used as they are.
         slots.iter_mut().for_each(|slot| slot.fixed = fixed);
-        Ok(Uring { ring, slots, flying: 0, _file: file })
+        Ok(Uring { ring, slots, flying: 0, _files: files })
+    }
+
+    /// Starts to make what a file was given durable; the answer is that of the slot.
+    pub fn start_sync(&mut self, number: u32, file: u32, data_only: bool) {
+        let slot = &mut self.slots[number as usize];
+        assert!(!slot.busy, "slot {number} is under way already");
+        (slot.busy, slot.length) = (true, 0);
+        let flags = if data_only { FsyncFlags::DATASYNC } else { FsyncFlags::empty() };
+        let entry = opcode::Fsync::new(Fixed(file)).flags(flags).build();
+        self.push(number, &entry);
+    }
+
+    /// An entry for the slot, which is busy until its completion was taken.
+    fn push(&mut self, number: u32, entry: &Entry) {
+        let entry = entry.clone().user_data(u64::from(number));
+        while {
+            // SAFETY: the entry points into the slot's buffer, which is not touched before its completion was taken.
+            unsafe { self.ring.submission().push(&entry) }.is_err()
+        } {
+            // As many entries as slots: it is full only where the kernel was short of memory; then it is asked again.
+            let _ = self.ring.submit();
+        }
+        self.flying += 1;
     }
 
     fn take(&mut self, answers: &mut Vec<Answer>) {
@@ -88,22 +130,14 @@ impl Engine for Uring {
         slot.busy = true;
         let length = access.length as u32;
         slot.length = length;
-        let pointer = slot.buffer[..length as usize].as_mut_ptr();
+        let (file, pointer) = (Fixed(access.target as u32), slot.buffer[..length as usize].as_mut_ptr());
         let entry = match (access.write, slot.fixed) {
-            (false, true) => opcode::ReadFixed::new(Fixed(0), pointer, length, number as u16).offset(access.at).build(),
-            (true, true) => opcode::WriteFixed::new(Fixed(0), pointer, length, number as u16).offset(access.at).build(),
-            (false, false) => opcode::Read::new(Fixed(0), pointer, length).offset(access.at).build(),
-            (true, false) => opcode::Write::new(Fixed(0), pointer, length).offset(access.at).build(),
+            (false, true) => opcode::ReadFixed::new(file, pointer, length, number as u16).offset(access.at).build(),
+            (true, true) => opcode::WriteFixed::new(file, pointer, length, number as u16).offset(access.at).build(),
+            (false, false) => opcode::Read::new(file, pointer, length).offset(access.at).build(),
+            (true, false) => opcode::Write::new(file, pointer, length).offset(access.at).build(),
         };
-        let entry = entry.user_data(u64::from(number));
-        while {
-            // SAFETY: the entry points into the slot's buffer, which is not touched before its completion was taken.
-            unsafe { self.ring.submission().push(&entry) }.is_err()
-        } {
-            // As many entries as slots: it is full only where the kernel was short of memory; then it is asked again.
-            let _ = self.ring.submit();
-        }
-        self.flying += 1;
+        self.push(number, &entry);
     }
 
     fn flush(&mut self) {

@@ -1,8 +1,11 @@
 //! fio's JSON with its histograms (`json+`), as far as there are counterparts.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use serde_json::{Map, Value, json};
 
 use super::{Side, bytes, runs, seconds};
+use stele_lab::fio::{Ran, Way};
 use stele_lab::histogram::Histogram;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
 
@@ -23,6 +26,164 @@ pub fn fio(recorded: &Recorded) -> String {
     let mut text = serde_json::to_string_pretty(&all).unwrap_or_default();
     text.push('\n');
     text
+}
+
+/// What jobs of fio's files did, as fio tells it (`--output-format=json`). Jobs with `group_reporting` are one with those of their
+/// group. How deep queues were and how busy disks were is not known here, and left out.
+pub fn ran(all: &[Ran]) -> Value {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let begun = |one: &&Ran| one.begun.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+    let mut jobs: Vec<Value> = Vec::new();
+    let mut rest = all;
+    while let Some(first) = rest.first() {
+        let with = |one: &&Ran| one.with_group && one.group == first.group;
+        let count = if first.with_group { rest.iter().take_while(with).count() } else { 1 };
+        let (group, others) = rest.split_at(count);
+        jobs.push(reported(first, group, begun(&first)));
+        rest = others;
+    }
+    json!({
+        "fio version": format!("stele-{}", env!("CARGO_PKG_VERSION")),
+        "timestamp": since.as_secs(),
+        "timestamp_ms": since.as_millis() as u64,
+        "global options": {},
+        "jobs": jobs,
+    })
+}
+
+/// One job, or all of a group as one.
+fn reported(first: &Ran, group: &[Ran], begun: u64) -> Value {
+    let longest = group.iter().map(|one| one.tally.span).max().unwrap_or(0);
+    let used = group.iter().fold(stele_lab::fio::Used::default(), |sum, one| sum.and(one.tally.used));
+    let spans: f64 = group.iter().map(|one| one.tally.span as f64 / 1e9).sum();
+    let syncs = group.iter().fold(Histogram::default(), |mut sum, one| {
+        sum.merge(&one.tally.syncs);
+        sum
+    });
+    let way = |number: usize| {
+        let ways: Vec<(&Way, u64)> = group.iter().map(|one| (&one.tally.ways[number], one.tally.span)).collect();
+        way_of(&ways)
+    };
+    let options: Map<String, Value> =
+        first.options.iter().map(|(key, value)| (key.clone(), Value::from(value.as_str()))).collect();
+    let whole = group.iter().flat_map(|one| &one.tally.ways).fold(Histogram::default(), |mut sum, way| {
+        sum.merge(&way.whole);
+        sum
+    });
+    let cpu = |seconds: f64| seconds / spans.max(1e-9) * 100.0;
+    // Input or output failed: the number of the system's error is not kept.
+    let error = if group.iter().any(|one| one.tally.failed.is_some()) { 5 } else { 0 };
+    let mut said = json!({
+        "jobname": first.name,
+        "groupid": first.group,
+        "job_start": begun,
+        "error": error,
+        "eta": 0,
+        "elapsed": longest.div_ceil(1_000_000_000),
+        "job options": options,
+        "read": way(0),
+        "write": way(1),
+        "trim": way_of(&[]),
+        "sync": { "total_ios": syncs.count(), "lat_ns": with_percentiles(&syncs) },
+        "job_runtime": longest / 1_000_000,
+        "usr_cpu": cpu(used.user),
+        "sys_cpu": cpu(used.system),
+        "ctx": used.switches,
+        "majf": used.major_faults,
+        "minf": used.minor_faults,
+    });
+    const BELOW: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
+    if let Value::Object(fields) = &mut said {
+        for (name, unit, from) in [("ns", 1, 0), ("us", 1_000, 1_000), ("ms", 1_000_000, 1_000_000)] {
+            fields.insert(format!("latency_{name}"), shares(&whole, unit, from, &BELOW).into());
+        }
+        if let Some(why) = group.iter().find_map(|one| one.tally.failed.as_ref()) {
+            fields.insert("error text".into(), why.as_str().into());
+        }
+    }
+    said
+}
+
+/// Percent of the accesses that took less than each of these times, and not less than the one before.
+fn shares(whole: &Histogram, unit: u64, from: u64, below: &[u64]) -> Map<String, Value> {
+    let mut shares = Map::new();
+    let share = |from: u64, to: u64| {
+        let within = whole.spans().filter(|(span, _)| span.0 >= from && span.0 < to).map(|(_, count)| count);
+        within.sum::<u64>() as f64 * 100.0 / whole.count().max(1) as f64
+    };
+    let mut last = from;
+    for bound in below {
+        shares.insert(bound.to_string(), share(last, bound * unit).into());
+        last = bound * unit;
+    }
+    if unit == 1_000_000 {
+        shares.insert("2000".into(), share(last, 2 * last).into());
+        shares.insert(">=2000".into(), share(2 * last, u64::MAX).into());
+    }
+    shares
+}
+
+/// One direction of some copies, with the nanoseconds that each took.
+fn way_of(ways: &[(&Way, u64)]) -> Value {
+    let merged = |of: fn(&Way) -> &Histogram| {
+        ways.iter().fold(Histogram::default(), |mut sum, (way, _)| {
+            sum.merge(of(way));
+            sum
+        })
+    };
+    let whole = merged(|way| &way.whole);
+    let bytes: u64 = ways.iter().map(|(way, _)| way.bytes).sum();
+    let used = ways.iter().filter(|(way, _)| way.whole.count() > 0);
+    let milliseconds = used.map(|(_, span)| (span / 1_000_000).max(1)).max().unwrap_or(0);
+    let seconds = milliseconds.max(1) as f64 / 1e3;
+    let mut said = json!({
+        "io_bytes": bytes,
+        "io_kbytes": bytes / 1024,
+        "bw_bytes": (bytes as f64 / seconds) as u64,
+        "bw": (bytes as f64 / seconds / 1024.0) as u64,
+        "iops": whole.count() as f64 / seconds,
+        "runtime": milliseconds,
+        "total_ios": whole.count(),
+        "short_ios": 0,
+        "drop_ios": 0,
+        "slat_ns": spans(&merged(|way| &way.submission)),
+        "clat_ns": with_percentiles(&merged(|way| &way.completion)),
+        "lat_ns": spans(&whole),
+    });
+    let samples = |of: fn(&(f64, f64)) -> f64| -> Vec<f64> {
+        ways.iter().flat_map(|(way, _)| way.samples.iter().map(of)).collect()
+    };
+    if let Value::Object(fields) = &mut said {
+        sampled("bw", "bw_dev", &samples(|sample| sample.0 / 1024.0), fields);
+        sampled("iops", "iops_stddev", &samples(|sample| sample.1), fields);
+    }
+    said
+}
+
+fn sampled(name: &str, deviation: &str, samples: &[f64], fields: &mut Map<String, Value>) {
+    let count = samples.len().max(1) as f64;
+    let mean = samples.iter().sum::<f64>() / count;
+    let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
+    let least = samples.iter().copied().reduce(f64::min).unwrap_or(0.0);
+    let most = samples.iter().copied().fold(0.0, f64::max);
+    fields.insert(format!("{name}_min"), json!(least as u64));
+    fields.insert(format!("{name}_max"), json!(most as u64));
+    fields.insert(format!("{name}_mean"), json!(mean));
+    fields.insert(deviation.into(), json!((squares / count).sqrt()));
+    fields.insert(format!("{name}_samples"), json!(samples.len()));
+}
+
+fn with_percentiles(histogram: &Histogram) -> Value {
+    let mut said = spans(histogram);
+    if let (Value::Object(fields), true) = (&mut said, histogram.count() > 0) {
+        fields.insert("percentile".into(), percentiles(histogram).into());
+    }
+    said
+}
+
+fn percentiles(histogram: &Histogram) -> Map<String, Value> {
+    let one = |percent: f64| (format!("{percent:.6}"), json!(histogram.percentile(percent / 100.0).0));
+    PERCENTILES.into_iter().map(one).collect()
 }
 
 fn job(recorded: &Recorded, cell: &CellRecord, run: &RunRecord) -> Value {
@@ -66,14 +227,10 @@ fn side(side: Side<'_>) -> Value {
     let none = spans(&Histogram::default());
     let mut latency = spans(side.histogram);
     if side.histogram.count() > 0 {
-        let mut percentiles = Map::new();
-        for percent in PERCENTILES {
-            percentiles.insert(format!("{percent:.6}"), json!(side.histogram.percentile(percent / 100.0).0));
-        }
         let bins: Map<String, Value> =
             side.histogram.spans().map(|(span, count)| (span.0.to_string(), json!(count))).collect();
         if let Value::Object(fields) = &mut latency {
-            fields.insert("percentile".into(), percentiles.into());
+            fields.insert("percentile".into(), percentiles(side.histogram).into());
             fields.insert("bins".into(), bins.into());
         }
     }

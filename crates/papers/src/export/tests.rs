@@ -54,3 +54,21 @@ fn fios_json_has_the_figures_and_bins_that_hold_all_accesses() {
     assert_eq!(read["total_ios"].as_u64(), Some(count));
     assert_eq!(json["jobs"][0]["write"]["total_ios"], 0);
 }
+
+#[test]
+fn jobs_of_a_group_are_one_in_fios_json() {
+    use stele_lab::fio;
+    let text = "[global]\nioengine=null\nbs=4k\nsize=1m\n[one]\nrw=randread\nnumjobs=3\ngroup_reporting\n[two]\nstonewall\nrw=write\n";
+    let jobs = fio::jobs(text).unwrap();
+    let ran = fio::run(&jobs, false, &std::sync::atomic::AtomicBool::new(false), &|_| ()).unwrap();
+    let said = super::ran(&ran);
+    let all = said["jobs"].as_array().unwrap();
+    let names: Vec<&str> = all.iter().filter_map(|job| job["jobname"].as_str()).collect();
+    assert_eq!(names, ["one", "two"]);
+    assert_eq!((&all[0]["read"]["total_ios"], &all[0]["read"]["io_bytes"]), (&768.into(), &(3u64 << 20).into()));
+    assert_eq!((&all[1]["write"]["total_ios"], &all[1]["read"]["total_ios"]), (&256.into(), &0.into()));
+    let share = |name: &str| all[0][name].as_object().unwrap().values().filter_map(|value| value.as_f64()).sum::<f64>();
+    let shares = share("latency_ns") + share("latency_us") + share("latency_ms");
+    assert!((shares - 100.0).abs() < 0.01, "{shares}");
+    assert_eq!(all[0]["read"]["lat_ns"]["N"], 768);
+}

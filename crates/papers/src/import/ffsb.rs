@@ -152,6 +152,12 @@ pub fn ffsb(text: &str, lenient: bool) -> Result<Vec<Imported>, LabError> {
                     "write_random" => group.write.random = value == "1",
                     key if OTHERS.contains(&key) && value == "0" => {}
                     key if WITHOUT_EFFECT.contains(&key) => {}
+                    key if OTHERS.contains(&key) => {
+                        let what = format!(
+                            "{key}={value}: no job has this operation; `stele lab ffsb` runs the profile as it is"
+                        );
+                        complaints.lost(number, &what)?;
+                    }
                     _ => complaints.lost(number, &format!("{key}={value}: this key is not known here"))?,
                 }
             }

@@ -7,10 +7,13 @@
 //!
 //! What fio does where a file says nothing is done here too: the page cache is used unless `direct` or `buffered` say otherwise, and
 //! the engine is `psync`, which has one access under way whatever `iodepth` says. Jobs run side by side in fio unless `stonewall`
-//! stands between them; here they run one after another, so a file that has several without it is an error.
+//! stands between them; here they run one after another, so a file that has several without it is an error. `stele lab fio` runs
+//! such files, and all that has no counterpart in a job of the laboratory, as they are.
 
-use super::{Complaints, Imported, size, whole};
+use super::{Complaints, Imported, whole};
+use stele_ground::Bytes;
 use stele_lab::error::LabError;
+use stele_lab::fio::file::{self, Entry, Section};
 use stele_lab::job::{Given, Job, When};
 
 /// Keys that change nothing here: how fio draws, reports, or starts its processes.
@@ -45,59 +48,27 @@ const SYNCHRONOUS: &[&str] = &["psync", "pvsync", "pvsync2", "sync"];
 
 const ENGINES: &[&str] = &["io_uring", "libaio", "psync", "pvsync", "pvsync2", "sync", "posixaio", "null"];
 
-/// A line of the file: its number, key and value.
-type Entry = (usize, String, String);
-
 /// All jobs of a fio job file, in their order.
 pub fn fio(text: &str, lenient: bool) -> Result<Vec<Imported>, LabError> {
+    let sections = file::sections(text)?;
     let mut complaints = Complaints::new(lenient);
-    // Of jobs: where each begins, and where it says that it waits for those before it.
-    let mut begins: Vec<(usize, String)> = Vec::new();
-    let mut sections: Vec<(String, Vec<Entry>)> = Vec::new();
-    let mut global: Vec<Entry> = Vec::new();
-    for (number, line) in text.lines().enumerate() {
-        let number = number + 1;
-        let line = line.split([';', '#']).next().unwrap_or_default().trim();
-        if line.is_empty() {
-            continue;
-        }
-        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
-            if name.trim() != "global" {
-                begins.push((number, name.trim().to_owned()));
-            }
-            sections.push((name.trim().to_owned(), Vec::new()));
-            continue;
-        }
-        let (key, value) = line.split_once('=').unwrap_or((line, ""));
-        let value = expanded(value.trim()).map_err(|why| LabError::Usage(format!("line {number}: {key}: {why}")))?;
-        let entry = (number, key.trim().to_ascii_lowercase(), value);
-        match sections.last_mut() {
-            Some((name, _)) if name == "global" => global.push(entry),
-            Some((_, entries)) => entries.push(entry),
-            None => return Err(LabError::Usage(format!("line {number}: '{key}' stands before the first [section]"))),
-        }
-    }
-    let waits = |entries: &[Entry]| {
-        entries.iter().any(|(_, key, value)| matches!(key.as_str(), "stonewall" | "wait_for_previous") && value != "0")
+    let waits = |section: &Section| {
+        let is = |entry: &Entry| matches!(entry.key.as_str(), "stonewall" | "wait_for_previous") && entry.value != "0";
+        section.entries.iter().any(is)
     };
-    let jobs: Vec<(String, Vec<Entry>)> = sections.into_iter().filter(|(name, _)| name != "global").collect();
-    for ((number, name), (_, own)) in begins.iter().zip(&jobs).skip(1) {
-        if !(waits(own) || waits(&global)) {
-            let what = format!("job '{name}' runs at the same time as those before it in fio, for want of `stonewall`");
-            complaints.lost(*number, &what)?;
-        }
+    for section in sections.iter().skip(1).filter(|section| !waits(section)) {
+        let name = &section.name;
+        let what = format!(
+            "job '{name}' runs at the same time as those before it in fio, for want of `stonewall`; `stele lab fio` does that"
+        );
+        complaints.lost(section.line, &what)?;
     }
-    let mut jobs: Vec<Imported> = jobs
-        .into_iter()
-        .map(|(name, own)| import(name, global.iter().chain(&own), lenient))
-        .collect::<Result<_, LabError>>()?;
+    let mut jobs: Vec<Imported> =
+        sections.iter().map(|section| import(section, lenient)).collect::<Result<_, LabError>>()?;
     if let Some(first) = jobs.first_mut() {
         first.warnings.splice(0..0, complaints.warnings);
     }
-    match jobs.is_empty() {
-        true => Err(LabError::Usage("the file has no job: a [section] with another name than global".into())),
-        false => Ok(jobs),
-    }
+    Ok(jobs)
 }
 
 #[derive(Default)]
@@ -113,15 +84,17 @@ struct Reading {
     warnings: Vec<String>,
 }
 
-fn import<'a>(name: String, entries: impl Iterator<Item = &'a Entry>, lenient: bool) -> Result<Imported, LabError> {
+fn import(section: &Section, lenient: bool) -> Result<Imported, LabError> {
+    let name = section.name.clone();
     let mut reading = Reading { depth: 1, copies: 1, ..Reading::default() };
-    for (number, key, value) in entries {
+    for Entry { line: number, key, value } in &section.entries {
         match reading.take(key, value) {
             Ok(()) => {}
             Err(why) if lenient => reading.warnings.push(format!("line {number}: {key}={value}: {why}; left out")),
             Err(why) => {
                 return Err(LabError::Usage(format!(
-                    "job '{name}', line {number}: {key}={value}: {why}; with --lenient it is left out"
+                    "job '{name}', line {number}: {key}={value}: {why}; with --lenient it is left out, and `stele lab fio` runs the \
+                     file as it is"
                 )));
             }
         }
@@ -260,19 +233,6 @@ impl Reading {
     }
 }
 
-/// `${NAME}` by the environment, as fio does; a name that it lacks would be nothing there, and is an error here.
-fn expanded(value: &str) -> Result<String, String> {
-    let (mut out, mut rest) = (String::new(), value);
-    while let Some((before, after)) = rest.split_once("${") {
-        let (name, behind) = after.split_once('}').ok_or("${ has no end")?;
-        out.push_str(before);
-        out.push_str(&std::env::var(name).map_err(|_| format!("the environment has no {name}"))?);
-        rest = behind;
-    }
-    out.push_str(rest);
-    Ok(out)
-}
-
 /// `4k/60:8k/40`, in the words of a job. What has no share gets an equal part of what is left.
 fn mix(value: &str) -> Result<String, String> {
     const LIKE: &str = "sizes and shares are needed, like 4k/60:8k/40, the same for reads and writes";
@@ -292,6 +252,11 @@ fn mix(value: &str) -> Result<String, String> {
     }
     let said = parts.iter().map(|(bytes, share)| format!("{bytes}:{}", share.map_or(left / open.max(1), u32::from)));
     Ok(said.collect::<Vec<_>>().join("/"))
+}
+
+/// In fio's units, where `kb` is 1024.
+fn size(value: &str) -> Option<Bytes> {
+    stele_lab::fio::bytes(value).filter(|bytes| *bytes > 0).map(Bytes)
 }
 
 fn percent(value: &str) -> Result<u8, String> {

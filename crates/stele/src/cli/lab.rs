@@ -119,6 +119,28 @@ Examples:
 
 The rate's ratio is given with its 95 % interval; where that spans 1, no difference is shown.")]
     Compare(Compare),
+    /// Run a job file of fio as it is: its keys with fio's meaning, and its JSON
+    #[command(after_help = "\
+Examples:
+  stele lab fio nightly.fio                              a table of what each job did
+  stele lab fio nightly.fio --json                       what fio prints with --output-format=json
+  stele lab fio nightly.fio --out nightly.json
+  stele lab fio nightly.fio --section oltp --section stream
+  stele lab fio nightly.fio --plan                       which files would be made, read and written over
+  stele lab fio nightly.fio --destroy                    also over what the laboratory did not make
+
+A key that is not known is an error that names its line. Files that jobs make are marked, and written over again the next time;
+others are only with --destroy, which fio does not ask for.")]
+    Fio(Fio),
+    /// Run a profile of FFSB as it is: whole files created, appended to, read, written, looked at and deleted
+    #[command(after_help = "\
+Examples:
+  stele lab ffsb mailserver.ffsb
+  stele lab ffsb mailserver.ffsb --time 30s --json
+
+A line that is not known is an error that names it. Files lie in a directory that the run makes in each location of the profile, and
+removes when it ends.")]
+    Ffsb(Ffsb),
     /// Write what a .lab file holds in the format of another tool
     #[command(after_help = "\
 Examples:
@@ -256,6 +278,33 @@ pub struct Run {
     pub what: What,
     #[command(flatten)]
     pub load: LoadArgs,
+}
+
+#[derive(Args, Debug)]
+pub struct Fio {
+    /// The job file
+    pub file: PathBuf,
+    /// Only this job; several times for several
+    #[arg(long, value_name = "NAME")]
+    pub section: Vec<String>,
+    /// What the laboratory did not make may be written over
+    #[arg(long)]
+    pub destroy: bool,
+    /// Keep fio's JSON in this file
+    #[arg(long, short, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Say which files would be made, read and written over, and end
+    #[arg(long)]
+    pub plan: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct Ffsb {
+    /// The profile
+    pub file: PathBuf,
+    /// Instead of the profile's time
+    #[arg(long)]
+    pub time: Option<String>,
 }
 
 #[derive(Args, Debug)]

@@ -1,6 +1,8 @@
 //! What `stele lab` does: puts a job together, runs its cells, and shows what a file holds. It needs no pool and no server.
 
 mod check;
+mod ffsb;
+mod fio;
 mod hosts;
 mod modelled;
 mod pages;
@@ -69,6 +71,8 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
             add_load(&mut job, load);
             measure(json, what, job, Some((against.parse()?, blocks))).await
         }
+        Lab::Ffsb(asked) => ffsb::run(json, asked).await,
+        Lab::Fio(asked) => fio::run(json, asked).await,
         Lab::Export { file, format, out } => pages::export(&file, format, out.as_deref(), json),
         Lab::Show { file, rounds } => show::file(&record::read(&file)?, json, rounds),
         Lab::Paper(asked) => paper::run(json, asked).await,

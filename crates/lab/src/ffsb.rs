@@ -1,0 +1,132 @@
+//! FFSB's profiles, run as they are: threads that create, append to, read, write, look at and delete whole files of a set that
+//! they share, each operation drawn by its weight.
+//!
+//! An operation is counted as a whole, from opening its file to closing it. Files lie in a directory that the run makes in each
+//! of the profile's locations, and removes when it ends. A file is used by one writer, or by several readers at a time, as in
+//! FFSB; one that is deleted is drawn no more.
+
+mod population;
+pub mod profile;
+mod work;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration as WallDuration, Instant as WallInstant};
+
+use stele_ground::{Dice, Duration};
+
+pub use profile::{Group, Kind, Profile};
+
+use crate::error::LabError;
+use crate::histogram::Histogram;
+use crate::live::run::WORKERS_MAX;
+use population::Population;
+use work::Worker;
+
+/// What all threads of a group did of one kind.
+#[derive(Clone, Default, Debug)]
+pub struct Done {
+    pub whole: Histogram,
+    pub read: u64,
+    pub written: u64,
+}
+
+impl Done {
+    fn add(&mut self, other: &Done) {
+        self.whole.merge(&other.whole);
+        self.read += other.read;
+        self.written += other.written;
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Ran {
+    pub group: String,
+    pub span: Duration,
+    /// In the order of the profile's weights: kind, weight, and what was done.
+    pub kinds: Vec<(Kind, u64, Done)>,
+}
+
+/// What a watcher is told once in a while: seconds gone by, operations so far, and the setting up before that.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    Filling { done: u64, all: u64 },
+    Running { seconds: f64, operations: u64 },
+}
+
+/// How often.
+const STEP: WallDuration = WallDuration::from_millis(200);
+
+/// What threads of a run share.
+struct Shared<'a> {
+    populations: Vec<Population>,
+    stop: &'a AtomicBool,
+    over: AtomicBool,
+    operations: AtomicU64,
+}
+
+impl Shared<'_> {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Runs all groups at once for the profile's time.
+pub fn run(profile: &Profile, stop: &AtomicBool, tell: &dyn Fn(Step)) -> Result<Vec<Ran>, LabError> {
+    let threads: u32 = profile.groups.iter().map(|group| group.threads).sum();
+    if threads > WORKERS_MAX {
+        return Err(LabError::Usage(format!("{threads} threads; at most {WORKERS_MAX}")));
+    }
+    let mut dice = Dice::new(profile.seed);
+    let all: u64 = profile.filesystems.iter().map(|one| one.files).sum();
+    let (mut populations, mut done) = (Vec::new(), 0);
+    for filesystem in &profile.filesystems {
+        populations.push(Population::make(filesystem, profile.direct, &mut dice, &mut || {
+            done += 1;
+            tell(Step::Filling { done, all });
+            !stop.load(Ordering::Relaxed)
+        })?);
+    }
+    let shared = Shared { populations, stop, over: AtomicBool::new(false), operations: AtomicU64::new(0) };
+    let begun = WallInstant::now();
+    let works = |group: usize, number: u32| Worker::new(&shared, profile, group, u64::from(number));
+    let mut seats: Vec<(usize, Worker<'_>)> = Vec::new();
+    for (group, of) in profile.groups.iter().enumerate() {
+        seats.extend((0..of.threads).map(|number| (group, works(group, number))));
+    }
+    let ended: Vec<(usize, Result<Vec<Done>, LabError>)> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            seats.into_iter().map(|(group, worker)| (group, scope.spawn(move || worker.run()))).collect();
+        let time = WallDuration::from_nanos(profile.time.0);
+        while begun.elapsed() < time && !shared.is_over() {
+            std::thread::sleep(STEP.min(time.saturating_sub(begun.elapsed())));
+            tell(Step::Running {
+                seconds: begun.elapsed().as_secs_f64(),
+                operations: shared.operations.load(Ordering::Relaxed),
+            });
+        }
+        shared.over.store(true, Ordering::Relaxed);
+        let panicked = || LabError::Failed("a thread ended unexpectedly".into());
+        threads.into_iter().map(|(group, thread)| (group, thread.join().unwrap_or_else(|_| Err(panicked())))).collect()
+    });
+    let span = Duration(begun.elapsed().as_nanos() as u64);
+    let none = |group: &Group| group.weights.iter().map(|(kind, weight)| (*kind, *weight, Done::default())).collect();
+    let mut all: Vec<Ran> =
+        profile.groups.iter().map(|group| Ran { group: group.name.clone(), span, kinds: none(group) }).collect();
+    for (group, done) in ended {
+        let Some(ran) = all.get_mut(group) else { continue };
+        for ((_, _, sum), done) in ran.kinds.iter_mut().zip(done?) {
+            sum.add(&done);
+        }
+    }
+    Ok(all)
+}
+
+/// Where the files of each location go.
+fn folder(location: &std::path::Path) -> PathBuf {
+    static RUNS: AtomicU64 = AtomicU64::new(0);
+    location.join(format!("stele-ffsb-{}-{}", std::process::id(), RUNS.fetch_add(1, Ordering::Relaxed)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,154 @@
+//! fio's job files, run as they are.
+
+use std::io::IsTerminal;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::json;
+use stele_ground::{Bytes, Duration};
+use stele_lab::error::LabError;
+use stele_lab::fio::{self, Options, Ran};
+use stele_papers::export;
+
+use super::stop::until_stopped;
+use super::write_new;
+use crate::cli::lab::Fio;
+use crate::commands::print_json;
+use crate::failure::{Failure, Kind, Outcome};
+use crate::output::{Align, Table};
+
+pub async fn run(json: bool, asked: Fio) -> Outcome<()> {
+    let jobs = jobs(&asked.file, &asked.section)?;
+    if asked.plan {
+        return plan(&jobs, json);
+    }
+    until_stopped(move |stop| measure(json, &asked, &jobs, stop)).await
+}
+
+fn jobs(file: &Path, sections: &[String]) -> Outcome<Vec<Options>> {
+    let in_file = |error: LabError| Failure::usage(format!("{}: {error}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| LabError::of(&error, "cannot be read", file))?;
+    let mut found = fio::file::sections(&text).map_err(in_file)?;
+    if let Some(missing) = sections.iter().find(|name| !found.iter().any(|section| section.name == **name)) {
+        let names: Vec<&str> = found.iter().map(|section| section.name.as_str()).collect();
+        let text = format!("{}: has no job '{missing}'", file.display());
+        return Err(Failure::new(Kind::Missing, text).next(format!("its jobs are {}", names.join(", "))));
+    }
+    found.retain(|section| sections.is_empty() || sections.contains(&section.name));
+    found.iter().map(Options::of).collect::<Result<_, _>>().map_err(in_file)
+}
+
+fn plan(jobs: &[Options], json: bool) -> Outcome<()> {
+    let planned = fio::plan(jobs)?;
+    if json {
+        let file = |(path, offset, bytes, made): &(std::path::PathBuf, u64, u64, bool)| json!({ "path": path, "offset": offset, "bytes": bytes, "is_made": made });
+        let rows: Vec<_> = planned
+            .iter()
+            .map(|one| {
+                let files: Vec<_> = one.files.iter().map(file).collect();
+                json!({ "job": one.name, "copy": one.copy, "turn": one.turn + 1, "writes": one.writes, "files": files })
+            })
+            .collect();
+        return print_json(&rows);
+    }
+    let mut table = Table::new(&[
+        ("turn", Align::Right),
+        ("job", Align::Left),
+        ("file", Align::Left),
+        ("offset", Align::Right),
+        ("bytes", Align::Right),
+        ("", Align::Left),
+    ]);
+    for one in &planned {
+        for (path, offset, bytes, made) in &one.files {
+            let remark = match (made, one.writes) {
+                (true, _) => "is made",
+                (false, true) => "is written over",
+                (false, false) => "",
+            };
+            table.row(vec![
+                (one.turn + 1).to_string(),
+                one.name.clone(),
+                path.display().to_string(),
+                Bytes(*offset).to_string(),
+                Bytes(*bytes).to_string(),
+                remark.into(),
+            ]);
+        }
+    }
+    print!("{}", table.render());
+    Ok(())
+}
+
+fn measure(json: bool, asked: &Fio, jobs: &[Options], stop: &AtomicBool) -> Outcome<()> {
+    // Found out before anything is measured.
+    if let Some(out) = asked.out.as_deref().filter(|out| out.exists()) {
+        let text = format!("{}: exists already", out.display());
+        return Err(Failure::new(Kind::Refused, text).next("name another file with --out"));
+    }
+    let says = !json && std::io::stderr().is_terminal();
+    let tell = |what: &str| {
+        if says {
+            eprintln!("{what}");
+        }
+    };
+    let ran = fio::run(jobs, asked.destroy, stop, &tell)?;
+    let said = export::ran(&ran);
+    if let Some(out) = &asked.out {
+        let mut text = serde_json::to_string_pretty(&said).unwrap_or_default();
+        text.push('\n');
+        write_new(out, text, false)?;
+    }
+    match json {
+        true => print_json(&said)?,
+        false => print!("{}", table(&ran)),
+    }
+    if let Some((ran, why)) = ran.iter().find_map(|ran| ran.tally.failed.as_ref().map(|why| (ran, why))) {
+        return Err(Failure::failed(format!("job '{}': {why}", ran.name)));
+    }
+    match stop.load(Ordering::Relaxed) {
+        true => Err(Failure::new(Kind::Partial, "stopped before the end")),
+        false => Ok(()),
+    }
+}
+
+/// A line for the reads and one for the writes of each copy, and one for its syncs.
+fn table(all: &[Ran]) -> String {
+    let mut table = Table::new(&[
+        ("job", Align::Left),
+        ("group", Align::Right),
+        ("", Align::Left),
+        ("count", Align::Right),
+        ("per second", Align::Right),
+        ("MB/s", Align::Right),
+        ("mean", Align::Right),
+        ("50 %", Align::Right),
+        ("99 %", Align::Right),
+        ("99.9 %", Align::Right),
+        ("longest", Align::Right),
+    ]);
+    for ran in all {
+        let seconds = Duration(ran.tally.span.max(1)).as_secs_f64();
+        let [read, write] = &ran.tally.ways;
+        let kinds = [("read", &read.whole, Some(read.bytes)), ("write", &write.whole, Some(write.bytes))];
+        for (kind, response, bytes) in kinds.into_iter().chain([("sync", &ran.tally.syncs, None)]) {
+            if response.count() == 0 {
+                continue;
+            }
+            table.row(vec![
+                ran.name.clone(),
+                ran.group.to_string(),
+                kind.into(),
+                response.count().to_string(),
+                format!("{:.0}", response.count() as f64 / seconds),
+                bytes.map_or("-".into(), |bytes| format!("{:.1}", bytes as f64 / seconds / 1e6)),
+                response.mean().to_string(),
+                response.percentile(0.5).to_string(),
+                response.percentile(0.99).to_string(),
+                response.percentile(0.999).to_string(),
+                response.longest().to_string(),
+            ]);
+        }
+    }
+    table.render()
+}
