@@ -9,6 +9,7 @@ pub mod block;
 pub mod create;
 pub mod first_start;
 pub mod growth;
+mod guard;
 pub mod heads;
 pub mod history;
 pub mod identify;
@@ -25,24 +26,24 @@ mod verification;
 pub mod volumes;
 pub mod wipe;
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use stele_archive::mutation::{Mutation, Mutations};
-use stele_archive::{Archive, ArchiveError, Foundation, Guard, Surroundings};
+use stele_archive::{Archive, ArchiveError, Foundation, Surroundings};
 use stele_array::reactor::{DrivePlace, PoolServer};
 use stele_array::{Command, OpenOptions, Reply, VolumeStatus};
 use stele_block::Protocol;
 use stele_catalog::{CatalogError, EmbeddedCatalog};
 use stele_codes::Code;
-use stele_ground::{Bytes, Duration, VolumeId};
+use stele_ground::{Bytes, Duration};
 
 use crate::api::Actor;
 use crate::api::pool::AlarmView;
 use crate::config::{Config, Site};
 use crate::exports::Exports;
 use crate::failure::{Failure, Kind, Outcome};
+use crate::node::guard::VolumeGuard;
 use crate::node::verification::Verification;
 use crate::node::volumes::{Found, Trouble};
 
@@ -126,25 +127,6 @@ pub struct Node {
     /// Code and strip of the archive's data volume, once it is known.
     data_code: std::sync::OnceLock<(Code, Bytes)>,
     uid: u32,
-}
-
-/// Protects the volumes beneath the archive while it retains anything.
-struct VolumeGuard {
-    pool: Arc<PoolServer>,
-    volumes: Vec<(VolumeId, String)>,
-}
-
-impl Guard for VolumeGuard {
-    fn protect(&self, retained: bool) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>> {
-        let (pool, volumes) = (Arc::clone(&self.pool), self.volumes.clone());
-        Box::pin(async move {
-            for (volume, owner) in volumes {
-                let protected = pool.command(Command::Protect { volume, owner, retained }).await;
-                protected.map_err(|error| error.to_string())?;
-            }
-            Ok(())
-        })
-    }
 }
 
 /// Where the drives of a configuration are, whichever folder a command is called from.
