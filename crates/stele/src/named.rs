@@ -35,6 +35,21 @@ pub fn entry_of<'a>(site: &Site, config: &'a Config, status: &StatusView, number
     config.pool.drives.get(choose(&holders, &drives, number)?)
 }
 
+/// Entries at which nothing can be read, where every drive of the pool is named by another one: they name none.
+pub fn spare_entries(site: &Site, config: &Config, status: &StatusView) -> Vec<DriveArgument> {
+    let entries = &config.pool.drives;
+    let holders: Vec<Holder> = entries.iter().map(|entry| holder(&entry.placed(site).path, status)).collect();
+    let members: Vec<u32> = status.drives.iter().filter(|drive| drive.is_member()).map(|drive| drive.drive).collect();
+    spare(&holders, &members).into_iter().filter_map(|at| entries.get(at)).cloned().collect()
+}
+
+fn spare(holders: &[Holder], drives: &[u32]) -> Vec<usize> {
+    if !drives.iter().all(|drive| holders.contains(&Holder::Drive(*drive))) {
+        return Vec::new();
+    }
+    (0..).zip(holders).filter(|(_, holder)| **holder == Holder::Unknown).map(|(at, _)| at).collect()
+}
+
 fn choose(holders: &[Holder], drives: &[u32], number: u32) -> Option<usize> {
     if let Some(at) = holders.iter().position(|holder| *holder == Holder::Drive(number)) {
         return Some(at);

@@ -60,6 +60,11 @@ async fn online_at(seat: &Seat, site: &Site, json: bool, drive: u32, path: Optio
         }
         return Err(failure);
     }
+    // Of several that were away it cannot be told which entry was which, until all of them are named elsewhere.
+    let (config, status) = (Config::read(&site.config_path)?, seat.call(Status {}).await?);
+    for spare in named::spare_entries(site, &config, &status) {
+        crate::config::remove_drive(&site.config_path, &spare)?;
+    }
     tell(seat, json, drive, true).await
 }
 

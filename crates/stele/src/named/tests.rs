@@ -36,3 +36,11 @@ fn one_file_has_many_spellings() {
     assert!(is_same(Path::new("./gone/d3.img"), Path::new("gone/d3.img")));
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+#[test]
+fn an_entry_names_nothing_only_where_every_drive_is_named_by_another() {
+    use Holder::{Drive, Stranger, Unknown};
+    assert_eq!(spare(&[Drive(0), Unknown, Drive(1), Unknown, Stranger], &[0, 1]), [1, 3]);
+    assert_eq!(spare(&[Drive(0), Unknown, Unknown], &[0, 1]), []);
+    assert_eq!(spare(&[Drive(0), Drive(1)], &[0, 1]), []);
+}
