@@ -41,6 +41,6 @@ fn one_file_has_many_spellings() {
 fn an_entry_names_nothing_only_where_every_drive_is_named_by_another() {
     use Holder::{Drive, Stranger, Unknown};
     assert_eq!(spare(&[Drive(0), Unknown, Drive(1), Unknown, Stranger], &[0, 1]), [1, 3]);
-    assert_eq!(spare(&[Drive(0), Unknown, Unknown], &[0, 1]), []);
-    assert_eq!(spare(&[Drive(0), Drive(1)], &[0, 1]), []);
+    assert!(spare(&[Drive(0), Unknown, Unknown], &[0, 1]).is_empty());
+    assert!(spare(&[Drive(0), Drive(1)], &[0, 1]).is_empty());
 }
