@@ -455,7 +455,8 @@ fn a_job_file_of_fio_is_run_as_it_is() {
     assert_eq!((&planned[0]["files"][0]["is_made"], &planned[1]["turn"]), (&true.into(), &2.into()), "{planned}");
     assert!(!std::path::Path::new(&files).exists(), "a plan makes nothing");
 
-    let said = place.json(&["lab", "fio", &job, "--out", &out]);
+    assert_eq!(place.json(&["lab", "fio", &job, "--out", &out])["written"], out.as_str());
+    let said: Value = serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
     let [make, look] = said["jobs"].as_array().unwrap().as_slice() else { panic!("{said}") };
     let counts =
         |job: &Value| [&job["read"], &job["write"], &job["sync"]].map(|way| way["total_ios"].as_u64().unwrap());
@@ -467,8 +468,11 @@ fn a_job_file_of_fio_is_run_as_it_is() {
     let clat = &look["read"]["clat_ns"];
     assert!(clat["percentile"]["99.000000"].as_u64() >= clat["percentile"]["50.000000"].as_u64(), "{clat}");
     assert!(look["read"]["iops"].as_f64() > Some(0.0) && look["read"]["bw_bytes"].as_u64() > Some(0), "{look}");
-    let kept: Value = serde_json::from_str(&std::fs::read_to_string(&out).unwrap()).unwrap();
-    assert_eq!(kept["jobs"], said["jobs"]);
+    let again = place.json(&["lab", "fio", &job]);
+    assert_eq!(
+        (&again["jobs"][0]["write"]["total_ios"], &again["jobs"][1]["read"]["total_ios"]),
+        (&64.into(), &128.into())
+    );
     place.refused(3, &["exists already", "--out"], &["lab", "fio", &job, "--out", &out]);
 
     // Files of the laboratory are written over again, and those of others are not.
@@ -492,7 +496,7 @@ fn a_profile_of_ffsb_is_run_as_it_is() {
     let place = Place::new("lab-ffsb");
     let (profile, files) = (place.path("profile.ffsb"), place.path("files"));
     let text = format!(
-        "time=60\n[filesystem0]\nlocation={files}\nnum_files=10\nmin_filesize=4k\nmax_filesize=16k\n[end0]\n[threadgroup0]\n\
+        "time=60\n[filesystem0]\nlocation={files}\nnum_files=10\nmin_filesize=4k\nmax_filesize=4k\n[end0]\n[threadgroup0]\n\
          num_threads=2\nwrite_size=4k\nwrite_blocksize=4k\ncreate_weight=2\nappend_weight=2\ndelete_weight=1\nstat_weight=3\n[end0]\n"
     );
     std::fs::write(&profile, &text).unwrap();
@@ -507,5 +511,5 @@ fn a_profile_of_ffsb_is_run_as_it_is() {
 
     place.refused(2, &["create_weight", "`stele lab ffsb`"], &["lab", "import", &profile]);
     std::fs::write(&profile, text.replace("stat_weight", "metaop_weight")).unwrap();
-    place.refused(2, &["line 14: metaop_weight=3", "not known here"], &["lab", "ffsb", &profile]);
+    place.refused(2, &["line 15: metaop_weight=3", "not known here"], &["lab", "ffsb", &profile]);
 }

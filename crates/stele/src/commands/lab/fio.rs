@@ -94,14 +94,17 @@ fn measure(json: bool, asked: &Fio, jobs: &[Options], stop: &AtomicBool) -> Outc
     };
     let ran = fio::run(jobs, asked.destroy, stop, &tell)?;
     let said = export::ran(&ran);
-    if let Some(out) = &asked.out {
-        let mut text = serde_json::to_string_pretty(&said).unwrap_or_default();
-        text.push('\n');
-        write_new(out, text, false)?;
+    match &asked.out {
+        Some(out) => {
+            let mut text = serde_json::to_string_pretty(&said).unwrap_or_default();
+            text.push('\n');
+            write_new(out, text, json)?;
+        }
+        None if json => print_json(&said)?,
+        None => {}
     }
-    match json {
-        true => print_json(&said)?,
-        false => print!("{}", table(&ran)),
+    if !json {
+        print!("{}", table(&ran));
     }
     if let Some((ran, why)) = ran.iter().find_map(|ran| ran.tally.failed.as_ref().map(|why| (ran, why))) {
         return Err(Failure::failed(format!("job '{}': {why}", ran.name)));
