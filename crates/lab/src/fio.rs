@@ -41,11 +41,11 @@ use crate::live::engine::Null;
 use crate::live::inline::Inline;
 use crate::live::local;
 use crate::live::run::WORKERS_MAX;
-use crate::live::uring::{Uring, leave_cache};
+use crate::live::uring::Uring;
 use layout::{Laid, Layout, Made};
 use options::Engine;
 use places::{Places, Region};
-use process::{Ends, Process};
+use process::{Cached, Ends, Kept, Process};
 
 /// All jobs of a file.
 pub fn jobs(text: &str) -> Result<Vec<Options>, LabError> {
@@ -201,14 +201,7 @@ fn open_all(copy: &Copy<'_>) -> Result<Vec<Arc<File>>, LabError> {
     if copy.options.engine == Engine::Null {
         return Ok(Vec::new());
     }
-    let open = |laid: &Laid| {
-        let file = layout::open(copy.options, laid)?;
-        if copy.options.invalidate && !copy.options.direct {
-            leave_cache(&file, laid.region.offset, laid.region.length);
-        }
-        Ok(Arc::new(file))
-    };
-    copy.layout.files.iter().map(open).collect()
+    copy.layout.files.iter().map(|laid| layout::open(copy.options, laid).map(Arc::new)).collect()
 }
 
 /// One copy, on a thread of its own.
@@ -227,7 +220,10 @@ fn work(copy: &Copy<'_>, files: Vec<Arc<File>>, ends: &Ends<'_>) -> Tally {
         Ok(log) => log,
         Err(error) => return failed(error.to_string()),
     };
-    let (longest, kept) = (options.block_most() as usize, (copy.layout.size, log));
+    let longest = options.block_most() as usize;
+    let cached = (options.invalidate && !options.direct)
+        .then(|| Cached::new(files.iter().cloned().zip(regions.iter().copied()).collect()));
+    let kept = Kept { size: copy.layout.size, log, cached };
     match options.engine {
         Engine::Null => Process::new(Null::new(options.depth, longest), options, places, kept, ends, dice).run(),
         // One access at a time goes by plain calls.

@@ -26,6 +26,7 @@ struct Place {
     spreads: [Spread; 2],
     /// Nothing is left to do in this pass.
     done: bool,
+    begun_again: bool,
 }
 
 pub struct Places<'a> {
@@ -38,6 +39,8 @@ pub struct Places<'a> {
     next: usize,
     /// Accesses until the next random one.
     run_left: u64,
+    /// A file began from its start again within a pass.
+    begun_again: Option<usize>,
 }
 
 /// The place of an access within its region.
@@ -50,13 +53,18 @@ struct Found {
 impl<'a> Places<'a> {
     pub fn new(options: &'a Options, regions: &[Region], mut dice: Dice) -> Places<'a> {
         let places = regions.iter().map(|region| Place::new(options, *region, dice.roll())).collect();
-        Places { options, dice, places, file: None, file_left: 0, next: 0, run_left: 1 }
+        Places { options, dice, places, file: None, file_left: 0, next: 0, run_left: 1, begun_again: None }
     }
 
     /// Begins from the start again: another pass.
     pub fn rewind(&mut self) {
         self.places.iter_mut().for_each(|place| place.rewind(self.options));
         self.file = None;
+    }
+
+    /// The file, once, that began again since this was asked last.
+    pub fn begun_again(&mut self) -> Option<usize> {
+        self.begun_again.take()
     }
 
     pub fn count(&self) -> usize {
@@ -108,8 +116,11 @@ impl<'a> Places<'a> {
     fn in_file(&mut self, file: usize, way: usize) -> Option<(u64, u64)> {
         let begins_run = self.run_left <= 1;
         self.run_left = if begins_run { self.options.run } else { self.run_left - 1 };
-        let found = self.place(file, way, begins_run)?;
-        let place = &mut self.places[file];
+        let found = self.place(file, way, begins_run);
+        if std::mem::take(&mut self.places[file].begun_again) {
+            self.begun_again = Some(file);
+        }
+        let (found, place) = (found?, &mut self.places[file]);
         if found.at >= place.region.length {
             return None;
         }
@@ -164,6 +175,7 @@ impl Place {
             map: None,
             spreads: [spread(0), spread(1)],
             done: false,
+            begun_again: false,
         };
         place.rewind(options);
         place
@@ -180,7 +192,7 @@ impl Place {
         let Region { offset, length, file } = self.region;
         // In a run by time there is no end.
         if self.ends[way] >= offset + length && options.time_based {
-            self.ends[way] = offset;
+            (self.ends[way], self.begun_again) = (offset, true);
         }
         let last = self.ends[way];
         if last >= file {
@@ -206,6 +218,7 @@ impl Place {
         let mut free = map.next_free(at / unit);
         if free.is_none() && options.time_based {
             *map = Map::new(self.region.length / unit);
+            self.begun_again = true;
             free = map.next_free(at / unit);
         }
         free.map(|block| block * unit)

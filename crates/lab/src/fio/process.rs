@@ -3,7 +3,9 @@
 //! A copy works in passes, as fio does: a pass is over when its files have nothing left, and another one follows for `loops`,
 //! for `io_size` beyond the size, and until the runtime of a `time_based` job is over.
 
+use std::fs::File;
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration as WallDuration, Instant as WallInstant};
 
@@ -14,12 +16,13 @@ use super::carrier::Carrier;
 use super::log::Log;
 use super::options::{Fill, Options};
 use super::pace::Pace;
-use super::places::Places;
+use super::places::{Places, Region};
 use super::used::Used;
 use crate::histogram::Histogram;
 use crate::live::content::{Content, Source};
 use crate::live::engine::Answer;
 use crate::live::random;
+use crate::live::uring::Forgetting;
 use crate::workload::Access;
 
 /// What was done in one direction.
@@ -67,8 +70,39 @@ enum Flight {
     Sync { begun: u64 },
 }
 
+/// The files of a copy, where reads shall come from the medium whenever they begin again.
+pub struct Cached {
+    forgetting: Forgetting,
+    files: Vec<(Arc<File>, Region)>,
+}
+
+impl Cached {
+    pub fn new(files: Vec<(Arc<File>, Region)>) -> Cached {
+        let mut cached = Cached { forgetting: Forgetting::new(), files };
+        cached.forget(None);
+        cached
+    }
+
+    /// One of them, or all.
+    fn forget(&mut self, only: Option<usize>) {
+        for (_, (file, region)) in self.files.iter().enumerate().filter(|(at, _)| only.is_none_or(|only| only == *at)) {
+            self.forgetting.forget(file, region.offset, region.length);
+        }
+    }
+}
+
+/// What a copy has beside its carrier.
+pub struct Kept {
+    /// Of all its files.
+    pub size: u64,
+    pub log: Option<Log>,
+    /// None: past the page cache, or with `invalidate=0`.
+    pub cached: Option<Cached>,
+}
+
 pub struct Process<'a, C> {
     carrier: C,
+    cached: Option<Cached>,
     options: &'a Options,
     places: Places<'a>,
     /// Bytes after which it is over, without loops.
@@ -107,7 +141,7 @@ impl<'a, C: Carrier> Process<'a, C> {
         carrier: C,
         options: &'a Options,
         places: Places<'a>,
-        (size, log): (u64, Option<Log>),
+        Kept { size, log, cached }: Kept,
         ends: &'a Ends<'a>,
         mut dice: Dice,
     ) -> Process<'a, C> {
@@ -126,6 +160,7 @@ impl<'a, C: Carrier> Process<'a, C> {
         };
         let mut process = Process {
             carrier,
+            cached,
             options,
             places,
             limit,
@@ -191,6 +226,7 @@ impl<'a, C: Carrier> Process<'a, C> {
                 break;
             }
             self.places.rewind();
+            self.forget(None);
             self.synced_last = false;
         }
         self.look();
@@ -201,6 +237,13 @@ impl<'a, C: Carrier> Process<'a, C> {
             self.ends.all.store(true, Ordering::Relaxed);
         }
         self.tally
+    }
+
+    /// What begins again is read from the medium again, as in fio.
+    fn forget(&mut self, only: Option<usize>) {
+        if let Some(cached) = &mut self.cached {
+            cached.forget(only);
+        }
     }
 
     fn is_over(&self, loops: u64) -> bool {
@@ -268,6 +311,9 @@ impl<'a, C: Carrier> Process<'a, C> {
                 }
             }
             let Some(access) = self.places.next(way == 1) else { break };
+            if let Some(file) = self.places.begun_again() {
+                self.forget(Some(file));
+            }
             self.issue(access);
             if let Err(why) = self.pace.check(self.now, self.answered_bytes) {
                 self.tally.failed.get_or_insert(why);

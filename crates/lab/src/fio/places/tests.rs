@@ -51,3 +51,21 @@ fn lengths_of_a_mapped_file_do_not_overlap() {
     }
     assert_eq!(touched.len(), 16);
 }
+
+#[test]
+fn a_file_that_begins_again_in_a_run_by_time_is_told() {
+    for pattern in ["read", "randread"] {
+        let text = format!("[a]\nsize=64k\nrw={pattern}\ntime_based\nruntime=1\n");
+        let options = jobs(&text).unwrap().remove(0);
+        let region = Region { offset: 0, length: 65536, file: 65536 };
+        let mut places = Places::new(&options, &[region], Dice::new(3));
+        let told: Vec<bool> = (0..40)
+            .map(|_| {
+                places.next(false).unwrap();
+                places.begun_again() == Some(0)
+            })
+            .collect();
+        let wanted: Vec<bool> = (0..40).map(|number| number == 16 || number == 32).collect();
+        assert_eq!(told, wanted, "{pattern}");
+    }
+}
