@@ -66,18 +66,22 @@ fn value(cell: &Printed) -> Option<f64> {
     cell.rate.or(cell.throughput)
 }
 
-/// All checks over the cells of tables.
-pub fn of_tables(cells: &[Printed]) -> Vec<Oddity> {
+/// What two figures of a search may differ by without a reason: each is known to about one percent.
+pub const SEARCHED: f64 = 0.02;
+
+/// All checks over the cells of tables, whose figures differ where they are apart by more than the share of `noise`: 0 of what is
+/// printed.
+pub fn of_tables(cells: &[Printed], noise: f64) -> Vec<Oddity> {
     let mut found = Vec::new();
     let mut add = |cell: &Printed, kind, why| found.push(Oddity { place: place(cell), kind, why });
     for curve in grouped(cells, |cell| (cell.table.clone(), cell.workload.clone(), cell.size, cell.cached)) {
         along_drives(&curve, &mut add);
     }
     for row in grouped(cells, |cell| (cell.table.clone(), cell.workload.clone(), cell.drives, cell.cached)) {
-        along_sizes(&row, &mut add);
+        along_sizes(&row, noise, &mut add);
     }
     for column in grouped(cells, |cell| (cell.table.clone(), cell.workload.clone(), cell.size, 0)) {
-        cache_gains(&column, &mut add);
+        cache_gains(&column, noise, &mut add);
     }
     for cell in cells {
         if let (Some(rate), Some(printed), Some(size)) = (cell.rate, cell.throughput, cell.size) {
@@ -129,25 +133,25 @@ fn along_drives(curve: &[&Printed], add: &mut Add<'_>) {
     }
 }
 
-fn along_sizes(row: &[&Printed], add: &mut Add<'_>) {
+fn along_sizes(row: &[&Printed], noise: f64, add: &mut Add<'_>) {
     let mut row = row.to_vec();
     row.sort_by_key(|cell| cell.size);
     for pair in row.windows(2) {
         let [small, large] = pair else { continue };
         if let (Some(before), Some(after)) = (small.rate, large.rate)
-            && after > before
+            && after > before * (1.0 + noise)
         {
             add(large, Kind::RisesWithSize, format!("{before} of half the size, {after} of this"));
         }
         if let (Some(before), Some(after)) = (small.throughput, large.throughput)
-            && after < before
+            && after < before * (1.0 - noise)
         {
             add(large, Kind::ThroughputFallsWithSize, format!("{before} MiB/s at half the size, {after} at this"));
         }
     }
 }
 
-fn cache_gains(column: &[&Printed], add: &mut Add<'_>) {
+fn cache_gains(column: &[&Printed], noise: f64, add: &mut Add<'_>) {
     let mut pairs: Vec<(&Printed, f64, f64)> = Vec::new();
     for cached in column.iter().filter(|cell| cell.cached) {
         let plain = column.iter().find(|cell| !cell.cached && cell.drives == cached.drives);
@@ -158,7 +162,7 @@ fn cache_gains(column: &[&Printed], add: &mut Add<'_>) {
     pairs.sort_by_key(|(cell, ..)| cell.drives);
     for (at, (cell, with, without)) in pairs.iter().enumerate() {
         let gain = with / without;
-        if with < without {
+        if *with < without * (1.0 - noise) {
             add(cell, Kind::CacheLoses, format!("{with} with the write cache, {without} without"));
         }
         let near = |at: Option<usize>| at.and_then(|at| pairs.get(at)).map(|(_, with, without)| with / without);
@@ -200,7 +204,7 @@ fn number(text: &str) -> Option<f64> {
 
 /// Everything that arithmetic finds in the published figures.
 pub fn published() -> Vec<Oddity> {
-    let mut found = of_tables(&ds4500_tables());
+    let mut found = of_tables(&ds4500_tables(), 0.0);
     found.extend(comparisons());
     found.extend(strokes());
     found.extend(fibre_channel());

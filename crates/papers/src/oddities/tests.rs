@@ -91,5 +91,5 @@ fn a_sound_table_is_left_alone() {
             cells.extend([cell(drives, size, false), cell(drives, size, true)]);
         }
     }
-    assert_eq!(of_tables(&cells), Vec::new());
+    assert_eq!(of_tables(&cells, 0.0), Vec::new());
 }

@@ -90,6 +90,18 @@ pub struct Peak<'a> {
     pub of: Option<&'a str>,
     /// A published figure stands beside it.
     pub published: bool,
+    /// More of the count brought no more: the figure is what there is to get.
+    pub flattened: bool,
+    /// What belongs into the same sentence as the comparison.
+    pub caveat: Option<String>,
+}
+
+/// Whether a rate had stopped rising before the highest count that was tried.
+pub fn flattened(points: &[(f64, f64)]) -> bool {
+    match points {
+        [before @ .., (_, last)] => before.iter().any(|(_, rate)| *last < rate * (1.0 + FALL)),
+        [] => false,
+    }
 }
 
 impl Peak<'_> {
@@ -97,14 +109,21 @@ impl Peak<'_> {
         let place = |column: &str| Place::new(self.row.as_str(), column);
         let (column, word, one) = self.count;
         let words = format!(" {word}{}{}", if one { "" } else { "s" }, if self.of.is_some() { " of " } else { "" });
-        let text = Text::from(format!("{}: at most ", self.name)).cell_as(&place("rate"), " MB/s").say(", with ");
+        let most = if self.flattened { "at most " } else { "" };
+        let text = Text::from(format!("{}: {most}", self.name)).cell_as(&place("rate"), " MB/s").say(", with ");
         let mut text = text.cell_as(&place(column), &words);
         if let Some(of) = self.of {
             text = text.cell(&place(of));
         }
+        if !self.flattened {
+            text = text.say(", where it still rose");
+        }
         if self.published {
             text = text.say("; published were ").cell_as(&place("published"), " MB/s").say(", so ");
             text = text.ratio_shown(&place("rate"), &place("published"));
+            if let Some(caveat) = self.caveat {
+                text = text.say(format!(", {caveat}"));
+            }
         }
         text.say(".")
     }

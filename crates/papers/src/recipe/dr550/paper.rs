@@ -79,8 +79,24 @@ fn summary(page: &mut Document, found: Found<'_>, against: bool) {
         count: ("threads", "thread", found.highest(kind, megabytes).is_some_and(|most| most.threads == 1)),
         of: Some("size"),
         published: against && published_of(kind).is_some_and(|peak| peak.rate.is_some()),
+        flattened: found
+            .highest(kind, megabytes)
+            .is_some_and(|most| page::flattened(&points(&found.curve(kind, most.size), megabytes))),
+        caveat: found.highest(kind, megabytes).and_then(|most| beyond_link(megabytes(most.run), found.recorded)),
     };
     page.list(kinds().filter(|kind| found.has(*kind)).map(|kind| peak(kind).sentence()));
+}
+
+/// Millions of bytes a second of one of its network adapters, which are of 1 Gbit/s.
+const LINK: f64 = 125.0;
+
+/// No drives of it could have shown such a rate.
+fn beyond_link(rate: f64, recorded: &Recorded) -> Option<String> {
+    let here =
+        if is_virtual(recorded) { "no network is modelled" } else { "its own network, if any, is part of the figure" };
+    (rate > LINK).then(|| {
+        format!("which is more than a network adapter of the DR550 carries (1 Gbit/s, {LINK} MB/s), while here {here}")
+    })
 }
 
 fn method(page: &mut Document, recorded: &Recorded, against: bool) {

@@ -274,7 +274,7 @@ fn odd(recorded: &Recorded) -> Vec<String> {
             Some(Printed { rate: (!is_mixed).then_some(value), throughput: is_mixed.then_some(value), ..one.clone() })
         })
         .collect();
-    for odd in oddities::of_tables(&ours) {
+    for odd in oddities::of_tables(&ours, oddities::SEARCHED) {
         lines.push(format!("{}: {}.", odd.place.split(',').nth(1).unwrap_or_default().trim(), odd.why));
     }
     lines

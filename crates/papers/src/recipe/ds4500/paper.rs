@@ -53,7 +53,7 @@ pub fn document(order: Order<'_>) -> Result<Document, LabError> {
     if against {
         near(&mut page, found);
     }
-    let odd = oddities::of_tables(&tables::as_printed(found));
+    let odd = oddities::of_tables(&tables::as_printed(found), oddities::SEARCHED);
     let odd = odd.into_iter().map(|odd| format!("{}: {}.", odd.place, odd.why)).collect();
     page::odd(&mut page, odd, if against { &["Table", "Chart"] } else { &[] });
     limits(&mut page);
@@ -104,7 +104,8 @@ fn summary(page: &mut Document, found: Found<'_>, part: &RecipePart, against: bo
         lines.push((by_controllers, text.say(".")));
     }
     lines.sort_by_key(|(by_controllers, _)| *by_controllers);
-    page.list(lines.into_iter().map(|(_, text)| text));
+    let streams = if against { tables::streams_said(found) } else { Vec::new() };
+    page.list(lines.into_iter().map(|(_, text)| text).chain(streams));
     let models = tables::beside_model(found);
     if !models.is_empty() {
         // A search finds a rate to within about 1 %.
@@ -191,6 +192,9 @@ fn results(page: &mut Document, found: Found<'_>, part: &RecipePart, level: Leve
     }
     page.chart(charts::curves(found, chart, "oltp_8k", level, drives, against));
     page.part(format!("{name}: streams"));
+    if let Some(table) = tables::streams(found, level, chart + 1, against) {
+        page.table(table);
+    }
     page.chart(charts::streams(found, chart + 1, "streaming_read", level, against));
     page.chart(charts::streams(found, chart + 2, "streaming_write", level, against));
     page.part(format!("{name}: file server and static web server"));

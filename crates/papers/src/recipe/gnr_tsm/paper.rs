@@ -67,6 +67,8 @@ fn summary(page: &mut Document, found: Found<'_>, against: bool) {
         count: ("sessions", "session", found.highest(direction, servers).is_some_and(|(sessions, _)| sessions == 1)),
         of: None,
         published: against && published_of(found, direction, servers).is_some(),
+        flattened: page::flattened(&points(&found.curve(direction, servers))),
+        caveat: None,
     };
     page.list(found.kinds().into_iter().map(|kind| peak(kind).sentence()));
 }

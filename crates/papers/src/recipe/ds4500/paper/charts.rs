@@ -8,12 +8,12 @@ use stele_lab::record::CellRecord;
 use stele_lab::report::chart::{Axis, Bars, Chart, Series};
 
 /// One printed comparison of a chart: drives, unit, and what was stated for the DS4500 and the DS4400.
-struct Stated {
-    ds4500: Option<f64>,
-    ds4400: Option<f64>,
+pub struct Stated {
+    pub ds4500: Option<f64>,
+    pub ds4400: Option<f64>,
 }
 
-fn stated(number: u8) -> Option<Stated> {
+pub fn stated(number: u8) -> Option<Stated> {
     let all: Vec<Vec<&str>> = stele_lab::csv::rows(include_str!("../../../../data/ds4500_comparisons.csv")).collect();
     let row = all.iter().find(|row| row.first().and_then(|text| text.parse::<u8>().ok()) == Some(number))?;
     let value = |at: usize| row.get(at).and_then(|text| text.parse::<f64>().ok());
@@ -67,22 +67,28 @@ fn curve(cell: &CellRecord, is_mixed: bool) -> Vec<(f64, f64)> {
     runs.into_iter().map(|(_, across, response)| (across, response)).collect()
 }
 
-/// Throughput of streams over the size of their accesses.
-pub fn streams(found: Found<'_>, number: u8, workload: &str, level: Level, against: bool) -> Chart {
-    let cached = workload == "streaming_write";
-    let points = STREAMS.iter().filter_map(|(size, bytes)| {
+/// Streams that were measured, by the size of their accesses.
+pub fn of_streams<'a>(found: Found<'a>, workload: &str, level: Level) -> Vec<(u64, &'a CellRecord)> {
+    let of_size = |(size, bytes): &(&str, u64)| {
         let name = format!("{workload}_{size}");
         let key = Key {
             array: "stele",
             level,
             drives: STREAM_DRIVES,
-            cached,
+            cached: workload == "streaming_write",
             stroke: STROKE,
             workload: &name,
             log_on_drives: false,
         };
-        Some((*bytes as f64, throughput(found.cell(key)?)))
-    });
+        Some((*bytes, found.cell(key)?))
+    };
+    STREAMS.iter().filter_map(of_size).collect()
+}
+
+/// Throughput of streams over the size of their accesses.
+pub fn streams(found: Found<'_>, number: u8, workload: &str, level: Level, against: bool) -> Chart {
+    let cells = of_streams(found, workload, level).into_iter();
+    let points = cells.map(|(bytes, cell)| (bytes as f64, throughput(cell)));
     let mut series = vec![Series { name: "Stele".into(), points: points.collect(), marked: true }];
     if series.iter().all(|one| one.points.is_empty()) {
         series.clear();

@@ -1,13 +1,15 @@
 //! Tables 1 to 8.
 
+use super::charts;
 use super::found::{self, Found, Key, bound_by, rate, throughput};
 use crate::published;
 use crate::published::{Printed, ds4500_tables};
 use crate::recipe::ds4500::nearness::is_fitted;
-use crate::recipe::ds4500::{STROKE, STROKE_DRIVES, STROKES, asks_for_log_on_drives};
+use crate::recipe::ds4500::{STREAM_DRIVES, STROKE, STROKE_DRIVES, STROKES, asks_for_log_on_drives};
+use stele_ground::Bytes;
 use stele_lab::raid::Level;
 use stele_lab::record::CellRecord;
-use stele_lab::report::document::{Entry, Place, Table};
+use stele_lab::report::document::{Entry, Place, Table, Text};
 
 /// The columns' names, for sentences.
 pub const STELE: &str = "stele";
@@ -176,6 +178,78 @@ pub fn strokes(found: Found<'_>, name: &str, level: Level, against: bool) -> Opt
         table.row(format!("{}-{stroke}", name.replace(' ', "-")), row);
     }
     any.then_some(table)
+}
+
+/// The streams of a level: workload, its words, and how far its chart is behind the first one.
+const STREAMING: [(&str, &str, u8); 2] = [("streaming_read", "reads", 0), ("streaming_write", "writes", 1)];
+
+fn stream_row(level: Level, workload: &str, size: u64) -> String {
+    format!("stream-{}-{workload}-{size}", level.number())
+}
+
+/// The published streams have one size.
+const STREAM_STATED: u64 = 64 << 10;
+
+/// Throughput of streams, beside what is stated of one size. None where nothing of it was measured.
+pub fn streams(found: Found<'_>, level: Level, first: u8, against: bool) -> Option<Table> {
+    let title = format!("{}, streams of {STREAM_DRIVES} drives, MiB/s", level.name());
+    let mut table = Table::new(title).left("stream", "").right("size", "access").right(STELE, "Stele");
+    if against {
+        table = table.right(PUBLISHED, "DS4500").right("ratio", "Stele / DS4500");
+    }
+    let mut any = false;
+    for (workload, words, behind) in STREAMING {
+        let stated = charts::stated(first + behind).and_then(|stated| stated.ds4500);
+        for (size, cell) in charts::of_streams(found, workload, level) {
+            any = true;
+            let ours = throughput(cell);
+            let mut row = vec![
+                Entry::text(words),
+                Entry::text(Bytes(size).to_string()),
+                thousand(ours).if_steady(cell.is_steady()).strong(),
+            ];
+            if against {
+                let theirs = stated.filter(|_| size == STREAM_STATED);
+                row.push(theirs.map_or(Entry::absent(), thousand));
+                let times = theirs.map(|theirs| Entry::said(ours / theirs, format!("{:.2}", ours / theirs)));
+                row.push(times.unwrap_or(Entry::absent()));
+            }
+            table.row(stream_row(level, workload, size), row);
+        }
+    }
+    any.then_some(table)
+}
+
+/// What the summary says of them: beside the stated ones, and where larger accesses lose more than half.
+pub fn streams_said(found: Found<'_>) -> Vec<Text> {
+    let mut said = Vec::new();
+    for (level, first) in [(Level::Raid5, 2), (Level::Raid10, 8)] {
+        for (workload, words, behind) in STREAMING {
+            let cells = charts::of_streams(found, workload, level);
+            let place = |size: u64, column: &str| Place::new(stream_row(level, workload, size), column);
+            let stated = charts::stated(first + behind).and_then(|stated| stated.ds4500);
+            if stated.is_none() || !cells.iter().any(|(size, _)| *size == STREAM_STATED) {
+                continue;
+            }
+            let (ours, theirs) = (place(STREAM_STATED, STELE), place(STREAM_STATED, PUBLISHED));
+            let name = level.name();
+            let mut text = Text::from(format!("{name} streaming {words} of 64 KiB, {STREAM_DRIVES} drives: "))
+                .cell_as(&ours, " MiB/s");
+            text = text
+                .say("; the DS4500 was published with ")
+                .cell(&theirs)
+                .say(", so ")
+                .ratio(&ours, &theirs)
+                .say(" times");
+            let most = cells.iter().map(|(_, cell)| throughput(cell)).fold(0.0, f64::max);
+            if let Some((size, _)) = cells.last().filter(|(_, cell)| throughput(cell) < most / 2.0) {
+                let larger = format!("; accesses of {} fall to ", Bytes(*size));
+                text = text.say(larger).cell_as(&place(*size, STELE), " MiB/s");
+            }
+            said.push(text.say("."));
+        }
+    }
+    said
 }
 
 /// Stele with its log in memory and on the hard drives. None where that was not measured.
