@@ -32,8 +32,8 @@ impl Node {
             }
             Err(error) => return Err(error.into()),
         }
-        self.unrecorded.record(archive).await?;
         self.set_trouble(None);
+        self.unrecorded.record(archive).await?;
         Ok(true)
     }
 }

@@ -230,7 +230,12 @@ async fn missing(node: &Node) -> Outcome<Vec<String>> {
     };
     let named = |health: DriveHealth| {
         let drives = status.drives.iter().filter(move |drive| drive.is_member() && drive.health == health);
-        drives.map(|drive| format!("{} ({})", drive.index, drive.name)).collect::<Vec<_>>().join(", ")
+        // Of one that was not there when the pool was opened no path is known.
+        let told = drives.map(|drive| match drive.name.as_str() {
+            "" => drive.index.to_string(),
+            name => format!("{} ({name})", drive.index),
+        });
+        told.collect::<Vec<_>>().join(", ")
     };
     let mut missing = Vec::new();
     for (health, word) in [(DriveHealth::Missing, "missing"), (DriveHealth::Failed, "failed")] {
