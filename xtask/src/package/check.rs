@@ -220,6 +220,8 @@ fn used(_: &Server) -> Done<()> {
     let (user, url) = (format!("{access}:{secret}"), "http://127.0.0.1:9000/records/ledger");
     let mut put = Command::new("curl");
     put.args(["--silent", "--show-error", "--fail", "--aws-sigv4", "aws:amz:us-east-1:s3", "--user", &user]);
+    // curl before 8 leaves the header out, which S3 requires.
+    put.args(["--header", "x-amz-content-sha256: UNSIGNED-PAYLOAD"]);
     output(put.args(["--upload-file", "/run/ledger", url]))?;
     let why = stele(&["why", "records/ledger"])?;
     expect(why.contains("cannot be deleted now"), || format!("the object is not locked: {why}"))
