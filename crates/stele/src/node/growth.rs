@@ -68,7 +68,6 @@ impl Node {
         (catalog, data): &(VolumeStatus, VolumeStatus),
         segment: u64,
     ) -> Option<Sizes> {
-        let stays = |health: DriveHealth| health != DriveHealth::Leaving;
         let quiet = status.moving.is_none()
             && status.rebuild.is_none()
             && status.copy_back.is_none()
@@ -76,7 +75,8 @@ impl Node {
         if status.read_only || when == When::Quiet && !quiet {
             return None;
         }
-        let leaving = status.drives.iter().filter(|drive| !stays(drive.health)).map(|drive| drive.size.0).sum::<u64>();
+        let leaving = status.drives.iter().filter(|drive| drive.health == DriveHealth::Leaving);
+        let leaving = leaving.map(|drive| drive.size.0).sum::<u64>();
         let raw = Bytes(status.raw.0.saturating_sub(leaving));
         let size = create::catalog_size(raw).max(catalog.spec.size);
         let room = create::data_room(raw, status.spare, size.0 * catalog.spec.code.width() as u64, data.spec.code);

@@ -54,14 +54,12 @@ impl Place {
     }
 
     /// A measurement came to its end. On a busy machine it need not be steady, and the generator may be late.
-    #[allow(dead_code)] // Of the laboratory's tests.
     pub fn measured(output: &std::process::Output) -> bool {
         matches!(output.status.code(), Some(0 | 10 | 11))
     }
 
     /// Runs a measurement to its end, and reads the cells among the lines that it prints as JSON. One line for each round
     /// comes before its cell; one that is unsteady or void ends with a line that says so, and an exit code of the same kind.
-    #[allow(dead_code)] // Of the laboratory's tests.
     pub fn cells(&self, arguments: &[&str]) -> Vec<Value> {
         let output = self.stele(&[arguments, &["--json"]].concat());
         assert!(Place::measured(&output), "stele {arguments:?}: {output:?}");
@@ -69,7 +67,6 @@ impl Place {
     }
 
     /// The cells of a measurement that came to its end.
-    #[allow(dead_code)] // Of the laboratory's tests.
     pub fn cells_of(output: &std::process::Output) -> Vec<Value> {
         let text = String::from_utf8_lossy(&output.stdout);
         let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
