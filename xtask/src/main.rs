@@ -129,18 +129,8 @@ fn main() -> ExitCode {
         },
         Task::Package { check, .. } => package::run(&root, check),
         Task::Fixture { file } => {
-            let test = [
-                "test",
-                "--release",
-                "--package",
-                "stele",
-                "--test",
-                "pool",
-                "formats::the_fixture",
-                "--",
-                "--nocapture",
-            ];
-            hand_over(cargo().args(test).env("STELE_FIXTURE", root.join(file)))
+            let test = ["--test", "pool", "formats::the_fixture", "--", "--nocapture"];
+            hand_over(tests().args(test).env("STELE_FIXTURE", root.join(file)))
         }
         Task::Fmt => hand_over(cargo().args(["fmt", "--all"])),
         Task::Tidy => {
@@ -155,6 +145,14 @@ fn main() -> ExitCode {
 /// The cargo this was started by.
 fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+}
+
+/// Tests of the workspace, built as `./x test` builds them: another choice of packages would build all of them anew, with
+/// other features of their libraries. Without the demonstration, which has no tests.
+fn tests() -> Command {
+    let mut command = cargo();
+    command.args(["test", "--locked", "--release", "--workspace", "--exclude", "stele-demo"]);
+    command
 }
 
 /// The repository: cargo tells where the manifest of what it runs is.
@@ -198,9 +196,8 @@ fn prove_block(rest: &[OsString]) -> ExitCode {
         eprintln!("usage: ./x soak --block SECONDS");
         return ExitCode::from(2);
     };
-    let test =
-        ["test", "--release", "--package", "stele", "--test", "block_proof", "--", "--nocapture", "--test-threads=1"];
-    hand_over(cargo().args(test).env("STELE_BLOCK_SECONDS", seconds.to_string()))
+    let test = ["--test", "block_proof", "--", "--nocapture", "--test-threads=1"];
+    hand_over(tests().args(test).env("STELE_BLOCK_SECONDS", seconds.to_string()))
 }
 
 /// `./x soak --admin [SECONDS]`: histories of the administrator for as long, or until one breaks a promise.
@@ -215,9 +212,9 @@ fn prove_admin(rest: &[OsString]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let test = ["test", "--release", "--package", "stele", "--bin", "stele", "node::model", "--", "--nocapture"];
+    let test = ["--bin", "stele", "node::model", "--", "--nocapture"];
     hand_over(
-        cargo().args(test).env("STELE_ADMIN_SECONDS", seconds.to_string()).env("STELE_ADMIN_SEED", first.to_string()),
+        tests().args(test).env("STELE_ADMIN_SECONDS", seconds.to_string()).env("STELE_ADMIN_SEED", first.to_string()),
     )
 }
 
@@ -234,8 +231,8 @@ fn live_days(rest: &[OsString]) -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let test = ["test", "--release", "--package", "stele", "--test", "days", "--", "--nocapture"];
-    let mut command = cargo();
+    let test = ["--test", "days", "--", "--nocapture"];
+    let mut command = tests();
     command.args(test).env("STELE_DAYS", days.to_string()).env("STELE_DAYS_SEED", seed.to_string());
     if !json.is_empty() {
         command.env("STELE_DAYS_JSON", "1");

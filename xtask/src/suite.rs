@@ -76,10 +76,7 @@ const STEPS: &[(&str, Work)] = &[
 /// Examples are left out, which clippy has looked at: each would have an archive built into it again. So is the
 /// demonstration, which has no tests, and alone needs the largest of all libraries.
 fn units() -> Outcome {
-    let of = |which: &[&str]| {
-        let all = ["test", "--locked", "--release", "--workspace", "--exclude", "stele-demo", "--no-fail-fast"];
-        step::tests(cargo().args(all).args(which))
-    };
+    let of = |which: &[&str]| step::tests(crate::tests().arg("--no-fail-fast").args(which));
     of(&["--lib", "--bins", "--tests"]).and(of(&["--doc"]))
 }
 
