@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use stele_ground::Instant;
+use stele_ground::{Instant, calendar};
 
 /// Milliseconds since 1970-01-01T00:00:00Z.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, minicbor::Encode, minicbor::Decode)]
@@ -27,29 +27,14 @@ impl Timestamp {
     pub const fn plus_days(self, days: u64) -> Timestamp {
         Timestamp(self.0.saturating_add(days.saturating_mul(DAY)))
     }
-
-    /// Year, month, day, hour, minute, second, millisecond in UTC (proleptic Gregorian).
-    pub fn civil(self) -> (u64, u64, u64, u64, u64, u64, u64) {
-        let (days, in_day) = (self.0 / DAY, self.0 % DAY);
-        // Days since 0000-03-01, in eras of 400 years; the year starts in March, so that the leap day is its last.
-        let shifted = days + 719_468;
-        let era = shifted / 146_097;
-        let day_of_era = shifted % 146_097;
-        let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-        let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-        let march_month = (5 * day_of_year + 2) / 153;
-        let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
-        let year = year_of_era + era * 400 + u64::from(month <= 2);
-        (year, month, day, in_day / 3_600_000, in_day / 60_000 % 60, in_day / 1_000 % 60, in_day % 1_000)
-    }
 }
 
-/// RFC 3339 in UTC, with milliseconds.
+/// RFC 3339 in UTC, with milliseconds; no later than [`Timestamp::LATEST`].
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (year, month, day, hour, minute, second, millisecond) = self.civil();
-        write!(f, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millisecond:03}Z")
+        let at = (*self).min(Timestamp::LATEST);
+        let moment = calendar::moment(at.seconds());
+        write!(f, "{}.{:03}Z", moment.trim_end_matches('Z'), at.0 % SECOND)
     }
 }
 

@@ -10,7 +10,6 @@
 
 mod client;
 mod server;
-mod sign;
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -19,6 +18,7 @@ use crate::harness::{Bench, Unit};
 use crate::process::Usage;
 use client::{Client, Work};
 use server::Server;
+use stele_lab::live::s3::sign;
 
 const CLIENTS: usize = 8;
 const ROUND: Duration = Duration::from_millis(1500);
@@ -94,7 +94,7 @@ fn opening(bench: &mut Bench, server: &mut Server, mut number: u32) -> Result<()
         return Ok(());
     }
     let body = [7; 1 << 10];
-    let hash = sign::sha256(&body);
+    let hash = sign::hash(&body);
     let mut objects = 0;
     while objects < MANY {
         number += 1;
@@ -131,7 +131,7 @@ fn measure(bench: &mut Bench, server: &Server, case: &Case, number: &mut u32) ->
         return Ok(());
     }
     let body: Vec<u8> = (0..case.size).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
-    let hash = sign::sha256(&body);
+    let hash = sign::hash(&body);
     if !case.put {
         let mut client = Client::new(server)?;
         for object in 0..case.objects {

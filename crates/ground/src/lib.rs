@@ -1,6 +1,7 @@
 //! Floor 0: what every other part of Stele stands on. Units as types, ids, the digest, seeded
-//! dice, and the clock as a value. Nothing here waits, reads a clock or asks the system for entropy.
+//! dice, dates, and the clock as a value. Nothing here waits, reads a clock or asks the system for entropy.
 
+pub mod calendar;
 pub mod clock;
 pub mod dice;
 pub mod digest;

@@ -1,6 +1,6 @@
 //! What was measured as a report. `document` says what a report holds, `charts` what it draws, `html` makes a page of it.
 
-use stele_ground::{Bytes, Duration};
+use stele_ground::{Bytes, Duration, calendar};
 
 use crate::abba::{self, Judged};
 use crate::error::LabError;
@@ -33,7 +33,7 @@ pub fn chosen(cell: &CellRecord) -> Option<&RunRecord> {
 pub fn report(recorded: &Recorded, title: Option<&str>) -> Document {
     let head = &recorded.head;
     let title = title.map_or_else(|| format!("What {} sustains", head.target), str::to_owned);
-    let mut document = Document::new(title, format!("{}, by {}", date(head.begun), head.program));
+    let mut document = Document::new(title, format!("{}, by {}", calendar::date(head.begun), head.program));
     summary(recorded, &mut document);
     if let Some(judged) = abba::of(recorded) {
         comparison(recorded, &judged, &mut document);
@@ -441,18 +441,6 @@ fn method(recorded: &Recorded, document: &mut Document) {
     document.code(toml::to_string(&head.job).unwrap_or_default());
     let digest = recorded.digest.as_deref().unwrap_or("none: the run did not come to its end");
     document.paragraph(Text::from("BLAKE3 of the raw data: ").code(digest).say("."));
-}
-
-/// The day in UTC of so many seconds since 1970.
-pub fn date(seconds: u64) -> String {
-    // Days are counted from 1 March of year 0, so that leap days end a year.
-    let days = seconds / 86_400 + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (date, month) = (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    format!("{}-{month:02}-{date:02}", era * 400 + year + u64::from(month <= 2))
 }
 
 #[cfg(test)]

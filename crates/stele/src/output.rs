@@ -234,21 +234,5 @@ pub fn span(seconds: u64) -> String {
     }
 }
 
-/// A moment in UTC as RFC 3339, from seconds since 1970. (Days to date: Howard Hinnant, chrono-compatible algorithms.)
-pub fn moment(seconds: i64) -> String {
-    let days = seconds.div_euclid(86400);
-    let rest = seconds.rem_euclid(86400);
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let day_of_era = shifted.rem_euclid(146_097);
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_shifted + 2) / 5 + 1;
-    let month = if month_shifted < 10 { month_shifted + 3 } else { month_shifted - 9 };
-    let year = year_of_era + era * 400 + i64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest % 3600 / 60, rest % 60)
-}
-
 #[cfg(test)]
 mod tests;

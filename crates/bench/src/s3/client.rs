@@ -4,8 +4,9 @@ use std::io::{IoSlice, Read, Write};
 use std::net::TcpStream;
 use std::time::Instant;
 
+use stele_lab::live::s3::sign::{self, Keys, Request, Signer};
+
 use super::server::Server;
-use super::sign::{Signer, sha256};
 
 const EMPTY: &str = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 /// Answers' bodies are read through a buffer of this size and not kept.
@@ -40,7 +41,12 @@ impl Client {
         stream.set_nodelay(true).map_err(|error| error.to_string())?;
         Ok(Client {
             stream,
-            signer: Signer::new(&server.access_key, &server.secret_key),
+            signer: Signer::new(Keys {
+                access: server.access_key.clone(),
+                secret: server.secret_key.clone(),
+                token: None,
+                region: "us-east-1".to_owned(),
+            }),
             host: server.address.clone(),
             head: Vec::with_capacity(1024),
             buffer: vec![0; BUFFER],
@@ -49,7 +55,7 @@ impl Client {
 
     /// One request, hashed here; anything but 200 is an error.
     pub fn request(&mut self, method: &str, path: &str, body: &[u8]) -> Result<(), String> {
-        let hash = if body.is_empty() { EMPTY.to_owned() } else { sha256(body) };
+        let hash = if body.is_empty() { EMPTY.to_owned() } else { sign::hash(body) };
         self.ask(method, path, body, &hash).map(drop)
     }
 
@@ -76,9 +82,10 @@ impl Client {
     // Sends, and reads the answer away; the length of its body.
     fn ask(&mut self, method: &str, path: &str, body: &[u8], hash: &str) -> Result<usize, String> {
         self.head.clear();
-        let line = format!("{method} {path} HTTP/1.1\r\nhost: {}\r\ncontent-length: {}\r\n", self.host, body.len());
+        let line = format!("{method} {path} HTTP/1.1\r\ncontent-length: {}\r\n", body.len());
         self.head.extend_from_slice(line.as_bytes());
-        self.signer.sign(&mut self.head, method, path, &self.host, hash);
+        let request = Request { method, host: &self.host, path, query: "", hash };
+        self.head.extend_from_slice(self.signer.headers(&request).as_bytes());
         self.head.extend_from_slice(b"\r\n");
         send(&mut self.stream, &self.head, body).map_err(|error| format!("{method} {path}: {error}"))?;
         self.answer().map_err(|error| format!("{method} {path}: {error}"))

@@ -7,7 +7,7 @@
 
 mod http;
 mod secure;
-mod sign;
+pub mod sign;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -26,7 +26,7 @@ use crate::error::LabError;
 use crate::workload::{Access, AccessSpec};
 use http::Connection;
 use secure::Trust;
-use sign::{Keys, Request};
+use sign::{Keys, Request, Signer};
 
 const PREFIX: &str = "stele-lab/";
 const MARK: &str = "stele-lab/mark";
@@ -243,11 +243,15 @@ impl Bucket {
 /// How often a request is sent that the server wants to be tried again (409, 503), all in the time of one access.
 const ASKED_MAX: u32 = 5;
 
-struct Client(Connection);
+struct Client {
+    connection: Connection,
+    signer: Signer,
+}
 
 impl Client {
     fn new(bucket: &Bucket) -> Client {
-        Client(Connection::new(&bucket.address.place, bucket.patience, bucket.trust.clone()))
+        let connection = Connection::new(&bucket.address.place, bucket.patience, bucket.trust.clone());
+        Client { connection, signer: Signer::new(bucket.keys.clone()) }
     }
 
     fn ask(
@@ -259,12 +263,13 @@ impl Client {
         body: &[u8],
         into: &mut [u8],
     ) -> Result<http::Answer, String> {
-        let signed = Request { method, host: bucket.address.authority(), path, query, body }.headers(&bucket.keys);
+        let (host, hash) = (bucket.address.authority(), &sign::hash(body));
+        let signed = self.signer.headers(&Request { method, host, path, query, hash });
         let mark = if query.is_empty() { "" } else { "?" };
         let head = format!("{method} {path}{mark}{query} HTTP/1.1\r\n{signed}content-length: {}\r\n\r\n", body.len());
         let mut asked = 0;
         let answer = loop {
-            let answer = self.0.ask(&head, body, into).map_err(|error| match error.kind() {
+            let answer = self.connection.ask(&head, body, into).map_err(|error| match error.kind() {
                 std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut => {
                     format!("no answer for {}", Duration(bucket.patience.as_nanos() as u64))
                 }

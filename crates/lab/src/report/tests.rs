@@ -179,20 +179,6 @@ fn the_working_set_is_set_beside_memory_cache_and_device_and_what_was_written_be
 }
 
 #[test]
-fn days_are_those_of_the_calendar() {
-    for (seconds, day) in [
-        (0, "1970-01-01"),
-        (951_782_399, "2000-02-28"),
-        (951_782_400, "2000-02-29"),
-        (951_868_800, "2000-03-01"),
-        (1_790_000_000, "2026-09-21"),
-        (4_107_542_400, "2100-03-01"),
-    ] {
-        assert_eq!(date(seconds), day);
-    }
-}
-
-#[test]
 fn reads_and_writes_of_a_mixed_load_have_responses_of_their_own_and_names_no_bytes() {
     let mut mixed = cell(0, 8, 1000.0, 900);
     let slow = cell(0, 8, 1000.0, 9_000);

@@ -71,7 +71,7 @@ impl Order<'_> {
         let Order { recorded, title, against, .. } = self;
         let when = match is_virtual(recorded) {
             true => "in virtual time".to_owned(),
-            false => stele_lab::report::date(recorded.head.begun),
+            false => stele_ground::calendar::date(recorded.head.begun),
         };
         let whole = if recorded.digest.is_some() { "" } else { "; the run did not come to its end" };
         let about = format!("{}, {when}; {} cells{whole}", recorded.head.program, recorded.cells.len());

@@ -24,8 +24,8 @@ use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::files;
 use crate::node::heads;
-use crate::output::moment;
 use crate::seat::Seat;
+use stele_ground::calendar::moment;
 
 const FORMAT: &str = "stele-config-1";
 /// A passphrase shorter than this is refused.
@@ -152,7 +152,7 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
     let count = open.len() + secret.len();
     let open = Open {
         format: FORMAT.to_owned(),
-        made: moment(crate::node::wall_clock() as i64),
+        made: moment(crate::node::wall_clock()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         configuration: text,
         files: open,

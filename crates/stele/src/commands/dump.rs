@@ -14,12 +14,13 @@ use stele_array::label::codec::{Label, NoLabel};
 use stele_array::label::{ANCHOR_AT, LABEL_SIZE, LOG_AT, places};
 use stele_array::log::group::{self, Header};
 use stele_array::records::Record;
+use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
 use stele_media::{Buffer, Shared};
 
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
-use crate::output::{Align, Table, moment};
+use crate::output::{Align, Table};
 
 /// Groups shown at most; a log that is being written may never seem to end.
 const GROUPS_MAX: usize = 100_000;
@@ -205,7 +206,7 @@ fn pool(label: Label) -> PoolView {
     PoolView {
         pool: configuration.pool.to_string(),
         name: configuration.name,
-        created: moment(configuration.created as i64),
+        created: moment(configuration.created),
         epoch: configuration.epoch,
         promised: label.promised,
         complete: label.complete,

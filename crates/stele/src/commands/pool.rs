@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 use stele_archive::{ScrubCursor, ScrubReport};
 use stele_ground::Bytes;
+use stele_ground::calendar::moment;
 
 use crate::api::archive::Verify;
 use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, SetDrive, Status, StatusView, Wash};
@@ -17,7 +18,7 @@ use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::named;
 use crate::node::{Node, Opening};
-use crate::output::{answered, bar, moment, span};
+use crate::output::{answered, bar, span};
 use crate::seat::{Seat, alone};
 
 mod drives;
@@ -45,7 +46,7 @@ async fn create(site: &Site, json: bool, create: arguments::Create) -> Outcome<(
     let now = crate::node::wall_clock();
     if !create.confirm_time {
         confirm(
-            &format!("Retention will count from this machine's clock. Is {} (UTC) right?", moment(now as i64)),
+            &format!("Retention will count from this machine's clock. Is {} (UTC) right?", moment(now)),
             "--confirm-time",
         )?;
     }

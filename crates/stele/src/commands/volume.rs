@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use stele_block::ConnectionView;
+use stele_ground::calendar::moment;
 use stele_ground::{Bytes, Shown};
 
 use crate::api::volume::{self as calls, DetailView, View};
@@ -11,7 +12,7 @@ use crate::cli::volume::{Digest, Mode, Volume};
 use crate::commands::{confirm, print_json};
 use crate::config::Site;
 use crate::failure::Outcome;
-use crate::output::{Align, Table, moment};
+use crate::output::{Align, Table};
 use crate::seat::Seat;
 
 /// Ranges that cannot be read, shown of one volume unless all are asked for.
@@ -223,7 +224,7 @@ fn show(detail: &DetailView) -> String {
         ("alone in it", Bytes(detail.alone).to_string()),
     ];
     if let Some(made) = detail.volume.made {
-        lines.push(("taken", moment(made as i64)));
+        lines.push(("taken", moment(made)));
     }
     lines.extend([
         ("read-ahead", format!("{} stripes", detail.volume.read_ahead)),

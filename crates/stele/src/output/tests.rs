@@ -9,12 +9,7 @@ fn columns_line_up_whatever_their_cells_hold() {
 }
 
 #[test]
-fn moments_and_spans_read_as_people_write_them() {
-    let check = |seconds: i64, want: &str| assert_eq!(moment(seconds), want);
-    check(0, "1970-01-01T00:00:00Z");
-    check(951_782_400, "2000-02-29T00:00:00Z");
-    check(1_795_147_200, "2026-11-20T04:00:00Z");
-    check(-1, "1969-12-31T23:59:59Z");
+fn spans_read_as_people_write_them() {
     assert_eq!(span(59), "59 s");
     assert_eq!(span(3_725), "1 h 2 min");
     assert_eq!(bar(1, 2), "[##########..........]");

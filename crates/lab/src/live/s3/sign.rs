@@ -1,11 +1,12 @@
 //! Signatures of requests (AWS Signature Version 4), and the keys they are made with.
 
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
+
+use stele_ground::calendar::stamp;
 
 use crate::error::LabError;
 
@@ -59,25 +60,15 @@ impl Keys {
     }
 }
 
-pub fn hexadecimal(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+/// The SHA-256 of a body, as requests carry it.
+pub fn hash(body: &[u8]) -> String {
+    hexadecimal(digest(&SHA256, body).as_ref())
 }
 
-/// `20130524T000000Z` of seconds since 1970.
-pub fn stamp(seconds: u64) -> String {
-    let (days, second) = (seconds / 86_400, seconds % 86_400);
-    // Howard Hinnant's civil_from_days, for days behind 1970.
-    let z = days + 719_468;
-    let (era, of_era) = (z / 146_097, z % 146_097);
-    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let part = (5 * day_of_year + 2) / 153;
-    let (day, month) = (day_of_year - (153 * part + 2) / 5 + 1, if part < 10 { part + 3 } else { part - 9 });
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    format!("{year:04}{month:02}{day:02}T{:02}{:02}{:02}Z", second / 3600, second / 60 % 60, second % 60)
+fn hexadecimal(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |value: u8| char::from(DIGITS[usize::from(value & 15)]);
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
 /// What is signed of a request. Paths and queries hold nothing that had to be written otherwise.
@@ -87,36 +78,63 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// In the order of their names.
     pub query: &'a str,
-    pub body: &'a [u8],
+    /// Of the body.
+    pub hash: &'a str,
 }
 
-impl Request<'_> {
-    /// The headers that carry the signature, and those that it covers.
-    pub fn headers(&self, keys: &Keys) -> String {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        self.headers_at(keys, &stamp(since))
+/// Signs requests. The signing key of a day is derived once.
+pub struct Signer {
+    keys: Keys,
+    day: String,
+    key: Key,
+}
+
+impl Signer {
+    pub fn new(keys: Keys) -> Signer {
+        let (day, key) = (String::new(), Key::new(HMAC_SHA256, &[]));
+        Signer { keys, day, key }
     }
 
-    pub fn headers_at(&self, keys: &Keys, now: &str) -> String {
-        let content = hexadecimal(digest(&SHA256, self.body).as_ref());
-        let mut covered = vec![("host", self.host), ("x-amz-content-sha256", &content), ("x-amz-date", now)];
-        covered.extend(keys.token.as_ref().map(|token| ("x-amz-security-token", token.as_str())));
-        let lines: String = covered.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
-        let names: Vec<&str> = covered.iter().map(|(name, _)| *name).collect();
-        let names = names.join(";");
-        let canonical = format!("{}\n{}\n{}\n{lines}\n{names}\n{content}", self.method, self.path, self.query);
+    /// The headers that carry the signature, and those that it covers.
+    pub fn headers(&mut self, request: &Request<'_>) -> String {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.headers_at(request, &stamp(since))
+    }
+
+    pub fn headers_at(&mut self, request: &Request<'_>, now: &str) -> String {
+        let Request { method, host, path, query, hash: content } = request;
         let day = now.get(..8).unwrap_or_default();
-        let scope = format!("{day}/{}/s3/aws4_request", keys.region);
-        let whole = hexadecimal(digest(&SHA256, canonical.as_bytes()).as_ref());
-        let text = format!("AWS4-HMAC-SHA256\n{now}\n{scope}\n{whole}");
-        let hmac = |key: &[u8], text: &str| sign(&Key::new(HMAC_SHA256, key), text.as_bytes()).as_ref().to_vec();
-        let first = hmac(format!("AWS4{}", keys.secret).as_bytes(), day);
-        let key = ["s3", "aws4_request"].iter().fold(hmac(&first, &keys.region), |key, part| hmac(&key, part));
-        let signature = hexadecimal(&hmac(&key, &text));
-        let headers: String = covered.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        if self.day != day {
+            (self.day, self.key) = (day.to_owned(), self.keys.derive(day));
+        }
+        let (mut lines, mut names) =
+            (format!("{host}\nx-amz-content-sha256:{content}\nx-amz-date:{now}\n"), NAMES.to_owned());
+        let mut token = String::new();
+        if let Some(given) = &self.keys.token {
+            lines += &format!("x-amz-security-token:{given}\n");
+            names += ";x-amz-security-token";
+            token = format!("x-amz-security-token: {given}\r\n");
+        }
+        let canonical = format!("{method}\n{path}\n{query}\nhost:{lines}\n{names}\n{content}");
+        let scope = format!("{day}/{}/s3/aws4_request", self.keys.region);
+        let text = format!("AWS4-HMAC-SHA256\n{now}\n{scope}\n{}", hash(canonical.as_bytes()));
+        let signature = hexadecimal(sign(&self.key, text.as_bytes()).as_ref());
         format!(
-            "{headers}authorization: AWS4-HMAC-SHA256 Credential={}/{scope}, SignedHeaders={names}, Signature={signature}\r\n",
-            keys.access
+            "host: {host}\r\nx-amz-content-sha256: {content}\r\nx-amz-date: {now}\r\n{token}authorization: AWS4-HMAC-SHA256 \
+             Credential={}/{scope}, SignedHeaders={names}, Signature={signature}\r\n",
+            self.keys.access
         )
+    }
+}
+
+/// What every signature covers.
+const NAMES: &str = "host;x-amz-content-sha256;x-amz-date";
+
+impl Keys {
+    fn derive(&self, day: &str) -> Key {
+        let first = Key::new(HMAC_SHA256, format!("AWS4{}", self.secret).as_bytes());
+        [day, &self.region, "s3", "aws4_request"]
+            .iter()
+            .fold(first, |key, part| Key::new(HMAC_SHA256, sign(&key, part.as_bytes()).as_ref()))
     }
 }

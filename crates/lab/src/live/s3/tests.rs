@@ -19,24 +19,10 @@ fn keys() -> Keys {
 fn a_signature_is_that_of_the_published_example() {
     // Amazon S3 API reference, "Authenticating Requests (AWS Signature Version 4)", GET Bucket (List Stored).
     let host = "examplebucket.s3.amazonaws.com";
-    let request = Request { method: "GET", host, path: "/", query: "max-keys=2&prefix=J", body: b"" };
-    let headers = request.headers_at(&keys(), "20130524T000000Z");
+    let request = Request { method: "GET", host, path: "/", query: "max-keys=2&prefix=J", hash: &sign::hash(b"") };
+    let headers = Signer::new(keys()).headers_at(&request, "20130524T000000Z");
     let signature = "Signature=34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7\r\n";
     assert!(headers.ends_with(signature), "{headers}");
-}
-
-#[test]
-fn dates_are_those_of_the_calendar() {
-    for (seconds, text) in [
-        (0, "19700101T000000Z"),
-        (951_782_399, "20000228T235959Z"),
-        (951_782_400, "20000229T000000Z"),
-        (1_369_353_600, "20130524T000000Z"),
-        (4_107_542_399, "21000228T235959Z"),
-        (4_107_542_400, "21000301T000000Z"),
-    ] {
-        assert_eq!(sign::stamp(seconds), text);
-    }
 }
 
 #[test]

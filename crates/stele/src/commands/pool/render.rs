@@ -1,10 +1,11 @@
 //! How `stele pool status` shows a pool: in 80 columns, whatever drives are called.
 
 use stele_ground::Bytes;
+use stele_ground::calendar::moment;
 
 use super::describe;
 use crate::api::pool::{DriveView, SpaceView, StandingView, StatusView};
-use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, moment, paint};
+use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, paint};
 
 fn health(drive: &DriveView) -> String {
     let colour = match drive.health.as_str() {
@@ -42,7 +43,7 @@ pub fn render(status: &StatusView) -> String {
         }
     }
     if status.scrubs_finished > 0 {
-        let ended = status.last_scrub.map(|at| format!(", {},", moment(at as i64))).unwrap_or_default();
+        let ended = status.last_scrub.map(|at| format!(", {},", moment(at))).unwrap_or_default();
         text.push_str(&format!(
             "  scrubs  {} finished; the last{ended} found {} damaged places and repaired {}\n",
             status.scrubs_finished, status.scrub_damage_found, status.scrub_damage_repaired
@@ -103,14 +104,14 @@ pub fn render(status: &StatusView) -> String {
         for StandingView { kind, since, message, done, next, .. } in &status.standing {
             text.push_str(&format!(
                 "  {kind}: {message}\n    since  {}\n    done   {done}\n    next   {next}\n",
-                moment(*since as i64)
+                moment(*since)
             ));
         }
     }
     if !status.alarms.is_empty() {
         text.push_str("\nLast alarms:\n");
         for alarm in status.alarms.iter().rev().take(5).rev() {
-            text.push_str(&format!("  {}  {:<8}  {}\n", moment(alarm.at as i64), alarm.severity, alarm.message));
+            text.push_str(&format!("  {}  {:<8}  {}\n", moment(alarm.at), alarm.severity, alarm.message));
         }
     }
     text

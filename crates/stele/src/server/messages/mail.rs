@@ -8,7 +8,7 @@ use stele_ground::Shown;
 use super::Message;
 use crate::config::{Messages, Site};
 use crate::failure::{Failure, Outcome, io_failure};
-use crate::output::moment;
+use stele_ground::calendar::moment;
 
 pub struct Mail {
     transport: AsyncSmtpTransport<Tokio1Executor>,
@@ -68,7 +68,7 @@ fn subject(message: &Message) -> String {
 
 fn text(message: &Message) -> String {
     let Message { since, message: what, done, next, dropped, .. } = message;
-    let mut text = format!("{}\n\nsince  {}\n", Shown(what), moment(*since as i64));
+    let mut text = format!("{}\n\nsince  {}\n", Shown(what), moment(*since));
     for (word, line) in [("done", done), ("next", next)].into_iter().filter(|(_, line)| !line.is_empty()) {
         text.push_str(&format!("{word}   {}\n", Shown(line)));
     }
