@@ -297,6 +297,11 @@ impl Archive {
         self.store().read_only
     }
 
+    /// How many keys were destroyed since the archive was opened.
+    pub fn keys_destroyed(&self) -> u64 {
+        self.store().keys.destroyed()
+    }
+
     pub fn space(&self) -> SpaceStatus {
         use crate::record::segment::SegmentUse;
         let segments = &self.store().segments;

@@ -520,10 +520,18 @@ impl Site {
         config.nbd.socket.as_ref().map_or_else(|| self.dir.join("nbd.sock"), |socket| self.path(socket))
     }
 
+    /// The unix socket of commands.
+    pub fn admin_socket(&self, config: &Config) -> PathBuf {
+        config.admin.socket.as_ref().map_or_else(|| self.unset_socket(), |socket| self.path(socket))
+    }
+
     /// The socket a server of this directory answers on.
     pub fn socket(&self) -> PathBuf {
-        let configured = Config::read(&self.config_path).ok().and_then(|config| config.admin.socket);
-        configured.map_or_else(|| self.dir.join("stele.sock"), |socket| self.path(&socket))
+        Config::read(&self.config_path).map_or_else(|_| self.unset_socket(), |config| self.admin_socket(&config))
+    }
+
+    fn unset_socket(&self) -> PathBuf {
+        self.dir.join("stele.sock")
     }
 }
 

@@ -54,3 +54,29 @@ fn disposal_leaves_no_key_on_any_drive() {
     place.json(&["pool", "wash"]);
     assert_eq!(wrapped_keys(&place.0).len(), 1);
 }
+
+#[test]
+fn a_server_that_stops_leaves_no_destroyed_key() {
+    let place = Place::new("disposal-stop");
+    place.pool(DRIVES);
+    let server = place.serve();
+    place.json(&["bucket", "create", "records"]);
+    for n in 0..5 {
+        good(server.put(&format!("/records/{n}"), &vec![n; 200_000]));
+    }
+    good(server.send(server.ask("DELETE", "/records/0")));
+    // Drives may leave the machine as soon as it has stopped.
+    let keys = server.keys();
+    server.stop();
+    let left = wrapped_keys(&place.0);
+    assert_eq!(left.len(), 4, "the objects that are still there have keys: {left:?}");
+
+    // What a server that was killed has destroyed, the next one that stops washes away.
+    let server = place.serve().with_keys(keys);
+    good(server.send(server.ask("DELETE", "/records/1")));
+    server.kill();
+    assert!(wrapped_keys(&place.0).len() > 3, "what is looked for is there to be found");
+    place.serve().stop();
+    let left = wrapped_keys(&place.0);
+    assert_eq!(left.len(), 3, "the objects that are still there have keys: {left:?}");
+}

@@ -2,12 +2,15 @@
 
 mod support;
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::Place;
+use support::server::good;
 
 fn hears(manager: &UnixDatagram, wanted: &str) {
     let mut bytes = [0; 256];
@@ -36,6 +39,32 @@ fn a_service_manager_hears_that_it_is_ready_well_and_stopping() {
     assert!(std::process::Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
     hears(&manager, "STOPPING=1");
     assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_second_signal_ends_a_server_that_waits_for_requests() {
+    /// For requests under way, as a server says when it stops.
+    const PATIENCE: Duration = Duration::from_secs(20);
+    let place = Place::new("second-signal");
+    let server = place.up();
+    place.json(&["bucket", "create", "records"]);
+    good(server.put("/records/whole", b"acknowledged"));
+    let keys = server.keys();
+    // An upload that never ends.
+    let ask = server.ask("PUT", "/records/part").hash("UNSIGNED-PAYLOAD").header("content-length", "1000000");
+    let mut upload = TcpStream::connect(server.address).unwrap();
+    upload.write_all(&ask.signed().0.bytes()).unwrap();
+    upload.write_all(&[7; 1000]).unwrap();
+    // The request is known to be under way once the server waits for it.
+    let first = Instant::now();
+    server.ask_to_stop();
+    while TcpStream::connect(server.address).is_ok() {
+        std::thread::yield_now();
+    }
+    server.stop();
+    assert!(first.elapsed() < PATIENCE, "ended after {:?}", first.elapsed());
+    let server = place.serve().with_keys(keys);
+    assert_eq!(good(server.get("/records/whole")).body, b"acknowledged");
 }
 
 #[test]

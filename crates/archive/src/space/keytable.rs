@@ -11,7 +11,8 @@
 //! object it belongs to: a wrong belief about a slot must not cost another object its key.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::lock::Mutex as AsyncMutex;
@@ -81,6 +82,8 @@ pub(crate) struct KeyTable {
     numbers: Arc<Numbers>,
     state: Mutex<State>,
     extending: AsyncMutex<()>,
+    /// Entries that were overwritten since the store was opened: what they were may still be in the log beneath.
+    destroyed: AtomicU64,
 }
 
 struct State {
@@ -189,8 +192,8 @@ impl KeyTable {
             bad: BTreeSet::new(),
             begun: None,
         };
-        let (state, extending) = (Mutex::new(state), AsyncMutex::new(()));
-        Arc::new(KeyTable { volume, catalog, segments, store, fresh, numbers, state, extending })
+        let (state, extending, destroyed) = (Mutex::new(state), AsyncMutex::new(()), AtomicU64::new(0));
+        Arc::new(KeyTable { volume, catalog, segments, store, fresh, numbers, state, extending, destroyed })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -317,6 +320,11 @@ impl KeyTable {
     /// As `destroy`, for a slot that nothing refers to: it is free once its entry is gone.
     pub fn release(self: &Arc<Self>, slot: u64, object: u64) {
         drop(self.change(slot, What::Destroy { object }, true));
+    }
+
+    /// How many entries were overwritten since the store was opened.
+    pub fn destroyed(&self) -> u64 {
+        self.destroyed.load(Relaxed)
     }
 
     fn change(self: &Arc<Self>, slot: u64, what: What, release: bool) -> Changed {
@@ -512,6 +520,8 @@ impl KeyTable {
                     }
                     match answer {
                         Ok(()) => {
+                            let gone = matches!(change.what, What::Destroy { .. });
+                            self.destroyed.fetch_add(u64::from(gone), Relaxed);
                             ordered.push(change.teller.ordered);
                             durable.push(change.teller.durable);
                         }

@@ -415,7 +415,7 @@ impl Call for Wash {
     const NAME: &'static str = "pool/wash";
     type Answer = Done;
     async fn perform(self, node: &Node, actor: &Actor) -> Outcome<Done> {
-        node.audited(actor, Wash::NAME, "", node.pool.command(Command::WashLog)).await??;
+        node.audited(actor, Wash::NAME, "", node.wash()).await??;
         Ok(Done {})
     }
 }

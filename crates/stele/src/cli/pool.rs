@@ -19,7 +19,7 @@ pub enum Pool {
 Example:
   stele pool wash
 
-A server does so by itself within a quarter of an hour of each disposal. Drives that are away are not washed.")]
+A server does so by itself within a quarter of an hour of each disposal, and when it stops. Drives that are away are not washed.")]
     Wash,
     /// Put a new drive in the place of an old one and copy back onto it
     Replace(Replace),

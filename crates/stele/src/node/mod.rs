@@ -24,6 +24,7 @@ pub mod surroundings;
 mod unrecorded;
 mod verification;
 pub mod volumes;
+mod washing;
 pub mod wipe;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize};
@@ -104,8 +105,7 @@ pub struct Node {
     /// What drives say of themselves.
     pub smart: smart::Smart,
     pub identities: identify::Identities,
-    /// Keys were destroyed, or may have been before the start, and the log may hold what they were.
-    pub wash_due: AtomicBool,
+    pub washing: washing::Washing,
     /// Why the archive is not served, or for reading only, although more was asked for.
     trouble: RwLock<Option<Arc<Trouble>>>,
     /// What the archive stands on, where it is there.
@@ -185,7 +185,7 @@ impl Node {
             s3: std::sync::OnceLock::new(),
             smart: smart::Smart::default(),
             identities: identify::Identities::default(),
-            wash_due: AtomicBool::new(true),
+            washing: washing::Washing::default(),
             trouble: RwLock::default(),
             foundation: None,
             surroundings: Arc::new(surroundings::System::default()),

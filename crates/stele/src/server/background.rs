@@ -5,11 +5,9 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use stele_archive::{Archive, ScrubCursor};
-use stele_array::Command;
 use tokio::task::JoinSet;
 
 use crate::config::Site;
@@ -19,6 +17,8 @@ use crate::node::{Node, heads, membership};
 const STEP_EVERY: Duration = Duration::from_secs(1);
 /// From a disposal until the log holds nothing of its key, at most.
 const WASH_EVERY: Duration = Duration::from_secs(900);
+/// How long a stop waits for it.
+const WASH_PATIENCE: Duration = Duration::from_secs(30);
 /// What did not verify is verified again so often, and so much of it at once.
 const LOOK_AGAIN_EVERY: Duration = Duration::from_secs(30);
 const LOOK_AGAIN_MAX: usize = 8;
@@ -70,9 +70,6 @@ async fn step(archive: Archive, node: Arc<Node>) {
             Ok(report) => {
                 for alarm in &report.alarms {
                     node.note_alarm(alarm.kind(), &alarm.message);
-                }
-                if report.disposed > 0 || report.expired > 0 {
-                    node.wash_due.store(true, Relaxed);
                 }
                 if report.more { Duration::from_millis(20) } else { STEP_EVERY }
             }
@@ -138,13 +135,21 @@ async fn open_again(node: Arc<Node>) {
 async fn wash(node: Arc<Node>) {
     loop {
         tokio::time::sleep(WASH_EVERY).await;
-        if !node.wash_due.swap(false, Relaxed) {
-            continue;
-        }
-        if let Err(error) = node.pool.command(Command::WashLog).await {
-            node.wash_due.store(true, Relaxed);
+        if let Err(error) = node.wash_if_due().await {
             tracing::warn!("the log was not washed of destroyed keys: {error}");
         }
+    }
+}
+
+/// Before a server ends: drives may leave the machine now.
+pub async fn wash_now(node: &Node) {
+    match tokio::time::timeout(WASH_PATIENCE, node.wash_if_due()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!("the log was not washed of destroyed keys: {error}"),
+        Err(_) => tracing::warn!(
+            "the log was not washed of destroyed keys within {} s; `stele pool wash` does it without a server",
+            WASH_PATIENCE.as_secs()
+        ),
     }
 }
 

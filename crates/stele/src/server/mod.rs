@@ -8,5 +8,6 @@ pub mod iscsi;
 pub mod messages;
 pub mod notify;
 pub mod s3;
+pub mod services;
 pub mod snapshot;
 pub mod tls;

@@ -14,8 +14,15 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use crate::failure::{Failure, Outcome, io_failure};
 use crate::files::{replace, replace_private};
 
-/// Reads a PEM chain and its key.
-pub fn acceptor(certificate: &Path, key: &Path) -> Outcome<TlsAcceptor> {
+/// A certificate with those that signed it, and its key, in PEM.
+pub struct TlsFiles {
+    pub certificate: PathBuf,
+    pub key: PathBuf,
+}
+
+/// Reads the chain and the key.
+pub fn acceptor(files: &TlsFiles) -> Outcome<TlsAcceptor> {
+    let TlsFiles { certificate, key } = files;
     let unreadable = |path: &Path, error: &dyn std::fmt::Display| {
         Failure::usage(format!("cannot use {} for TLS: {error}", path.display()))
             .next("[s3] tls_certificate and tls_key must name PEM files that belong together")
@@ -37,7 +44,7 @@ pub fn acceptor(certificate: &Path, key: &Path) -> Outcome<TlsAcceptor> {
 
 /// The paths of the self-signed certificate and its key in the data directory. Made anew where one of them is not there (a
 /// start was killed between them), or where the certificate does not name the address that is listened on.
-pub fn self_signed(dir: &Path, listen: IpAddr) -> Outcome<(PathBuf, PathBuf)> {
+pub fn self_signed(dir: &Path, listen: IpAddr) -> Outcome<TlsFiles> {
     let folder = dir.join("tls");
     let (certificate, key, named) = (folder.join("certificate.pem"), folder.join("key.pem"), folder.join("names"));
     let known = fs::read_to_string(&named).unwrap_or_default();
@@ -50,7 +57,7 @@ pub fn self_signed(dir: &Path, listen: IpAddr) -> Outcome<(PathBuf, PathBuf)> {
         wanted.push(listen.to_string());
     }
     if wanted.iter().all(|name| names.contains(name)) && certificate.exists() && key.exists() {
-        return Ok((certificate, key));
+        return Ok(TlsFiles { certificate, key });
     }
     names.extend(wanted);
     let names: Vec<String> = names.into_iter().collect();
@@ -67,7 +74,7 @@ pub fn self_signed(dir: &Path, listen: IpAddr) -> Outcome<(PathBuf, PathBuf)> {
     replace_private(&key, made.signing_key.serialize_pem().as_bytes())?;
     replace(&named, format!("{}\n", names.join("\n")).as_bytes())?;
     replace(&certificate, made.cert.pem().as_bytes())?;
-    Ok((certificate, key))
+    Ok(TlsFiles { certificate, key })
 }
 
 fn host_name() -> Option<String> {

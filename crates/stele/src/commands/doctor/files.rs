@@ -74,7 +74,7 @@ pub fn permissions(site: &Site, config: &Config) -> Vec<Finding> {
 
 /// The socket that commands take. Where officers are named everybody may connect, and is asked who they are.
 fn socket(site: &Site, config: &Config) -> Option<Finding> {
-    let path = config.admin.socket.as_ref().map_or_else(|| site.dir.join("stele.sock"), |socket| site.path(socket));
+    let path = site.admin_socket(config);
     let Ok(about) = fs::metadata(&path) else {
         let message = format!("no server has made {}", path.display());
         return Some(Finding::new("socket", Verdict::Note, message, "`stele serve`, if one should run"));

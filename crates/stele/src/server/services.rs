@@ -1,0 +1,240 @@
+//! Everything a server offers and does: in which order it starts, and in which it stops.
+//!
+//! It starts from the inside out: the administration socket is bound first, so that a second server is refused before it
+//! touches anything, and hosts and clients are let in last. It stops the other way round: no new requests, then those under
+//! way, then commands, then what the next start, or somebody who takes the drives, should find.
+//!
+//! Failure model: whatever was acknowledged is durable already. A stop that is cut short, at any place, costs the next start
+//! the replay of the log and nothing else.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use stele_object::{Face, Settings};
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::messages::Messages;
+use super::tls::{self, TlsFiles};
+use super::{admin, background, block, iscsi, notify, s3, snapshot};
+use crate::config::{Config, Site};
+use crate::failure::Outcome;
+use crate::node::{Node, smart};
+
+/// How long requests under way may take to finish once told to stop.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long commands under way may take after that.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Where a server is reached.
+#[derive(Clone, Default, Serialize)]
+pub struct Places {
+    /// None where the pool has no archive, and S3 is not served.
+    pub endpoint: Option<String>,
+    pub socket: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// Where `/health` and `/metrics` need no signature, if anywhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<String>,
+    /// Where network block devices are served, over TCP and over a unix socket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nbd: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nbd_socket: Option<PathBuf>,
+    /// Where iSCSI is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub iscsi: Option<String>,
+}
+
+/// A server's running parts.
+pub struct Services {
+    site: Site,
+    node: Arc<Node>,
+    places: Places,
+    latest: snapshot::Latest,
+    /// Listeners and background work: nobody waits for their end.
+    unattended: JoinSet<()>,
+    /// The administration socket: commands under way are waited for.
+    commands: JoinSet<()>,
+    stop_commands: watch::Sender<bool>,
+    frontend: Option<Arc<Face>>,
+}
+
+impl Services {
+    pub async fn start(site: &Site, node: &Arc<Node>, files: Option<TlsFiles>) -> Outcome<Services> {
+        let config = &node.config;
+        let files = files.or_else(|| configured(site, config));
+        // What the configuration has wrong is said before anything is offered.
+        let acceptor = files.as_ref().map(tls::acceptor).transpose()?;
+        let socket = site.admin_socket(config);
+        let listener = admin::listen(&socket, "[admin] socket", !config.admin.officers.is_empty())?;
+        let mut services = Services {
+            site: site.clone(),
+            node: Arc::clone(node),
+            places: Places { socket, ..Places::default() },
+            latest: snapshot::Latest::default(),
+            unattended: JoinSet::new(),
+            commands: JoinSet::new(),
+            stop_commands: watch::Sender::new(false),
+            frontend: None,
+        };
+        let mut look = snapshot::Look::default();
+        services.latest.refresh(node, &mut look).await;
+        look.messages = Messages::start(site, config, &mut services.unattended)?;
+        services.serve_s3(files, acceptor).await?;
+        services.serve_metrics().await?;
+        services.serve_commands(listener);
+        services.serve_nbd().await?;
+        services.serve_iscsi().await?;
+        services.work_in_background(look);
+        Ok(services)
+    }
+
+    pub fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// No new requests; then those under way, commands, and what is left in order for whoever comes next.
+    pub async fn stop(mut self) {
+        tracing::info!("stopping: no new requests; those under way may take {} s", PATIENCE.as_secs());
+        self.unattended.shutdown().await;
+        self.places.nbd_socket.iter().for_each(|socket| drop(fs::remove_file(socket)));
+        self.finish_requests().await;
+        self.stop_commands.send_replace(true);
+        let _ = timeout(COMMAND_PATIENCE, async { while self.commands.join_next().await.is_some() {} }).await;
+        let _ = fs::remove_file(&self.places.socket);
+        background::wash_now(&self.node).await;
+        background::forget_removed_now(&self.site, &self.node).await;
+        background::send_heads(&self.site, &self.node).await;
+        background::keep_history(&self.node).await;
+    }
+
+    async fn finish_requests(&self) {
+        let begun = Instant::now();
+        let targets = self.node.exports.directory.withdraw_all();
+        while targets.iter().any(|target| target.is_used()) && begun.elapsed() < PATIENCE {
+            sleep(LOOK_EVERY).await;
+        }
+        if let Some(frontend) = &self.frontend
+            && !frontend.doors().close(PATIENCE).await
+        {
+            tracing::warn!("some requests were broken off; none of them was acknowledged");
+        }
+    }
+
+    async fn serve_s3(&mut self, files: Option<TlsFiles>, acceptor: Option<tokio_rustls::TlsAcceptor>) -> Outcome<()> {
+        let Ok(archive) = self.node.archive() else { return Ok(()) };
+        let config = &self.node.config;
+        let (listener, address) = s3::listen(config.s3.listen, "--listen or [s3] listen").await?;
+        let scheme = if acceptor.is_some() { "https" } else { "http" };
+        self.places.endpoint = Some(format!("{scheme}://{address}"));
+        self.places.metrics = address.ip().is_loopback().then(|| format!("{scheme}://{address}/metrics"));
+        self.places.certificate = files.map(|files| files.certificate);
+        let (settings, clock) = (settings(config, address), Arc::new(SystemTime::now));
+        let frontend = Face::new(archive.clone(), settings, clock, Some(self.latest.source()));
+        let _ = self.node.s3.set(frontend.shared_metrics());
+        self.unattended.spawn(s3::serve(listener, Arc::clone(&frontend), acceptor));
+        self.frontend = Some(frontend);
+        Ok(())
+    }
+
+    /// Health and metrics at an address of their own. Without an archive there is no S3: they are where S3 would be.
+    async fn serve_metrics(&mut self) -> Outcome<()> {
+        let config = &self.node.config;
+        let instead = (self.frontend.is_none() && config.s3.listen.ip().is_loopback()).then_some(config.s3.listen);
+        let Some(address) = config.admin.metrics.or(instead) else { return Ok(()) };
+        let (listener, address) = s3::listen(address, "[admin] metrics").await?;
+        self.places.metrics = Some(format!("http://{address}/metrics"));
+        let metrics = self.frontend.as_ref().map(|frontend| frontend.shared_metrics()).unwrap_or_default();
+        self.unattended.spawn(s3::serve_metrics(listener, metrics, self.latest.source()));
+        Ok(())
+    }
+
+    fn serve_commands(&mut self, listener: UnixListener) {
+        let (node, mut stopping) = (Arc::clone(&self.node), self.stop_commands.subscribe());
+        self.commands.spawn(async move {
+            let stop = async move {
+                let _ = stopping.wait_for(|stop| *stop).await;
+            };
+            if let Err(error) = admin::serve(listener, node, stop).await {
+                tracing::error!("the administration socket failed: {error}");
+            }
+        });
+    }
+
+    async fn serve_nbd(&mut self) -> Outcome<()> {
+        let node = &self.node;
+        node.serve_exports().await?;
+        let door = block::Door {
+            directory: node.exports.directory.clone(),
+            pool: Arc::clone(&node.pool),
+            tls: self.nbd_tls()?,
+            tls_required: node.config.nbd.tls_required,
+        };
+        if let Some(listen) = node.config.nbd.listen {
+            let (listener, address) = s3::listen(listen, "[nbd] listen").await?;
+            node.note_nbd_address(address);
+            self.places.nbd = Some(address.to_string());
+            self.unattended.spawn(block::serve_tcp(listener, door.clone()));
+        }
+        let socket = self.site.nbd_socket(&node.config);
+        self.unattended.spawn(block::serve_unix(admin::listen(&socket, "[nbd] socket", false)?, door));
+        self.places.nbd_socket = Some(socket);
+        Ok(())
+    }
+
+    fn nbd_tls(&self) -> Outcome<Option<tokio_rustls::TlsAcceptor>> {
+        let config = &self.node.config.nbd;
+        let (Some(certificate), Some(key)) = (&config.tls_certificate, &config.tls_key) else { return Ok(None) };
+        let authority = config.client_authority.as_ref().map(|authority| self.site.path(authority));
+        block::acceptor(&self.site.path(certificate), &self.site.path(key), authority.as_deref()).map(Some)
+    }
+
+    async fn serve_iscsi(&mut self) -> Outcome<()> {
+        let node = &self.node;
+        let Some(listen) = node.config.iscsi.listen else { return Ok(()) };
+        let (listener, address) = s3::listen(listen, "[iscsi] listen").await?;
+        node.note_iscsi_address(address);
+        let door = iscsi::Door {
+            node: Arc::clone(&node.exports.iscsi),
+            pool: Arc::clone(&node.pool),
+            refusals: Arc::default(),
+        };
+        self.unattended.spawn(iscsi::serve(listener, door));
+        self.places.iscsi = Some(address.to_string());
+        Ok(())
+    }
+
+    fn work_in_background(&mut self, look: snapshot::Look) {
+        let node = &self.node;
+        self.unattended.spawn(self.latest.clone().keep_fresh(Arc::clone(node), look));
+        background::start(&mut self.unattended, &self.site, node);
+        self.unattended.spawn(notify::keep_watch(Arc::clone(node)));
+        self.unattended.spawn(smart::keep_asking(Arc::clone(node)));
+    }
+}
+
+fn configured(site: &Site, config: &Config) -> Option<TlsFiles> {
+    let (certificate, key) = (config.s3.tls_certificate.as_ref()?, config.s3.tls_key.as_ref()?);
+    Some(TlsFiles { certificate: site.path(certificate), key: site.path(key) })
+}
+
+fn settings(config: &Config, address: SocketAddr) -> Settings {
+    Settings {
+        region: config.s3.region.clone(),
+        domains: config.s3.domain.iter().cloned().collect(),
+        connections_max: config.s3.connections_max as usize,
+        connections_per_peer: config.s3.connections_per_peer as usize,
+        // Everybody who reaches a loopback address is on this machine.
+        open_metrics: address.ip().is_loopback(),
+        ..Settings::default()
+    }
+}
