@@ -16,6 +16,9 @@ use super::volumes::Trouble;
 use crate::config::{Config, Site};
 use crate::failure::{Outcome, io_failure};
 
+/// The trouble of a pool that is older than a head of its own.
+pub(super) const ROLLED_BACK: &str = "rolled-back";
+
 /// Where heads are sent.
 pub fn places(site: &Site, config: &Config) -> Vec<PathBuf> {
     let also = &config.archive.heads_also;
@@ -58,7 +61,7 @@ pub fn compare(archive: &Archive, places: &[PathBuf]) -> Outcome<(Option<Trouble
             let next = "keep this pool as it is, and return the drives that hold the newer state; if they are gone for good, \
                         `stele catalog rebuild --force --accept-losses` goes on from here and holds everything until two \
                         officers decide";
-            trouble = trouble.or(Some(Trouble { kind: "rolled-back", message, next: next.to_owned() }));
+            trouble = trouble.or(Some(Trouble { kind: ROLLED_BACK, message, next: next.to_owned() }));
             break;
         }
     }

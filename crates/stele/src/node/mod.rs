@@ -57,6 +57,7 @@ const UNPAIRED_NEXT: &str = "name the volumes that belong together under [archiv
 
 /// The alarm of an archive that could not be written when it was opened.
 const READ_ONLY: &str = "read-only";
+const PAIRING: &str = "pairing";
 
 /// How a node is opened.
 #[derive(Clone, Copy, Debug)]
@@ -301,7 +302,7 @@ impl Node {
             Ok(archive) => archive,
             Err(error) => {
                 let (kind, next) = match &error {
-                    ArchiveError::Unpaired(_) => ("pairing", UNPAIRED_NEXT),
+                    ArchiveError::Unpaired(_) => (PAIRING, UNPAIRED_NEXT),
                     ArchiveError::Damaged { .. } | ArchiveError::ReadOnly(_) | ArchiveError::Stopped(_) => (
                         READ_ONLY,
                         "return missing drives: `stele drive online N`; changes are taken again by themselves",
@@ -481,9 +482,10 @@ impl Node {
         self.accountable_but_for(&[READ_ONLY])
     }
 
-    /// The same for acts on drives, which also make room for a catalog that is lost.
+    /// The same for acts on drives. They are kept for the audit log where a rebuild is what mends it: it may need the room of
+    /// more drives, or a drive in the place of one that fails.
     pub fn accountable_for_drives(&self) -> Outcome<()> {
-        self.accountable_but_for(&[READ_ONLY, "catalog"])
+        self.accountable_but_for(&[READ_ONLY, "catalog", PAIRING, heads::ROLLED_BACK])
     }
 
     fn accountable_but_for(&self, kinds: &[&str]) -> Outcome<()> {

@@ -3,6 +3,7 @@
 use stele_archive::{Archive, ArchiveError, DeleteRequest, GetRequest, RetentionMode, VersionId};
 
 use super::{BUCKET, Checked, Record, Violation, World, content, root};
+use crate::failure::Kind;
 use crate::node::Opening;
 use crate::node::rebuild::Ask;
 
@@ -119,7 +120,15 @@ impl World {
         self.disturbed.names = false;
         if self.disturbed.old_catalog || self.disturbed.in_doubt {
             let ask = Ask { force: self.disturbed.in_doubt, accept_losses: false };
-            self.rebuild_now(ask).await.map_err(|failure| {
+            let mut rebuilt = self.rebuild_now(ask).await;
+            if rebuilt.as_ref().is_err_and(|failure| failure.kind == Kind::Full) {
+                self.tell("there is no room for another catalog: drives are added, as the refusal says");
+                self.add_drives().await.map_err(|failure| {
+                    self.violated(format!("no room for a rebuild, and drives cannot be added: {failure}"))
+                })?;
+                rebuilt = self.rebuild_now(ask).await;
+            }
+            rebuilt.map_err(|failure| {
                 self.violated(format!("with everything there the rebuild fails: {failure} {:?}", failure.next))
             })?;
         }

@@ -4,11 +4,13 @@ use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
 use stele_archive::{BucketChange, Protection, Retention, RetentionMode, Surroundings, VersionId};
+use stele_array::reactor::DrivePlace;
 use stele_block::Protocol;
 
 use super::{BUCKET, Checked, DAY, DRIVES, World, disk, root};
 use crate::api::volume as volumes;
 use crate::api::{Actor, Call, archive as calls, export, pool};
+use crate::drives::DriveArgument;
 use crate::failure::Outcome;
 use crate::node::Opening;
 use crate::node::rebuild::{Ask, BROKEN_OFF};
@@ -337,6 +339,20 @@ impl World {
             let to = self.dir.join(format!("drives/{drive}.img"));
             std::fs::rename(self.dir.join(format!("{drive}.away")), to).expect("a drive");
         }
+    }
+
+    /// Two drives more, as large as the first.
+    pub async fn add_drives(&mut self) -> Outcome<()> {
+        let size = std::fs::metadata(self.dir.join("drives/0.img")).expect("a drive").len();
+        let place = |drive| DriveArgument(DrivePlace::new(self.dir.join(format!("drives/{drive}.img")), drive));
+        let drives: Vec<DriveArgument> = (DRIVES..DRIVES + 2).map(place).collect();
+        self.open().await?;
+        crate::config::add_drives(&self.site.config_path, &drives)?;
+        if let Some(node) = &self.node {
+            pool::Add { drives, size: Some(size), grow_later: true }.perform(node, &Actor { uid: 0 }).await?;
+        }
+        self.close().await;
+        Ok(())
     }
 
     pub async fn bring_drives_back(&mut self) -> Checked {
