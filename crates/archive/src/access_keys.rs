@@ -1,4 +1,4 @@
-//! Access keys: made, listed, revoked, and looked up by faces that check signatures.
+//! Access keys: made, listed, revoked, and looked up by frontends that check signatures.
 //!
 //! Secrets are stored sealed. What has been looked up is kept in memory and forgotten when it changes.
 
@@ -29,7 +29,7 @@ const RIGHTS_MAX: usize = 2048;
 /// Officers that the first set-up makes by itself.
 const FIRST_OFFICERS: u64 = 2;
 
-/// A key as faces need it.
+/// A key as frontends need it.
 pub(crate) struct KnownKey {
     secret: Zeroizing<String>,
     rights: Arc<Rights>,
@@ -312,7 +312,7 @@ impl Archive {
         Ok(info)
     }
 
-    /// A face refused a request before it reached the archive (wrong signature, expired, unknown key): records it.
+    /// A frontend refused a request before it reached the archive (wrong signature, expired, unknown key): records it.
     pub async fn audit_refusal(&self, caller: &Caller, action: &str, place: &str, reason: &str) -> Result<()> {
         let event = Event::new(caller, Action::Face).detail(format!("{action} {place}")).refused(reason.into());
         self.store().record_refusal(event).await

@@ -89,7 +89,7 @@ pub enum Action {
     List,
     #[n(25)]
     Audit,
-    /// Something a face refused; `detail` says what.
+    /// Something a frontend refused; `detail` says what.
     #[n(26)]
     Face,
     #[n(27)]

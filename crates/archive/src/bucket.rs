@@ -1,4 +1,4 @@
-//! Buckets as faces see them: their settings and the rules for their names.
+//! Buckets as frontends see them: their settings and the rules for their names.
 
 use std::fmt;
 

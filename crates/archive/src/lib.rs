@@ -1,4 +1,4 @@
-//! Floor 3: the archive. One store of immutable versions, under retention that no face can weaken.
+//! Floor 3: the archive. One store of immutable versions, under retention that no frontend can weaken.
 //!
 //! Faces translate; what is allowed is decided here. Content lies in segments of authenticated frames on a data
 //! volume, the index in a catalog, and everything in the catalog that matters can be had again from the volume.

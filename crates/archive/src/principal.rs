@@ -1,6 +1,6 @@
 //! Who asks: actors, their rights, and access keys.
 //!
-//! A face finds out who the caller is; what the caller may do is decided here. A right is a role (what may be done
+//! A frontend finds out who the caller is; what the caller may do is decided here. A right is a role (what may be done
 //! to the store and its buckets) or a grant (what may be done to the objects of one bucket or below one prefix).
 
 use std::collections::BTreeSet;
@@ -274,7 +274,7 @@ pub struct NewAccessKey {
     pub awaits: Option<String>,
 }
 
-/// What a face needs to check a signature: the secret, and who the caller is if the signature is right.
+/// What a frontend needs to check a signature: the secret, and who the caller is if the signature is right.
 #[derive(Clone)]
 pub struct Credentials {
     pub secret: Zeroizing<String>,

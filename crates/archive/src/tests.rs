@@ -1,4 +1,4 @@
-//! The store as faces see it.
+//! The store as frontends see it.
 
 use crate::testing::{World, admin, content, get, get_with, put};
 use crate::*;

@@ -13,7 +13,7 @@ pub(crate) const SECOND: u64 = 1_000;
 pub(crate) const DAY: u64 = 86_400 * SECOND;
 
 impl Timestamp {
-    /// The last moment that faces can write as a date of four-digit years: 9999-12-31T23:59:59.999Z. No retention ends later.
+    /// The last moment that frontends can write as a date of four-digit years: 9999-12-31T23:59:59.999Z. No retention ends later.
     pub const LATEST: Timestamp = Timestamp(253_402_300_799_999);
 
     pub const fn from_secs(seconds: u64) -> Timestamp {

@@ -1,4 +1,4 @@
-//! The words for objects and versions that faces speak: ids, tags, retention, and what an object says of itself.
+//! The words for objects and versions that frontends speak: ids, tags, retention, and what an object says of itself.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -123,7 +123,7 @@ pub struct ObjectInfo {
     pub bucket: String,
     pub key: String,
     pub version: VersionId,
-    /// The bucket has or had versioning: faces then name the version in their answers, the null version too.
+    /// The bucket has or had versioning: frontends then name the version in their answers, the null version too.
     pub versioned: bool,
     /// No newer version of the key exists. Known to listings and to reads without a version.
     pub latest: bool,

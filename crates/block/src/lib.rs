@@ -1,4 +1,4 @@
-//! Floor 4, the block face: volumes as network block devices. It stands on [`stele_media`] alone and never knows whether
+//! Floor 4, the block frontend: volumes as network block devices. It stands on [`stele_media`] alone and never knows whether
 //! a volume is an array's or a piece of memory.
 //!
 //! No socket is opened here: whoever accepts a connection hands over a [`Stream`]. A connection is a

@@ -1,4 +1,4 @@
-//! The SCSI half of the iSCSI face: what a logical unit answers to a command (SPC-5, SBC-4), without a transport.
+//! The SCSI half of the iSCSI frontend: what a logical unit answers to a command (SPC-5, SBC-4), without a transport.
 //!
 //! A [`Unit`] is synchronous: a command begins, asks for operations of the drive one after another, and ends in a
 //! [`Reply`]. It never waits, reads no clock and does no I/O, so one thread can carry any number of units, and a test

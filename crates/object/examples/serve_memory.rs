@@ -1,7 +1,7 @@
-//! The face on an archive in memory: `cargo run --release -p stele-object --example serve_memory -- 127.0.0.1:9000`.
+//! The frontend on an archive in memory: `cargo run --release -p stele-object --example serve_memory -- 127.0.0.1:9000`.
 //! Prints `ENDPOINT ACCESS_KEY SECRET_KEY` and serves until it is killed. Nothing outlives it.
 
-#[path = "../tests/face/server.rs"]
+#[path = "../tests/frontend/server.rs"]
 mod server;
 
 use stele_ground::Bytes;

@@ -1,4 +1,4 @@
-//! The S3 face: one request in, one answer out, with everything around the operation itself.
+//! The S3 frontend: one request in, one answer out, with everything around the operation itself.
 //!
 //! In order: the sender is found out and the signature verified, a turn is waited for (bounded), the
 //! body is given its limits, the wire crate routes and the archive acts, the answer gets its ids, and
@@ -16,7 +16,7 @@ pub use admin::{SnapshotSource, admin};
 
 use crate::metrics::Metrics;
 use crate::refusal::refuse;
-use crate::serve::{Doors, Peer};
+use crate::serve::{Connections, Peer};
 use crate::settings::Settings;
 use crate::sigv4::SigningKeys;
 use crate::wire::Wire;
@@ -33,7 +33,7 @@ use stele_archive::Archive;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// What the face reads the time of day from.
+/// What the frontend reads the time of day from.
 pub type Clock = Arc<dyn Fn() -> SystemTime + Send + Sync>;
 
 /// Whole bodies are accounted in units of this many bytes.
@@ -42,12 +42,12 @@ const DOCUMENT_UNIT: u64 = 64 * 1024;
 /// stranger could fill the log.
 const AUDITED_PER_SECOND: u64 = 20;
 
-/// The S3 face of one archive.
-pub struct Face {
+/// The S3 frontend of one archive.
+pub struct Frontend {
     archive: Archive,
     settings: Arc<Settings>,
     metrics: Arc<Metrics>,
-    doors: Doors,
+    connections: Connections,
     keys: SigningKeys,
     service: S3Service,
     turns: Arc<Semaphore>,
@@ -59,18 +59,18 @@ pub struct Face {
     audited: AtomicU64,
 }
 
-impl Face {
-    /// A face on an archive. `snapshot` tells how the store beneath is doing, for `/health` and `/metrics`.
-    pub fn new(archive: Archive, settings: Settings, clock: Clock, snapshot: Option<SnapshotSource>) -> Arc<Face> {
+impl Frontend {
+    /// A frontend on an archive. `snapshot` tells how the store beneath is doing, for `/health` and `/metrics`.
+    pub fn new(archive: Archive, settings: Settings, clock: Clock, snapshot: Option<SnapshotSource>) -> Arc<Frontend> {
         let settings = Arc::new(settings);
         let wire = Wire { archive: archive.clone(), settings: settings.clone() };
         let mut boot = [0; 8];
         // Ids need not be secret: without entropy they merely start alike after each start.
         let _ = rand::fill(&mut boot);
-        Arc::new(Face {
+        Arc::new(Frontend {
             archive,
             metrics: Arc::default(),
-            doors: Doors::new(&settings),
+            connections: Connections::new(&settings),
             keys: SigningKeys::default(),
             service: S3ServiceBuilder::new(wire).build(),
             turns: Arc::new(Semaphore::new(settings.requests_max)),
@@ -100,8 +100,8 @@ impl Face {
     }
 
     /// The connections, to close them.
-    pub fn doors(&self) -> &Doors {
-        &self.doors
+    pub fn connections(&self) -> &Connections {
+        &self.connections
     }
 
     /// Answers one request.

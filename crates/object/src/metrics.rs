@@ -1,4 +1,4 @@
-//! `/metrics` for Prometheus: what the face counted, and a snapshot of the store beneath.
+//! `/metrics` for Prometheus: what the frontend counted, and a snapshot of the store beneath.
 //!
 //! Counting a request takes no lock: operations and statuses are places in a table of atomics.
 //! Names are documented in `SEMANTICS/object.md`; a test holds the two together.
@@ -40,7 +40,7 @@ pub struct Totals {
     pub under_way: u64,
 }
 
-/// What the face counts.
+/// What the frontend counts.
 pub struct Metrics {
     operations: Vec<PerOperation>,
     received: AtomicU64,

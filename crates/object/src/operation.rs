@@ -2,7 +2,7 @@
 
 macro_rules! operations {
     ($($name:ident),* $(,)?) => {
-        /// An S3 operation this face knows.
+        /// An S3 operation this frontend knows.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
         pub enum Operation {
             $(

@@ -4,7 +4,7 @@
 //! connections. A connection that must close while its client still sends is closed gently: the
 //! answer first, then our half, then a bounded reading-away, so that the answer is not lost to a reset.
 
-use crate::face::Face;
+use crate::frontend::Frontend;
 use crate::paced::Paced;
 use crate::settings::Settings;
 use hyper::body::Incoming;
@@ -38,7 +38,7 @@ pub struct Peer {
     pub secure: bool,
 }
 
-/// How long the doors wait for connections that were broken off to be gone.
+/// How long closing waits for connections that were broken off to be gone.
 const BREAKING_OFF: Duration = Duration::from_secs(5);
 
 /// What connections are told.
@@ -51,20 +51,20 @@ enum Word {
     Break,
 }
 
-/// The connections of one face: their limits, and the word to finish.
-pub struct Doors {
+/// The connections of one frontend: their limits, and the word to finish.
+pub struct Connections {
     open: Arc<Semaphore>,
     limit: usize,
     peers: Peers,
     word: watch::Sender<Word>,
 }
 
-impl Doors {
-    /// Doors for as many connections as the settings allow.
-    pub fn new(settings: &Settings) -> Doors {
+impl Connections {
+    /// Room for as many as the settings allow.
+    pub fn new(settings: &Settings) -> Connections {
         let limit = settings.connections_max;
         let peers = Peers { limit: settings.connections_per_peer, open: Mutex::default() };
-        Doors { open: Arc::new(Semaphore::new(limit)), limit, peers, word: watch::Sender::new(Word::Serve) }
+        Connections { open: Arc::new(Semaphore::new(limit)), limit, peers, word: watch::Sender::new(Word::Serve) }
     }
 
     /// Lets every connection finish the request it is in, takes no new ones, and waits for the last, at most `patience`;
@@ -106,7 +106,7 @@ impl Peers {
     }
 
     /// None: this host has as many as it may. A pipe has no host, and no limit of its own.
-    fn seat(&self, address: Option<SocketAddr>) -> Option<Seat<'_>> {
+    fn admit(&self, address: Option<SocketAddr>) -> Option<Seat<'_>> {
         let host = address.map(|address| host_of(address.ip()));
         if let Some(host) = host {
             let mut open = self.lock();
@@ -146,44 +146,44 @@ fn host_of(address: IpAddr) -> IpAddr {
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
-/// Serves S3 on one stream until it ends, errs, idles out or the doors close.
-pub async fn serve_connection<S>(stream: S, peer: Peer, face: Arc<Face>)
+/// Serves S3 on one stream until it ends, errs, idles out or the connections close.
+pub async fn serve_connection<S>(stream: S, peer: Peer, frontend: Arc<Frontend>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     // One kind of stream: HTTP is compiled here once, not again for each kind in every program that serves it.
-    serve_stream(Box::new(stream), peer, face).await;
+    serve_stream(Box::new(stream), peer, frontend).await;
 }
 
-async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, face: Arc<Face>) {
-    let mut stream = Paced::new(stream, face.settings().write_patience);
-    let doors = face.doors();
-    let Some(_seat) = doors.peers.seat(peer.address) else {
-        face.metrics().connection_refused();
+async fn serve_stream(stream: Box<dyn Stream>, peer: Peer, frontend: Arc<Frontend>) {
+    let mut stream = Paced::new(stream, frontend.settings().write_patience);
+    let connections = frontend.connections();
+    let Some(_admitted) = connections.peers.admit(peer.address) else {
+        frontend.metrics().connection_refused();
         answer_bare(&mut stream, "503 Service Unavailable", TURNED_AWAY).await;
         return;
     };
-    let Ok(_place) = doors.open.clone().try_acquire_owned() else {
-        face.metrics().connection_refused();
+    let Ok(_place) = connections.open.clone().try_acquire_owned() else {
+        frontend.metrics().connection_refused();
         answer_bare(&mut stream, "503 Service Unavailable", TURNED_AWAY).await;
         return;
     };
-    let mut word = doors.word.subscribe();
-    face.metrics().connection(true);
+    let mut word = connections.word.subscribe();
+    frontend.metrics().connection(true);
     tokio::select! {
         biased;
         _ = word.wait_for(|word| *word == Word::Break) => {}
-        () = converse(stream, peer, &face) => {}
+        () = converse(stream, peer, &frontend) => {}
     }
-    face.metrics().connection(false);
+    frontend.metrics().connection(false);
 }
 
-async fn converse(mut stream: Paced<Box<dyn Stream>>, peer: Peer, face: &Arc<Face>) {
-    let settings = face.settings();
-    let mut word = face.doors().word.subscribe();
+async fn converse(mut stream: Paced<Box<dyn Stream>>, peer: Peer, frontend: &Arc<Frontend>) {
+    let settings = frontend.settings();
+    let mut word = frontend.connections().word.subscribe();
     let service = service_fn(|request: Request<Incoming>| {
-        let (face, peer) = (face.clone(), peer.clone());
-        Box::pin(async move { Ok::<_, Infallible>(face.answer(request, &peer).await) })
+        let (frontend, peer) = (frontend.clone(), peer.clone());
+        Box::pin(async move { Ok::<_, Infallible>(frontend.answer(request, &peer).await) })
     });
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -1,9 +1,9 @@
-//! What the face may be told to do differently, and every limit it keeps.
+//! What the frontend may be told to do differently, and every limit it keeps.
 
 use crate::payload::Pace;
 use std::time::Duration;
 
-/// The face's settings; the defaults suit one machine.
+/// The frontend's settings; the defaults suit one machine.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The region this store says it is in.

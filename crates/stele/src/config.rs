@@ -43,7 +43,7 @@ pub struct Pool {
     /// Seconds a drive may be missing before its strips are rebuilt elsewhere.
     #[serde(default = "ten_minutes")]
     pub rebuild_after: u64,
-    /// Bytes a second that rebuild and scrub may each move; none: as fast as hosts allow.
+    /// Bytes a second that rebuild, scrub and moving stripes may move together while hosts are active; none: 128 MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub background_rate: Option<Size>,
 }
@@ -54,6 +54,8 @@ pub struct S3 {
     pub listen: SocketAddr,
     /// The AWS region that clients sign for.
     pub region: String,
+    /// Refuse requests that are signed for another region, and buckets that are to be made in one.
+    pub region_strict: bool,
     /// Host name under which buckets are sub-domains; none: paths only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
@@ -73,6 +75,7 @@ impl Default for S3 {
         S3 {
             listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
             region: "us-east-1".to_owned(),
+            region_strict: false,
             domain: None,
             tls_certificate: None,
             tls_key: None,

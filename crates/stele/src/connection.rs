@@ -13,30 +13,30 @@ use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::{Node, Opening};
 use crate::output::answered;
 
-pub enum Seat {
+pub enum Connection {
     Server(std::path::PathBuf),
     Drives(Box<Node>),
 }
 
-impl Seat {
+impl Connection {
     /// The server of this directory, or the drives with the archive read-only.
-    pub async fn find(site: &Site) -> Outcome<Seat> {
+    pub async fn find(site: &Site) -> Outcome<Connection> {
         let socket = site.socket();
         match UnixStream::connect(&socket).await {
-            Ok(_) => Ok(Seat::Server(socket)),
+            Ok(_) => Ok(Connection::Server(socket)),
             Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
                 Err(io_failure("talk to the server at", &socket, &error)
                     .next("run the command as root or as the user the server runs as"))
             }
             Err(_) => {
                 let config = Config::read(&site.config_path)?;
-                Ok(Seat::Drives(Box::new(Node::open(site, config, Opening::for_command()).await?)))
+                Ok(Connection::Drives(Box::new(Node::open(site, config, Opening::for_command()).await?)))
             }
         }
     }
 
     pub fn is_server(&self) -> bool {
-        matches!(self, Seat::Server(_))
+        matches!(self, Connection::Server(_))
     }
 
     /// Asks, and answers as whoever called this process may see it.
@@ -47,16 +47,16 @@ impl Seat {
     /// Asks, and answers exactly, for what is kept or compared instead of shown.
     pub async fn exact<C: Call>(&self, call: C) -> Outcome<C::Answer> {
         match self {
-            Seat::Server(socket) => post(socket, &call).await,
-            Seat::Drives(node) => call.perform(node, &Actor { uid: crate::node::own_uid() }).await,
+            Connection::Server(socket) => post(socket, &call).await,
+            Connection::Drives(node) => call.perform(node, &Actor { uid: crate::node::own_uid() }).await,
         }
     }
 
     /// Closes the drives cleanly, if they were opened.
     pub async fn leave(self) -> Outcome<()> {
         match self {
-            Seat::Server(_) => Ok(()),
-            Seat::Drives(node) => node.close().await,
+            Connection::Server(_) => Ok(()),
+            Connection::Drives(node) => node.close().await,
         }
     }
 }

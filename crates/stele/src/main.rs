@@ -4,6 +4,7 @@ mod api;
 mod cli;
 mod commands;
 mod config;
+mod connection;
 mod drives;
 mod exports;
 mod failure;
@@ -14,7 +15,6 @@ mod named_counts;
 mod node;
 mod output;
 mod reservations;
-mod seat;
 mod server;
 mod usage;
 
@@ -58,7 +58,7 @@ fn spoken(cli: &cli::Cli) -> tracing_subscriber::EnvFilter {
         cli::Command::Lab(_) => "error",
         _ => "info",
     };
-    // The S3 protocol's crate calls every refusal an error, and quotes what the client sent; our own face says what matters.
+    // The S3 protocol's crate calls every refusal an error, and quotes what the client sent; our own frontend says what matters.
     let quiet = |level: &str| if level.contains("s3s") { level.to_owned() } else { format!("{level},s3s=off") };
     let asked = std::env::var("STELE_LOG").ok().filter(|level| !level.trim().is_empty());
     let asked = asked.and_then(|level| tracing_subscriber::EnvFilter::try_new(quiet(&level)).ok());

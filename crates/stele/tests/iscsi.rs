@@ -174,6 +174,24 @@ fn a_target_is_reached_with_its_secret_and_found_by_those_who_may() {
     server.stop();
 }
 
+#[test]
+fn silent_connections_keep_no_initiator_out() {
+    let place = Place::new("iscsi-silent");
+    bare_pool(&place);
+    let server = serve(&place);
+    place.json(&["volume", "create", "vm", "--code", "mirror-2", "--size", "64MiB"]);
+    let url = export(&place, "vm", &[]);
+    let address = url.strip_prefix("iscsi://").and_then(|rest| rest.split_once('/')).unwrap().0;
+    // More than there are places for handshakes.
+    let silent: Vec<TcpStream> = (0..300).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let begun = std::time::Instant::now();
+    let mut initiator = Initiator::log_in(&url, "iqn.2026-01.local.host:late");
+    assert_eq!(initiator.command(&[0; 6], &[]), 0, "TEST UNIT READY");
+    assert!(begun.elapsed().as_secs() < 15, "it did not wait for the silent ones to be dropped");
+    drop(silent);
+    server.stop();
+}
+
 /// An initiator by hand: one session, one command at a time.
 struct Initiator {
     stream: TcpStream,

@@ -1,7 +1,7 @@
 //! `/health` and `/metrics`: unsigned, and therefore served on the administration listener or loopback
 //! only, unless the settings open them.
 
-use super::Face;
+use super::Frontend;
 use crate::metrics::{Health, Metrics, Snapshot};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Response, StatusCode};
@@ -11,14 +11,14 @@ use std::sync::Arc;
 /// Tells how the store beneath is doing, when asked. Called for each scrape: it must be quick and not wait.
 pub type SnapshotSource = Arc<dyn Fn() -> Snapshot + Send + Sync>;
 
-impl Face {
+impl Frontend {
     /// The answer to `/health` or `/metrics`; `None` for any other request.
     pub fn admin(&self, method: &Method, path: &str) -> Option<Response<Body>> {
         admin(self.metrics(), self.snapshot.as_ref(), method, path)
     }
 }
 
-/// The same without a face, for a store that serves no objects.
+/// The same without a frontend, for a store that serves no objects.
 pub fn admin(
     metrics: &Metrics,
     source: Option<&SnapshotSource>,

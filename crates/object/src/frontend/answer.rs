@@ -1,6 +1,6 @@
 //! What every answer gets: its ids, and an error document that names them.
 
-use super::Face;
+use super::Frontend;
 use crate::operation::Operation;
 use crate::payload::Payload;
 use hyper::header::{CONNECTION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, HeaderName, HeaderValue, SERVER};
@@ -44,7 +44,7 @@ pub fn end_connection(response: &mut Response<Body>) {
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
 }
 
-impl Face {
+impl Frontend {
     /// Puts the ids on an answer, and into its document if it is an error.
     pub fn finish(&self, response: &mut Response<Body>, id: &str, resource: &str, head: bool) {
         let status = response.status();

@@ -1,6 +1,6 @@
 //! From a request as received to one the wire crate may route: sender known, body bounded.
 
-use super::{DOCUMENT_UNIT, Face};
+use super::{DOCUMENT_UNIT, Frontend};
 use super::{document, subresource};
 use crate::call::Call;
 use crate::dechunk::Dechunker;
@@ -63,7 +63,7 @@ struct Target {
     by_host: bool,
 }
 
-impl Face {
+impl Frontend {
     /// Prepares a request, or refuses it.
     pub(super) async fn prepare(
         &self,

@@ -1,4 +1,4 @@
-//! Real clients, as people install them, against the face over TCP. What is not installed is named and left out,
+//! Real clients, as people install them, against the frontend over TCP. What is not installed is named and left out,
 //! except where CI is set: `.ci/run` installs all of them.
 
 use std::process::{Command, Output};

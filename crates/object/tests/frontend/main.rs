@@ -1,4 +1,4 @@
-//! The face as its clients meet it. One program: building the face into another one for each file took a minute.
+//! The frontend as its clients meet it. One program: building the frontend into another one for each file took a minute.
 
 mod clients;
 mod hostile;

@@ -27,7 +27,7 @@ fn settings() -> Settings {
 fn connect(server: &Server) -> (DuplexStream, JoinHandle<()>) {
     let (near, far) = tokio::io::duplex(64 * 1024);
     let peer = Peer { address: None, secure: true };
-    (near, tokio::spawn(serve_connection(far, peer, server.face.clone())))
+    (near, tokio::spawn(serve_connection(far, peer, server.frontend.clone())))
 }
 
 /// Everything the server sends until it closes.
@@ -128,7 +128,7 @@ async fn too_many_connections_and_requests_are_told_to_slow_down() {
     let said = rest(&mut waiter).await;
     assert!(said.starts_with("HTTP/1.1 503") && said.contains("<Code>SlowDown</Code>"), "{said}");
     assert_eq!(begun.elapsed().as_secs(), 5);
-    let text = server.face.metrics().render(None);
+    let text = server.frontend.metrics().render(None);
     assert!(text.contains("stele_s3_requests_shed_total 1"), "{text}");
     assert!(text.contains("stele_s3_connections_refused_total 1"), "{text}");
 }
@@ -157,8 +157,8 @@ async fn closing_the_doors_lets_a_request_finish_and_takes_no_other() {
     let upload = Ask::new(&server, "PUT", "/bucket/k").hash("UNSIGNED-PAYLOAD").header("content-length", "10");
     busy.write_all(&upload.signed().0.bytes()).await.unwrap();
     busy.write_all(b"first").await.unwrap();
-    let face = server.face.clone();
-    let closing = tokio::spawn(async move { face.doors().close(Duration::from_secs(20)).await });
+    let frontend = server.frontend.clone();
+    let closing = tokio::spawn(async move { frontend.connections().close(Duration::from_secs(20)).await });
     assert_eq!(rest(&mut idle).await, "", "an idle connection is closed at once");
     drop(idle);
     idle_task.await.unwrap();
@@ -179,10 +179,13 @@ async fn closing_the_doors_breaks_off_what_does_not_end_in_time() {
     let upload = Ask::new(&server, "PUT", "/bucket/k").hash("UNSIGNED-PAYLOAD").header("content-length", "10");
     busy.write_all(&upload.signed().0.bytes()).await.unwrap();
     busy.write_all(b"first").await.unwrap();
-    // Let in before the doors close.
+    // Let in before the connections close.
     tokio::time::sleep(Duration::from_millis(1)).await;
     let begun = Instant::now();
-    assert!(!server.face.doors().close(Duration::from_secs(20)).await, "one connection had not ended by itself");
+    assert!(
+        !server.frontend.connections().close(Duration::from_secs(20)).await,
+        "one connection had not ended by itself"
+    );
     assert_eq!(begun.elapsed().as_secs(), 20, "the broken connection is gone at once");
     busy_task.await.unwrap();
     // The rest comes too late to be acknowledged.
@@ -190,7 +193,7 @@ async fn closing_the_doors_breaks_off_what_does_not_end_in_time() {
     assert_eq!(rest(&mut busy).await, "");
     let (mut next, task) = connect(&server);
     task.await.unwrap();
-    assert!(!rest(&mut next).await.contains("200"), "nobody comes in behind closed doors");
+    assert!(!rest(&mut next).await.contains("200"), "nobody comes in behind closed connections");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,4 +1,4 @@
-//! A server to be tested: an archive in memory, the face in front of it, and a socket, all in this process.
+//! A server to be tested: an archive in memory, the frontend in front of it, and a socket, all in this process.
 #![allow(dead_code)]
 
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use stele_archive::store::NoGuard;
 use stele_archive::{Archive, Caller, Foundation, MasterKey, Options, Reading, Rights, Surroundings, Timestamp};
 use stele_catalog::MemoryCatalog;
 use stele_ground::{Bytes, Instant, MIB};
-use stele_object::{Face, Peer, Settings, Snapshot, serve_connection};
+use stele_object::{Frontend, Peer, Settings, Snapshot, serve_connection};
 use tokio::net::TcpListener;
 
 /// The machine's clock and entropy.
@@ -31,7 +31,7 @@ pub struct Server {
     pub access_key: String,
     pub secret_key: String,
     pub archive: Archive,
-    pub face: Arc<Face>,
+    pub frontend: Arc<Frontend>,
     accepting: tokio::task::JoinHandle<()>,
 }
 
@@ -67,10 +67,10 @@ impl Server {
         let archive = Archive::create(foundation, options).await.unwrap();
         let key = archive.create_access_key(&Caller::local(0), "tests", Rights::all()).await.unwrap();
         let clock = Arc::new(SystemTime::now);
-        let face = Face::new(archive.clone(), settings, clock, Some(Arc::new(Snapshot::default)));
+        let frontend = Frontend::new(archive.clone(), settings, clock, Some(Arc::new(Snapshot::default)));
         let listener = TcpListener::bind(address).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let served = face.clone();
+        let served = frontend.clone();
         let accepting = tokio::spawn(async move {
             while let Ok((stream, from)) = listener.accept().await {
                 let _ = stream.set_nodelay(true);
@@ -78,7 +78,7 @@ impl Server {
                 tokio::spawn(serve_connection(stream, peer, served.clone()));
             }
         });
-        Server { address, access_key: key.id, secret_key: key.secret.to_string(), archive, face, accepting }
+        Server { address, access_key: key.id, secret_key: key.secret.to_string(), archive, frontend, accepting }
     }
 
     pub fn endpoint(&self) -> String {

@@ -5,18 +5,18 @@ use stele_ground::Bytes;
 use crate::api::affected::{Affected, AffectedView};
 use crate::commands::print_json;
 use crate::config::Site;
+use crate::connection::Connection;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
-use crate::seat::Seat;
 
 /// Objects named unless all are asked for.
 const SHOWN: u64 = 20;
 
 pub async fn run(site: &Site, json: bool, all: bool) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
+    let connection = Connection::find(site).await?;
     let limit = if all || json { u64::MAX } else { SHOWN };
-    let view = seat.call(Affected { limit }).await;
-    seat.leave().await?;
+    let view = connection.call(Affected { limit }).await;
+    connection.leave().await?;
     let view = view?;
     if json {
         print_json(&view)?;

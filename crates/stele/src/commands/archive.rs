@@ -16,13 +16,13 @@ use crate::cli::words::{Access, word};
 use crate::commands::approve::{asked, read_officer};
 use crate::commands::{confirm, print_json};
 use crate::config::Site;
+use crate::connection::Connection;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::files::create_private;
 use crate::output::{Align, GREEN, RED, Table, json_line, paint};
-use crate::seat::Seat;
 
 pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
+    let connection = Connection::find(site).await?;
     let views = match command {
         Bucket::Create(create) => {
             let call = calls::BucketCreate {
@@ -35,7 +35,7 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
                 protection: create.protection.map(word),
                 expiry: create.expiry.map(word),
             };
-            seat.call(call).await.map(|view| vec![view])
+            connection.call(call).await.map(|view| vec![view])
         }
         Bucket::Set(set) => {
             let call = calls::BucketSet {
@@ -48,18 +48,18 @@ pub async fn bucket(site: &Site, json: bool, command: Bucket) -> Outcome<()> {
                 quota: set.quota.map(|quota| quota.0.map(|bytes| bytes.0)),
                 public_read: set.public_read,
             };
-            seat.call(call).await.map(|view| vec![view])
+            connection.call(call).await.map(|view| vec![view])
         }
-        Bucket::List => match seat.call(calls::BucketList {}).await {
+        Bucket::List => match connection.call(calls::BucketList {}).await {
             Ok(views) if json => {
                 print_json(&views)?;
-                return seat.leave().await;
+                return connection.leave().await;
             }
             other => other,
         },
-        Bucket::Show { name } => seat.call(calls::BucketShow { name }).await.map(|view| vec![view]),
+        Bucket::Show { name } => connection.call(calls::BucketShow { name }).await.map(|view| vec![view]),
     };
-    seat.leave().await?;
+    connection.leave().await?;
     let views = views?;
     if json {
         return views.first().map_or(Ok(()), print_json);
@@ -200,9 +200,9 @@ fn keys_table(keys: Vec<calls::KeyView>) -> String {
 }
 
 pub async fn ask<C: crate::api::Call>(site: &Site, call: C) -> Outcome<C::Answer> {
-    let seat = Seat::find(site).await?;
-    let answer = seat.call(call).await;
-    seat.leave().await?;
+    let connection = Connection::find(site).await?;
+    let answer = connection.call(call).await;
+    connection.leave().await?;
     answer
 }
 
@@ -378,13 +378,13 @@ fn read_head(path: &Path) -> Outcome<SignedHead> {
 }
 
 async fn export(site: &Site, to: &str) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
-    let exported = export_from(&seat, to).await;
-    seat.leave().await?;
+    let connection = Connection::find(site).await?;
+    let exported = export_from(&connection, to).await;
+    connection.leave().await?;
     exported
 }
 
-async fn export_from(seat: &Seat, to: &str) -> Outcome<()> {
+async fn export_from(connection: &Connection, to: &str) -> Outcome<()> {
     let path = Path::new(to);
     let mut out: Box<dyn Write + Send> = match to {
         "-" => Box::new(std::io::stdout()),
@@ -401,10 +401,10 @@ async fn export_from(seat: &Seat, to: &str) -> Outcome<()> {
         writeln!(out, "{text}").map_err(|error| io_failure("write", path, &error))
     };
     // The head is taken first, so that every record it covers is in the export.
-    let head = seat.exact(calls::AuditHead {}).await?;
+    let head = connection.exact(calls::AuditHead {}).await?;
     let mut from = 1;
     loop {
-        let records = seat.exact(calls::AuditShow { from: Some(from), limit: calls::AUDIT_PAGE }).await?;
+        let records = connection.exact(calls::AuditShow { from: Some(from), limit: calls::AUDIT_PAGE }).await?;
         for record in records.iter().filter(|record| record.number <= head.records) {
             line(json_line(record))?;
         }

@@ -20,11 +20,11 @@ use crate::api::archive::KeyEscrow;
 use crate::cli::config::Config as Arguments;
 use crate::commands::print_json;
 use crate::config::{Config, Site};
+use crate::connection::Connection;
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::files;
 use crate::node::heads;
-use crate::seat::Seat;
 use stele_ground::calendar::moment;
 
 const FORMAT: &str = "stele-config-1";
@@ -94,13 +94,13 @@ async fn export(site: &Site, json: bool, to: &Path, passphrase_file: &Path) -> O
     let path = &site.config_path;
     let text = fs::read_to_string(path).map_err(|error| io_failure("read the configuration", path, &error))?;
     let config = Config::read(path)?;
-    let seat = Seat::find(site).await?;
-    let key = match seat.is_server() {
-        true => seat.exact(KeyEscrow {}).await,
+    let connection = Connection::find(site).await?;
+    let key = match connection.is_server() {
+        true => connection.exact(KeyEscrow {}).await,
         false => Err(Failure::new(Kind::Busy, "no server runs that could record that the master key is handed out")
             .next("start it with `stele serve`, and repeat the command")),
     };
-    seat.leave().await?;
+    connection.leave().await?;
     let master_key = match key {
         Ok(key) => Some(key.key),
         // A pool for block volumes only has nothing that the key opens.

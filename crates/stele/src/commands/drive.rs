@@ -8,32 +8,32 @@ use crate::api::drive::{Clear, Locate, Online, Wipe};
 use crate::api::pool::{Status, StatusView};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
+use crate::connection::Connection;
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::named;
-use crate::seat::Seat;
 
 pub async fn clear(site: &Site, json: bool, drive: u32) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
+    let connection = Connection::find(site).await?;
     let done = async {
-        let before = seat.call(Status {}).await?;
-        seat.call(Clear { drive }).await?;
-        tell(&seat, json, drive, health(&before, drive) == "failed").await
+        let before = connection.call(Status {}).await?;
+        connection.call(Clear { drive }).await?;
+        tell(&connection, json, drive, health(&before, drive) == "failed").await
     };
     let done = done.await;
-    seat.leave().await?;
+    connection.leave().await?;
     done
 }
 
 pub async fn online(site: &Site, json: bool, drive: u32, path: Option<PathBuf>) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
-    let done = online_at(&seat, site, json, drive, path).await;
-    seat.leave().await?;
+    let connection = Connection::find(site).await?;
+    let done = online_at(&connection, site, json, drive, path).await;
+    connection.leave().await?;
     done
 }
 
-async fn online_at(seat: &Seat, site: &Site, json: bool, drive: u32, path: Option<PathBuf>) -> Outcome<()> {
-    let status = seat.call(Status {}).await?;
+async fn online_at(connection: &Connection, site: &Site, json: bool, drive: u32, path: Option<PathBuf>) -> Outcome<()> {
+    let status = connection.call(Status {}).await?;
     let Some(known) = status.drives.iter().find(|known| known.drive == drive) else {
         return Err(Failure::missing(format!("the pool has no drive {drive}")).next("`stele pool status` shows all"));
     };
@@ -50,7 +50,7 @@ async fn online_at(seat: &Seat, site: &Site, json: bool, drive: u32, path: Optio
     };
     let path = std::path::absolute(&path).map_err(|error| io_failure("find", &path, &error))?;
     let moved = name_where_it_is(site, &config, entry, known.enclosure, &path)?;
-    if let Err(failure) = seat.call(Online { drive, path }).await {
+    if let Err(failure) = connection.call(Online { drive, path }).await {
         // Where the answer was lost the pool may have the drive: then the next start must find it.
         if let Some(here) = moved.filter(|_| failure.kind != Kind::Busy) {
             match entry {
@@ -61,11 +61,11 @@ async fn online_at(seat: &Seat, site: &Site, json: bool, drive: u32, path: Optio
         return Err(failure);
     }
     // Of several that were away it cannot be told which entry was which, until all of them are named elsewhere.
-    let (config, status) = (Config::read(&site.config_path)?, seat.call(Status {}).await?);
+    let (config, status) = (Config::read(&site.config_path)?, connection.call(Status {}).await?);
     for spare in named::spare_entries(site, &config, &status) {
         crate::config::remove_drive(&site.config_path, &spare)?;
     }
-    tell(seat, json, drive, true).await
+    tell(connection, json, drive, true).await
 }
 
 /// Names in the configuration where the drive is now, so that the next start finds it. Answers the entry where it is another one.
@@ -94,9 +94,9 @@ fn name_where_it_is(
 }
 
 /// `filled`: what it missed is brought up to date now.
-async fn tell(seat: &Seat, json: bool, drive: u32, filled: bool) -> Outcome<()> {
+async fn tell(connection: &Connection, json: bool, drive: u32, filled: bool) -> Outcome<()> {
     if json {
-        let status = seat.call(Status {}).await?;
+        let status = connection.call(Status {}).await?;
         return print_json(&status.drives.iter().find(|known| known.drive == drive));
     }
     match filled {
@@ -121,9 +121,9 @@ pub async fn wipe(site: &Site, json: bool, path: PathBuf, pool: Option<String>, 
     if !yes {
         confirm(&format!("Take the labels off {}? What is on it is lost to its pool.", path.display()), "--yes")?;
     }
-    let seat = Seat::find(site).await?;
-    let done = seat.call(Wipe { path: path.clone(), pool }).await;
-    seat.leave().await?;
+    let connection = Connection::find(site).await?;
+    let done = connection.call(Wipe { path: path.clone(), pool }).await;
+    connection.leave().await?;
     done?;
     if json {
         return print_json(&serde_json::json!({ "wiped": path }));
@@ -133,9 +133,9 @@ pub async fn wipe(site: &Site, json: bool, path: PathBuf, pool: Option<String>, 
 }
 
 pub async fn locate(site: &Site, json: bool, drive: u32, on: bool) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
-    let done = seat.call(Locate { drive, on }).await;
-    seat.leave().await?;
+    let connection = Connection::find(site).await?;
+    let done = connection.call(Locate { drive, on }).await;
+    connection.leave().await?;
     done?;
     if json {
         return print_json(&serde_json::json!({ "drive": drive, "light": on }));

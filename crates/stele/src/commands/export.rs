@@ -11,11 +11,11 @@ use crate::api::export::{self as calls, View};
 use crate::cli::export::{Add, Export, Set};
 use crate::commands::print_json;
 use crate::config::Site;
+use crate::connection::Connection;
 use crate::failure::{Failure, Outcome, io_failure};
 use crate::output::{Align, Table};
-use crate::seat::Seat;
 
-pub async fn add(seat: &Seat, json: bool, add: Add) -> Outcome<()> {
+pub async fn add(connection: &Connection, json: bool, add: Add) -> Outcome<()> {
     let terms = Terms {
         chap: credentials(add.chap_user, add.chap_secret)?,
         mutual: credentials(add.mutual_user, add.mutual_secret)?,
@@ -23,7 +23,7 @@ pub async fn add(seat: &Seat, json: bool, add: Add) -> Outcome<()> {
         native_blocks: add.native_blocks,
     };
     let protocol = if add.iscsi { Protocol::Iscsi } else { Protocol::Nbd };
-    let view = seat
+    let view = connection
         .call(calls::Add {
             volume: add.volume,
             name: add.name,
@@ -40,7 +40,7 @@ pub async fn add(seat: &Seat, json: bool, add: Add) -> Outcome<()> {
     for warning in &view.warnings {
         println!("\nWarning: {warning}.");
     }
-    if !seat.is_server() {
+    if !connection.is_server() {
         println!("\nNo server runs: `stele serve` will serve it.");
     }
     Ok(())
@@ -55,16 +55,16 @@ fn credentials(user: Option<String>, file: Option<PathBuf>) -> Outcome<Option<Cr
 }
 
 pub async fn run(site: &Site, json: bool, command: Export) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
-    let done = on(&seat, json, command).await;
-    seat.leave().await?;
+    let connection = Connection::find(site).await?;
+    let done = on(&connection, json, command).await;
+    connection.leave().await?;
     done
 }
 
-async fn on(seat: &Seat, json: bool, command: Export) -> Outcome<()> {
+async fn on(connection: &Connection, json: bool, command: Export) -> Outcome<()> {
     match command {
         Export::List => {
-            let views = seat.call(calls::List {}).await?;
+            let views = connection.call(calls::List {}).await?;
             if json {
                 return print_json(&views);
             }
@@ -72,7 +72,7 @@ async fn on(seat: &Seat, json: bool, command: Export) -> Outcome<()> {
             Ok(())
         }
         Export::Set(set) => {
-            let view = seat.call(changes(set)?).await?;
+            let view = connection.call(changes(set)?).await?;
             if json {
                 return print_json(&view);
             }
@@ -81,7 +81,7 @@ async fn on(seat: &Seat, json: bool, command: Export) -> Outcome<()> {
             Ok(())
         }
         Export::Remove { name, protocol } => {
-            seat.call(calls::Remove { protocol: protocol.into(), name: name.clone() }).await?;
+            connection.call(calls::Remove { protocol: protocol.into(), name: name.clone() }).await?;
             if json {
                 return print_json(&serde_json::json!({ "removed": name }));
             }

@@ -1,4 +1,4 @@
-//! What each command does: asks at its seat, and prints for people or machines.
+//! What each command does: asks at its connection, and prints for people or machines.
 
 pub mod affected;
 pub mod approve;

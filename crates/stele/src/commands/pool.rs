@@ -14,12 +14,12 @@ use crate::api::pool::{DriveView, ProgressView, Replace, Scrub, SetDrive, Status
 use crate::cli::pool::{self as arguments, Pool};
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
+use crate::connection::{Connection, alone};
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::named;
 use crate::node::{Node, Opening};
 use crate::output::{answered, bar, span};
-use crate::seat::{Seat, alone};
 
 mod drives;
 mod render;
@@ -82,9 +82,9 @@ async fn open(site: &Site, json: bool, open: arguments::Open) -> Outcome<()> {
 }
 
 async fn status(site: &Site, json: bool, watch: bool) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
+    let connection = Connection::find(site).await?;
     loop {
-        let status = seat.call(Status {}).await?;
+        let status = connection.call(Status {}).await?;
         if json {
             print_json(&status)?;
         } else {
@@ -92,7 +92,7 @@ async fn status(site: &Site, json: bool, watch: bool) -> Outcome<()> {
                 print!("\u{1b}[H\u{1b}[2J");
             }
             print!("{}", render(&status));
-            if !seat.is_server() {
+            if !connection.is_server() {
                 println!("\nNo server holds these drives; read from them directly.");
             }
         }
@@ -104,7 +104,7 @@ async fn status(site: &Site, json: bool, watch: bool) -> Outcome<()> {
             _ = tokio::signal::ctrl_c() => break,
         }
     }
-    seat.leave().await
+    connection.leave().await
 }
 
 /// What `pool scrub --wait --json` prints, once.
@@ -128,16 +128,16 @@ async fn wash(site: &Site, json: bool) -> Outcome<()> {
 }
 
 async fn scrub(site: &Site, json: bool, wait: bool) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
-    let scrubbed = scrub_at(&seat, json, wait).await;
-    seat.leave().await?;
+    let connection = Connection::find(site).await?;
+    let scrubbed = scrub_at(&connection, json, wait).await;
+    connection.leave().await?;
     scrubbed
 }
 
-async fn scrub_at(seat: &Seat, json: bool, wait: bool) -> Outcome<()> {
-    let before = seat.call(Status {}).await?;
-    seat.call(Scrub {}).await?;
-    if !wait && seat.is_server() {
+async fn scrub_at(connection: &Connection, json: bool, wait: bool) -> Outcome<()> {
+    let before = connection.call(Status {}).await?;
+    connection.call(Scrub {}).await?;
+    if !wait && connection.is_server() {
         if json {
             return print_json(&serde_json::json!({ "scrub": "begun" }));
         }
@@ -145,14 +145,15 @@ async fn scrub_at(seat: &Seat, json: bool, wait: bool) -> Outcome<()> {
         return Ok(());
     }
     let stopped = |status: &StatusView| status.scrubs_stopped > before.scrubs_stopped;
-    let status =
-        follow(seat, json, |status| (status.scrubs_finished > before.scrubs_finished || stopped(status), status.scrub))
-            .await?;
+    let status = follow(connection, json, |status| {
+        (status.scrubs_finished > before.scrubs_finished || stopped(status), status.scrub)
+    })
+    .await?;
     if status.scrubs_finished == before.scrubs_finished {
         return Err(Failure::new(Kind::Damaged, format!("the scrub stopped early: {}", status.scrub_trouble))
             .next("`stele pool status`; return missing drives. It is tried again within an hour by itself"));
     }
-    let verified = verify(seat).await?;
+    let verified = verify(connection).await?;
     let ScrubReport { versions, bytes, findings, .. } = &verified;
     if json {
         print_json(&ScrubView { status: &status, verified_versions: *versions, verified_bytes: *bytes, findings })?;
@@ -180,11 +181,11 @@ async fn scrub_at(seat: &Seat, json: bool, wait: bool) -> Outcome<()> {
 }
 
 /// Verifies every stored version against its checksums, where there is an archive.
-async fn verify(seat: &Seat) -> Outcome<ScrubReport> {
+async fn verify(connection: &Connection) -> Outcome<ScrubReport> {
     let mut call = Verify { cursor: ScrubCursor::default(), budget: 64 << 20 };
     let mut whole = ScrubReport::default();
     loop {
-        let step = match seat.call(call.clone()).await {
+        let step = match connection.call(call.clone()).await {
             Err(failure) if failure.kind == Kind::Missing => return Ok(whole),
             other => other?,
         };
@@ -199,17 +200,17 @@ async fn verify(seat: &Seat) -> Outcome<ScrubReport> {
 }
 
 async fn replace(site: &Site, json: bool, replace: arguments::Replace) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
-    let replaced = replace_at(&seat, site, json, replace).await;
-    seat.leave().await?;
+    let connection = Connection::find(site).await?;
+    let replaced = replace_at(&connection, site, json, replace).await;
+    connection.leave().await?;
     replaced
 }
 
-async fn replace_at(seat: &Seat, site: &Site, json: bool, replace: arguments::Replace) -> Outcome<()> {
+async fn replace_at(connection: &Connection, site: &Site, json: bool, replace: arguments::Replace) -> Outcome<()> {
     let mut new = replace.new.clone();
     new.0.path =
         std::path::absolute(&new.0.path).map_err(|error| crate::failure::io_failure("find", &new.0.path, &error))?;
-    let before = seat.call(Status {}).await?;
+    let before = connection.call(Status {}).await?;
     if replace.give_up && !replace.yes {
         confirm(&plan(&before, replace.old), "--yes")?;
     }
@@ -218,20 +219,20 @@ async fn replace_at(seat: &Seat, site: &Site, json: bool, replace: arguments::Re
     let named = name_drive(site, &config, &before, replace.old, &new)?;
     let call =
         Replace { old: replace.old, new: new.clone(), size: replace.size.map(|size| size.0), give_up: replace.give_up };
-    if let Err(failure) = seat.call(call).await {
+    if let Err(failure) = connection.call(call).await {
         // Where the answer was lost the pool may have the drive: then the next start must find it.
         if let Some(named) = named.filter(|_| failure.kind != Kind::Busy) {
             crate::config::remove_drive(&site.config_path, &named)?;
         }
         return Err(failure);
     }
-    let after = seat.call(Status {}).await?;
+    let after = connection.call(Status {}).await?;
     // One that answers is emptied first.
     let leaves = is_leaving(&after, &replace, &new);
     if !leaves {
         forget_old(site, replace.old, old.as_ref(), &new)?;
     }
-    if !replace.wait && seat.is_server() {
+    if !replace.wait && connection.is_server() {
         if json {
             return print_json(&serde_json::json!({ "replacing": replace.old, "copies_first": leaves }));
         }
@@ -244,7 +245,7 @@ async fn replace_at(seat: &Seat, site: &Site, json: bool, replace: arguments::Re
         }
         return Ok(());
     }
-    let status = follow(seat, json, |status| {
+    let status = follow(connection, json, |status| {
         let settled = !is_leaving(status, &replace, &new)
             && status_of(status, &new).is_some_and(|drive| drive.health != "stale" && drive.health != "leaving");
         let lost = status_of(status, &new).is_some_and(is_lost);
@@ -344,13 +345,13 @@ fn name_drive(
 
 /// Says in which enclosure a drive is: to the pool, whose labels count, and in the configuration.
 pub async fn set_drive(site: &Site, json: bool, drive: u32, enclosure: u32) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
+    let connection = Connection::find(site).await?;
     let set = async {
-        seat.call(SetDrive { drive, enclosure }).await?;
-        seat.call(Status {}).await
+        connection.call(SetDrive { drive, enclosure }).await?;
+        connection.call(Status {}).await
     };
     let status = set.await;
-    seat.leave().await?;
+    connection.leave().await?;
     let status = status?;
     let config = Config::read(&site.config_path)?;
     if let Some(old) = named::entry_of(site, &config, &status, drive).filter(|old| old.0.enclosure.is_some()) {
@@ -373,13 +374,13 @@ pub async fn set_drive(site: &Site, json: bool, drive: u32, enclosure: u32) -> O
 
 /// Shows progress until the work is over.
 async fn follow(
-    seat: &Seat,
+    connection: &Connection,
     json: bool,
     look: impl Fn(&StatusView) -> (bool, Option<ProgressView>),
 ) -> Outcome<StatusView> {
     let shown = !json && std::io::stderr().is_terminal();
     loop {
-        let status = seat.call(Status {}).await?;
+        let status = connection.call(Status {}).await?;
         let (over, progress) = look(&status);
         if let (true, Some(progress)) = (shown, progress) {
             eprint!("\r\u{1b}[K{}", describe(&progress));

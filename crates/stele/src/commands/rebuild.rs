@@ -13,10 +13,10 @@ use crate::commands::approve::{asked, read_officer};
 use crate::commands::archive::ask;
 use crate::commands::{confirm, print_json};
 use crate::config::{Config, Site};
+use crate::connection::alone;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
 use crate::node::rebuild::Ask;
-use crate::seat::alone;
 
 #[derive(Serialize)]
 struct View<'a> {

@@ -13,9 +13,9 @@ use crate::api::pool::{ProgressView, StandingView, StatusView};
 use crate::api::top::{FrontendCounts, Sample, SampleView};
 use crate::commands::print_json;
 use crate::config::Site;
+use crate::connection::Connection;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Align, BOLD, GREEN, RED, Table, YELLOW, bar, paint, span};
-use crate::seat::Seat;
 
 const EVERY: Duration = Duration::from_secs(1);
 
@@ -92,18 +92,18 @@ impl Drop for Screen {
 }
 
 pub async fn run(site: &Site, json: bool, once: bool) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
-    let shown = show(&seat, json, once).await;
-    seat.leave().await?;
+    let connection = Connection::find(site).await?;
+    let shown = show(&connection, json, once).await;
+    connection.leave().await?;
     shown
 }
 
-async fn show(seat: &Seat, json: bool, once: bool) -> Outcome<()> {
+async fn show(connection: &Connection, json: bool, once: bool) -> Outcome<()> {
     let failed = |error: std::io::Error| Failure::failed(format!("cannot wait for signals: {error}"));
     let (mut interrupt, mut terminate) =
         (signal(SignalKind::interrupt()).map_err(failed)?, signal(SignalKind::terminate()).map_err(failed)?);
     let screen = (!json && !once && std::io::stdout().is_terminal()).then(Screen::enter);
-    let mut before: SampleView = seat.call(Sample {}).await?;
+    let mut before: SampleView = connection.call(Sample {}).await?;
     let mut asked = Instant::now();
     loop {
         tokio::select! {
@@ -111,7 +111,7 @@ async fn show(seat: &Seat, json: bool, once: bool) -> Outcome<()> {
             _ = interrupt.recv() => return Ok(()),
             _ = terminate.recv() => return Ok(()),
         }
-        let now = seat.call(Sample {}).await?;
+        let now = connection.call(Sample {}).await?;
         let view = view(&before, &now, asked.elapsed());
         asked = Instant::now();
         if json {

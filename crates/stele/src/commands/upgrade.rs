@@ -17,10 +17,10 @@ use tokio::net::UnixStream;
 use crate::api::formats::{Formats, FormatsView, OnVolume, Stated};
 use crate::commands::print_json;
 use crate::config::{Config, Site};
+use crate::connection::Connection;
 use crate::failure::{Failure, Kind, Outcome, io_failure};
 use crate::node::{Node, Opening};
 use crate::output::{GREEN, RED, YELLOW, paint};
-use crate::seat::Seat;
 
 /// What this binary makes of a format; the last is the worst.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -126,7 +126,7 @@ pub async fn check(site: &Site, json: bool) -> Outcome<()> {
 async fn on_volumes(site: &Site, config: Config) -> Outcome<(FormatsView, bool)> {
     let socket = site.socket();
     match UnixStream::connect(&socket).await {
-        Ok(_) => return Ok((Seat::Server(socket).exact(Formats {}).await?, true)),
+        Ok(_) => return Ok((Connection::Server(socket).exact(Formats {}).await?, true)),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
             return Err(io_failure("talk to the server at", &socket, &error)
                 .next("run the command as root or as the user the server runs as"));
@@ -135,7 +135,7 @@ async fn on_volumes(site: &Site, config: Config) -> Outcome<(FormatsView, bool)>
     }
     let opening = Opening { read_only: true, ..Opening::for_command() };
     let node = Node::open_pool(site, config, opening).await?;
-    let view = Seat::Drives(Box::new(node));
+    let view = Connection::Drives(Box::new(node));
     let found = view.exact(Formats {}).await;
     view.leave().await?;
     Ok((found?, false))

@@ -11,9 +11,9 @@ use crate::api::volume::{self as calls, DetailView, View};
 use crate::cli::volume::{Digest, Mode, Volume};
 use crate::commands::{confirm, print_json};
 use crate::config::Site;
+use crate::connection::Connection;
 use crate::failure::Outcome;
 use crate::output::{Align, Table};
-use crate::seat::Seat;
 
 /// Ranges that cannot be read, shown of one volume unless all are asked for.
 const RANGES_SHOWN: usize = 20;
@@ -25,29 +25,30 @@ pub async fn run(site: &Site, json: bool, command: Volume) -> Outcome<()> {
     if let Volume::Rollback { volume, snapshot, yes: false, .. } = &command {
         confirm(&format!("Bring volume '{volume}' back to '{snapshot}', and lose what was written since?"), "--yes")?;
     }
-    let seat = Seat::find(site).await?;
-    let done = on(&seat, json, command).await;
-    seat.leave().await?;
+    let connection = Connection::find(site).await?;
+    let done = on(&connection, json, command).await;
+    connection.leave().await?;
     done
 }
 
-async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
+async fn on(connection: &Connection, json: bool, command: Volume) -> Outcome<()> {
     let views = match command {
         Volume::Create(create) => vec![
-            seat.call(calls::Create {
-                name: create.name,
-                code: create.code.to_string(),
-                size: create.size.0,
-                strip: create.strip.0,
-                block: create.block.0,
-                digest_strip: matches!(create.digest, Digest::Strip),
-                write_through: matches!(create.mode, Mode::WriteThrough),
-                allocate: create.allocate,
-            })
-            .await?,
+            connection
+                .call(calls::Create {
+                    name: create.name,
+                    code: create.code.to_string(),
+                    size: create.size.0,
+                    strip: create.strip.0,
+                    block: create.block.0,
+                    digest_strip: matches!(create.digest, Digest::Strip),
+                    write_through: matches!(create.mode, Mode::WriteThrough),
+                    allocate: create.allocate,
+                })
+                .await?,
         ],
         Volume::List { all } => {
-            let views = seat.call(calls::List {}).await?;
+            let views = connection.call(calls::List {}).await?;
             if json {
                 return print_json(&views);
             }
@@ -55,17 +56,17 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
             views.iter().for_each(|view| print!("{}", unreadable(view, if all { usize::MAX } else { RANGES_SHOWN })));
             return Ok(());
         }
-        Volume::Show { name, watch } => return show_volume(seat, json, name, watch).await,
-        Volume::Set(set) => vec![seat.call(calls::Set { name: set.name, read_ahead: set.read_ahead }).await?],
-        Volume::Resize { name, size } => vec![seat.call(calls::Resize { name, size: size.0 }).await?],
-        Volume::Snapshot { volume, name } => vec![seat.call(calls::Snapshot { volume, name }).await?],
-        Volume::Clone { snapshot, name } => vec![seat.call(calls::CloneSnapshot { snapshot, name }).await?],
+        Volume::Show { name, watch } => return show_volume(connection, json, name, watch).await,
+        Volume::Set(set) => vec![connection.call(calls::Set { name: set.name, read_ahead: set.read_ahead }).await?],
+        Volume::Resize { name, size } => vec![connection.call(calls::Resize { name, size: size.0 }).await?],
+        Volume::Snapshot { volume, name } => vec![connection.call(calls::Snapshot { volume, name }).await?],
+        Volume::Clone { snapshot, name } => vec![connection.call(calls::CloneSnapshot { snapshot, name }).await?],
         Volume::Rollback { volume, snapshot, force, .. } => {
-            vec![seat.call(calls::Rollback { volume, snapshot, force }).await?]
+            vec![connection.call(calls::Rollback { volume, snapshot, force }).await?]
         }
-        Volume::Export(add) => return crate::commands::export::add(seat, json, add).await,
+        Volume::Export(add) => return crate::commands::export::add(connection, json, add).await,
         Volume::Delete { name, .. } => {
-            seat.call(calls::Delete { name: name.clone() }).await?;
+            connection.call(calls::Delete { name: name.clone() }).await?;
             if json {
                 return print_json(&serde_json::json!({ "deleted": name }));
             }
@@ -81,10 +82,10 @@ async fn on(seat: &Seat, json: bool, command: Volume) -> Outcome<()> {
     Ok(())
 }
 
-async fn show_volume(seat: &Seat, json: bool, name: String, watch: bool) -> Outcome<()> {
+async fn show_volume(connection: &Connection, json: bool, name: String, watch: bool) -> Outcome<()> {
     let mut before: Option<(Instant, Vec<ConnectionView>)> = None;
     loop {
-        let detail = seat.call(calls::Show { name: name.clone() }).await?;
+        let detail = connection.call(calls::Show { name: name.clone() }).await?;
         let now = Instant::now();
         if json {
             print_json(&detail)?;

@@ -1,8 +1,8 @@
-//! The sockets of the block face: accepts, moves the bytes of the handshake, makes TLS where a client asks for it, and hands
+//! The sockets of the block frontend: accepts, moves the bytes of the handshake, makes TLS where a client asks for it, and hands
 //! the stream to the reactor that owns the volume.
 //!
-//! A peer that does not finish its handshake in [`HANDSHAKE_MAX`] is dropped. [`lobby::ROOM`] handshakes are under way at most;
-//! the lobby says who goes when another comes.
+//! A peer that does not finish its handshake in [`HANDSHAKE_MAX`] is dropped. The queue of handshakes bounds how many are under
+//! way, and says which one ends when another peer comes.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,17 +16,17 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
-mod lobby;
 mod secure;
 
-use lobby::{Lobby, Place};
 pub use secure::acceptor;
+
+use super::handshakes::{HandshakeQueue, QueuePlace};
 
 const HANDSHAKE_MAX: Duration = Duration::from_secs(30);
 
 /// What every connection needs.
 #[derive(Clone)]
-pub struct Door {
+pub struct Service {
     pub directory: Directory,
     pub pool: Arc<PoolServer>,
     pub tls: Option<TlsAcceptor>,
@@ -35,17 +35,17 @@ pub struct Door {
 }
 
 /// Accepts until the task is dropped.
-pub async fn serve_unix(listener: UnixListener, door: Door) {
-    let lobby = Lobby::default();
+pub async fn serve_unix(listener: UnixListener, service: Service) {
+    let queue = HandshakeQueue::default();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let uid = stream.peer_cred().map(|credentials| credentials.uid());
                 let name = uid.map_or_else(|_| "unix socket".to_owned(), |uid| format!("uid {uid}"));
                 let peer = Peer { name, ..Peer::default() };
-                let place = lobby.enter(&peer.initiator());
-                let door = door.clone();
-                tokio::spawn(async move { greet(stream, peer, door, place, |stream| stream.into_std()).await });
+                let place = queue.enter(&peer.initiator());
+                let service = service.clone();
+                tokio::spawn(async move { greet(stream, peer, service, place, |stream| stream.into_std()).await });
             }
             Err(error) => pause(&error).await,
         }
@@ -53,16 +53,16 @@ pub async fn serve_unix(listener: UnixListener, door: Door) {
 }
 
 /// Accepts until the task is dropped.
-pub async fn serve_tcp(listener: TcpListener, door: Door) {
-    let lobby = Lobby::default();
+pub async fn serve_tcp(listener: TcpListener, service: Service) {
+    let queue = HandshakeQueue::default();
     loop {
         match listener.accept().await {
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
                 let peer = tcp_peer(address);
-                let place = lobby.enter(&peer.initiator());
-                let door = door.clone();
-                tokio::spawn(async move { greet(stream, peer, door, place, TcpStream::into_std).await });
+                let place = queue.enter(&peer.initiator());
+                let service = service.clone();
+                tokio::spawn(async move { greet(stream, peer, service, place, TcpStream::into_std).await });
             }
             Err(error) => pause(&error).await,
         }
@@ -79,18 +79,18 @@ pub(super) async fn pause(error: &std::io::Error) {
 }
 
 /// The handshake, and then the session. `settle` takes the stream from tokio, as a socket that does not block.
-async fn greet<T, U>(stream: T, peer: Peer, door: Door, place: Place, settle: impl FnOnce(T) -> std::io::Result<U>)
-where
+async fn greet<T, U>(
+    stream: T,
+    peer: Peer,
+    service: Service,
+    place: QueuePlace,
+    settle: impl FnOnce(T) -> std::io::Result<U>,
+) where
     T: AsyncRead + AsyncWrite + Unpin,
     U: stele_block::Stream,
 {
     let name = peer.name.clone();
-    let negotiated = async {
-        tokio::select! {
-            done = negotiate(stream, peer, &door) => done,
-            () = place.lost() => Err(std::io::Error::other("others come, and its handshake is the oldest")),
-        }
-    };
+    let negotiated = place.hold(negotiate(stream, peer, &service));
     let guest: std::io::Result<Box<dyn Guest>> = match tokio::time::timeout(HANDSHAKE_MAX, negotiated).await {
         Ok(Ok(Some(Greeted::Plain(stream, agreed)))) => {
             settle(stream).map(|stream| -> Box<dyn Guest> { Box::new(Session::new(stream, *agreed)) })
@@ -106,7 +106,7 @@ where
         Err(_) => Err(std::io::ErrorKind::TimedOut.into()),
     };
     match guest {
-        Ok(guest) => door.pool.lodge(guest),
+        Ok(guest) => service.pool.lodge(guest),
         Err(error) => tracing::debug!("no session with {name}: {error}"),
     }
 }
@@ -116,20 +116,20 @@ enum Greeted<T> {
     Secure(Box<tokio_rustls::server::TlsStream<T>>, Box<Agreed>),
 }
 
-async fn negotiate<T>(mut stream: T, peer: Peer, door: &Door) -> std::io::Result<Option<Greeted<T>>>
+async fn negotiate<T>(mut stream: T, peer: Peer, service: &Service) -> std::io::Result<Option<Greeted<T>>>
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    let tls = match (&door.tls, door.tls_required && peer.address.is_some()) {
+    let tls = match (&service.tls, service.tls_required && peer.address.is_some()) {
         (None, _) => Tls::Absent,
         (Some(_), true) => Tls::Required,
         (Some(_), false) => Tls::Offered,
     };
-    let mut handshake = Handshake::new(door.directory.clone(), peer, tls);
+    let mut handshake = Handshake::new(service.directory.clone(), peer, tls);
     match converse(&mut stream, &mut handshake).await? {
         Step::Transmit(agreed) => Ok(Some(Greeted::Plain(stream, agreed))),
         Step::StartTls => {
-            let Some(acceptor) = &door.tls else { return Ok(None) };
+            let Some(acceptor) = &service.tls else { return Ok(None) };
             let mut stream = acceptor.accept(stream).await?;
             let certificate = secure::fingerprint(stream.get_ref().1);
             handshake.secured(Peer { tls: true, certificate, ..handshake.peer().clone() });

@@ -1,8 +1,8 @@
-//! Handshakes under way at one listener, so that peers who never finish theirs keep nobody out.
+//! Handshakes under way at one listener, so that peers who never finish theirs keep no other peer out.
 //!
-//! There is room for [`ROOM`] of them. Whoever comes when it is full takes the place of the oldest handshake of whoever has most
-//! of them: a peer that opens connections and says nothing pushes out its own, and an honest handshake, which takes
-//! milliseconds, is over before its turn would come.
+//! There is room for [`HANDSHAKES_MAX`] of them. A peer that comes when the queue is full takes the place of another: of the
+//! oldest handshake of the peer that has most. So a peer that opens connections and says nothing pushes out its own, and an
+//! honest handshake, which takes milliseconds, is over before its turn would come.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,56 +10,64 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 /// Handshakes at once.
-pub const ROOM: usize = 256;
+pub const HANDSHAKES_MAX: usize = 256;
 
 #[derive(Clone, Default)]
-pub struct Lobby(Arc<Mutex<VecDeque<Guest>>>);
+pub struct HandshakeQueue(Arc<Mutex<VecDeque<Handshake>>>);
 
 /// Oldest first.
-struct Guest {
-    who: String,
-    out: Arc<Notify>,
+struct Handshake {
+    peer: String,
+    ended: Arc<Notify>,
 }
 
-/// A place in the lobby. Dropped, it is free.
-pub struct Place {
-    lobby: Lobby,
-    out: Arc<Notify>,
+/// A place in the queue. Dropped, it is free.
+pub struct QueuePlace {
+    queue: HandshakeQueue,
+    ended: Arc<Notify>,
 }
 
-impl Lobby {
-    pub fn enter(&self, who: &str) -> Place {
-        let mut guests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if guests.len() >= ROOM
-            && let Some(guest) = victim(&guests).and_then(|at| guests.remove(at))
+impl HandshakeQueue {
+    pub fn enter(&self, peer: &str) -> QueuePlace {
+        let mut handshakes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if handshakes.len() >= HANDSHAKES_MAX
+            && let Some(handshake) = victim(&handshakes).and_then(|at| handshakes.remove(at))
         {
-            guest.out.notify_one();
+            handshake.ended.notify_one();
         }
-        let out = Arc::new(Notify::new());
-        guests.push_back(Guest { who: who.to_owned(), out: Arc::clone(&out) });
-        Place { lobby: self.clone(), out }
+        let ended = Arc::new(Notify::new());
+        handshakes.push_back(Handshake { peer: peer.to_owned(), ended: Arc::clone(&ended) });
+        QueuePlace { queue: self.clone(), ended }
     }
 }
 
-/// The first of those who have most.
-fn victim(guests: &VecDeque<Guest>) -> Option<usize> {
+/// The first of the peer that has most.
+fn victim(handshakes: &VecDeque<Handshake>) -> Option<usize> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    guests.iter().for_each(|guest| *counts.entry(&guest.who).or_default() += 1);
+    handshakes.iter().for_each(|handshake| *counts.entry(&handshake.peer).or_default() += 1);
     let most = counts.values().copied().max()?;
-    guests.iter().position(|guest| counts.get(guest.who.as_str()) == Some(&most))
+    handshakes.iter().position(|handshake| counts.get(handshake.peer.as_str()) == Some(&most))
 }
 
-impl Place {
+impl QueuePlace {
     /// Ready when the place has been given to another.
     pub async fn lost(&self) {
-        self.out.notified().await;
+        self.ended.notified().await;
+    }
+
+    /// The handshake, or an error if its place is given to another before it is over.
+    pub async fn hold<T>(&self, handshake: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
+        tokio::select! {
+            done = handshake => done,
+            () = self.lost() => Err(std::io::Error::other("others come, and its handshake is the oldest")),
+        }
     }
 }
 
-impl Drop for Place {
+impl Drop for QueuePlace {
     fn drop(&mut self) {
-        let mut guests = self.lobby.0.lock().unwrap_or_else(PoisonError::into_inner);
-        guests.retain(|guest| !Arc::ptr_eq(&guest.out, &self.out));
+        let mut handshakes = self.queue.0.lock().unwrap_or_else(PoisonError::into_inner);
+        handshakes.retain(|handshake| !Arc::ptr_eq(&handshake.ended, &self.ended));
     }
 }
 
@@ -67,21 +75,22 @@ impl Drop for Place {
 mod tests {
     use super::*;
 
-    fn is_lost(place: &Place) -> bool {
+    fn is_lost(place: &QueuePlace) -> bool {
         let mut lost = std::pin::pin!(place.lost());
         lost.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_ready()
     }
 
     #[test]
-    fn a_full_lobby_gives_up_the_oldest_handshake_of_whoever_has_most() {
-        let lobby = Lobby::default();
-        let honest = lobby.enter("honest");
-        let mut silent: Vec<Place> = (1..ROOM).map(|_| lobby.enter("silent")).collect();
-        let late = lobby.enter("late");
+    fn a_full_queue_gives_up_the_oldest_handshake_of_the_peer_that_has_most() {
+        let queue = HandshakeQueue::default();
+        let honest = queue.enter("honest");
+        let mut silent: Vec<QueuePlace> = (1..HANDSHAKES_MAX).map(|_| queue.enter("silent")).collect();
+        let late = queue.enter("late");
         assert!(is_lost(&silent[0]), "its oldest");
         assert!(!is_lost(&silent[1]) && !is_lost(&honest) && !is_lost(&late));
         silent.truncate(2);
-        let more: Vec<Place> = (0..ROOM - 4).map(|number| lobby.enter(&format!("peer {number}"))).collect();
+        let more: Vec<QueuePlace> =
+            (0..HANDSHAKES_MAX - 4).map(|number| queue.enter(&format!("peer {number}"))).collect();
         assert!(!more.iter().chain([&honest, &late, &silent[1]]).any(is_lost), "those who went left their places");
     }
 }

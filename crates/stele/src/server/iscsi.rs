@@ -1,8 +1,8 @@
 //! The socket of iSCSI: accepts, moves the bytes of logins and of discovery sessions, and hands connections of sessions to
 //! the reactor that owns their volume.
 //!
-//! A login that takes longer than [`LOGIN_MAX`] is dropped, as is a discovery session that says nothing for as long;
-//! [`LOGINS_MAX`] of both are under way at most, more wait in the listener's backlog.
+//! A login that takes longer than [`LOGIN_MAX`] is dropped, as is a discovery session that says nothing for as long. Both have
+//! places in the queue of handshakes, which bounds how many are under way and says which one ends when another peer comes.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,16 +16,15 @@ use stele_block::iscsi::pdu::Frame;
 use stele_block::iscsi::{Agreed, Discovery, Login, Next, Node, Session};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::block::{pause, tcp_peer};
+use super::handshakes::HandshakeQueue;
 
 const LOGIN_MAX: Duration = Duration::from_secs(30);
-const LOGINS_MAX: usize = 256;
 
 #[derive(Clone)]
-pub struct Door {
+pub struct Service {
     pub node: Arc<Node>,
     pub pool: Arc<PoolServer>,
     pub refusals: Arc<Refusals>,
@@ -73,20 +72,19 @@ impl Refusals {
 }
 
 /// Accepts until the task is dropped.
-pub async fn serve(listener: TcpListener, door: Door) {
-    let places = Arc::new(Semaphore::new(LOGINS_MAX));
+pub async fn serve(listener: TcpListener, service: Service) {
+    let queue = HandshakeQueue::default();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, address)) => {
                 let _ = stream.set_nodelay(true);
-                let (door, peer) = (door.clone(), tcp_peer(address));
+                let (service, peer) = (service.clone(), tcp_peer(address));
+                let place = queue.enter(&peer.initiator());
                 tokio::spawn(async move {
                     let name = peer.name.clone();
-                    if let Err(error) = greet(stream, peer, &door).await {
+                    if let Err(error) = place.hold(greet(stream, peer, &service)).await {
                         tracing::debug!("an iSCSI login of {name} failed: {error}");
                     }
-                    drop(place);
                 });
             }
             Err(error) => pause(&error).await,
@@ -117,18 +115,18 @@ impl Line {
     }
 }
 
-async fn greet(stream: TcpStream, peer: Peer, door: &Door) -> std::io::Result<()> {
+async fn greet(stream: TcpStream, peer: Peer, service: &Service) -> std::io::Result<()> {
     let local = stream.local_addr()?.to_string();
     let mut line = Line { stream, framing: Framing::new(LOGIN_DATA_MAX) };
-    let entered = timeout(LOGIN_MAX, log_in(&mut line, &peer, &local, door)).await??;
+    let entered = timeout(LOGIN_MAX, log_in(&mut line, &peer, &local, service)).await??;
     match entered {
         Entered::Nowhere => Ok(()),
         Entered::Session(session) => {
             let Line { stream, framing } = line;
-            door.pool.lodge(Box::new(Session::new(*session, stream.into_std()?, framing.rest())));
+            service.pool.lodge(Box::new(Session::new(*session, stream.into_std()?, framing.rest())));
             Ok(())
         }
-        Entered::Discovery(agreed) => discover(&mut line, &agreed, &peer, &local, door).await,
+        Entered::Discovery(agreed) => discover(&mut line, &agreed, &peer, &local, service).await,
     }
 }
 
@@ -138,13 +136,13 @@ enum Entered {
     Discovery(Box<Agreed>),
 }
 
-async fn log_in(line: &mut Line, peer: &Peer, local: &str, door: &Door) -> std::io::Result<Entered> {
+async fn log_in(line: &mut Line, peer: &Peer, local: &str, service: &Service) -> std::io::Result<Entered> {
     let mut challenge = [0; 32];
     SystemRandom::new().fill(&mut challenge).map_err(|_| std::io::Error::other("the system has no random bytes"))?;
     let mut login = Login::new(challenge);
     loop {
         let Some(frame) = line.next().await? else { return Ok(Entered::Nowhere) };
-        let entered = match login.receive(frame, &door.node.seen_by(peer)) {
+        let entered = match login.receive(frame, &service.node.seen_by(peer)) {
             Next::Continue => None,
             Next::Close => Some(Entered::Nowhere),
             Next::Join => {
@@ -153,7 +151,7 @@ async fn log_in(line: &mut Line, peer: &Peer, local: &str, door: &Door) -> std::
                     login.accept(1);
                     Some(Entered::Discovery(Box::new(agreed)))
                 } else {
-                    match door.node.join(agreed, peer, local.to_owned()) {
+                    match service.node.join(agreed, peer, local.to_owned()) {
                         Ok(joined) => {
                             login.accept(joined.tsih);
                             Some(Entered::Session(Box::new(joined)))
@@ -168,7 +166,7 @@ async fn log_in(line: &mut Line, peer: &Peer, local: &str, door: &Door) -> std::
         };
         line.stream.write_all(&login.out.take()).await?;
         if let Some(refused) = login.refused() {
-            door.refusals.tell(&peer.name, &refused);
+            service.refusals.tell(&peer.name, &refused);
         }
         if let Some(entered) = entered {
             return Ok(entered);
@@ -176,12 +174,18 @@ async fn log_in(line: &mut Line, peer: &Peer, local: &str, door: &Door) -> std::
     }
 }
 
-async fn discover(line: &mut Line, agreed: &Agreed, peer: &Peer, local: &str, door: &Door) -> std::io::Result<()> {
+async fn discover(
+    line: &mut Line,
+    agreed: &Agreed,
+    peer: &Peer,
+    local: &str,
+    service: &Service,
+) -> std::io::Result<()> {
     (line.framing.header_digest, line.framing.data_digest) =
         (agreed.parameters.header_digest, agreed.parameters.data_digest);
     let mut discovery = Discovery::new(agreed);
     while let Some(frame) = timeout(LOGIN_MAX, line.next()).await?? {
-        let goes_on = discovery.receive(&frame, &door.node.targets_for(peer), local);
+        let goes_on = discovery.receive(&frame, &service.node.targets_for(peer), local);
         line.stream.write_all(&discovery.out.take()).await?;
         if !goes_on {
             break;

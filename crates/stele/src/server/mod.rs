@@ -1,9 +1,10 @@
-//! The server: opens the sockets, and hands byte streams to the faces.
+//! The server: opens the sockets, and hands byte streams to the frontends.
 
 pub mod admin;
 pub mod background;
 pub mod block;
 pub mod ending;
+mod handshakes;
 pub mod iscsi;
 pub mod messages;
 pub mod notify;

@@ -1,4 +1,4 @@
-//! The S3 endpoint: accepts, with or without TLS, and hands each stream to the face.
+//! The S3 endpoint: accepts, with or without TLS, and hands each stream to the frontend.
 //!
 //! A peer that does not finish the TLS handshake in time is dropped; the number of handshakes under way is bounded. An error of
 //! `accept` (no descriptors left) is waited out, since the listener itself stays good.
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::response::IntoResponse;
-use stele_object::{Face, Metrics, Peer, SnapshotSource, serve_connection};
+use stele_object::{Frontend, Metrics, Peer, SnapshotSource, serve_connection};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
@@ -32,7 +32,7 @@ pub async fn listen(address: SocketAddr, setting: &str) -> Outcome<(TcpListener,
 }
 
 /// Accepts until the task is dropped.
-pub async fn serve(listener: TcpListener, face: Arc<Face>, tls: Option<TlsAcceptor>) {
+pub async fn serve(listener: TcpListener, frontend: Arc<Frontend>, tls: Option<TlsAcceptor>) {
     let places = Arc::new(Semaphore::new(STREAMS_MAX));
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
@@ -46,20 +46,20 @@ pub async fn serve(listener: TcpListener, face: Arc<Face>, tls: Option<TlsAccept
         };
         // Answers are written whole; waiting to fill a segment would only add latency.
         let _ = stream.set_nodelay(true);
-        let (face, tls) = (Arc::clone(&face), tls.clone());
+        let (frontend, tls) = (Arc::clone(&frontend), tls.clone());
         tokio::spawn(async move {
-            serve_stream(stream, address, face, tls).await;
+            serve_stream(stream, address, frontend, tls).await;
             drop(place);
         });
     }
 }
 
-async fn serve_stream(stream: TcpStream, address: SocketAddr, face: Arc<Face>, tls: Option<TlsAcceptor>) {
+async fn serve_stream(stream: TcpStream, address: SocketAddr, frontend: Arc<Frontend>, tls: Option<TlsAcceptor>) {
     let peer = Peer { address: Some(address), secure: tls.is_some() };
     match tls {
-        None => serve_connection(stream, peer, face).await,
+        None => serve_connection(stream, peer, frontend).await,
         Some(tls) => match tokio::time::timeout(HANDSHAKE_MAX, tls.accept(stream)).await {
-            Ok(Ok(stream)) => serve_connection(stream, peer, face).await,
+            Ok(Ok(stream)) => serve_connection(stream, peer, frontend).await,
             Ok(Err(error)) => tracing::debug!(%address, "no TLS: {error}"),
             Err(_) => tracing::debug!(%address, "no TLS within {HANDSHAKE_MAX:?}"),
         },

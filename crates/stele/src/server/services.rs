@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
-use stele_object::{Face, Settings};
+use stele_object::{Frontend, Settings};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -65,7 +65,7 @@ pub struct Services {
     /// The administration socket: commands under way are waited for.
     commands: JoinSet<()>,
     stop_commands: watch::Sender<bool>,
-    frontend: Option<Arc<Face>>,
+    frontend: Option<Arc<Frontend>>,
 }
 
 impl Services {
@@ -124,7 +124,7 @@ impl Services {
             sleep(LOOK_EVERY).await;
         }
         if let Some(frontend) = &self.frontend
-            && !frontend.doors().close(PATIENCE).await
+            && !frontend.connections().close(PATIENCE).await
         {
             tracing::warn!("some requests were broken off; none of them was acknowledged");
         }
@@ -139,7 +139,7 @@ impl Services {
         self.places.metrics = address.ip().is_loopback().then(|| format!("{scheme}://{address}/metrics"));
         self.places.certificate = files.map(|files| files.certificate);
         let (settings, clock) = (settings(config, address), Arc::new(SystemTime::now));
-        let frontend = Face::new(archive.clone(), settings, clock, Some(self.latest.source()));
+        let frontend = Frontend::new(archive.clone(), settings, clock, Some(self.latest.source()));
         let _ = self.node.s3.set(frontend.shared_metrics());
         self.unattended.spawn(s3::serve(listener, Arc::clone(&frontend), acceptor));
         self.frontend = Some(frontend);
@@ -173,7 +173,7 @@ impl Services {
     async fn serve_nbd(&mut self) -> Outcome<()> {
         let node = &self.node;
         node.serve_exports().await?;
-        let door = block::Door {
+        let service = block::Service {
             directory: node.exports.directory.clone(),
             pool: Arc::clone(&node.pool),
             tls: self.nbd_tls()?,
@@ -183,10 +183,10 @@ impl Services {
             let (listener, address) = s3::listen(listen, "[nbd] listen").await?;
             node.note_nbd_address(address);
             self.places.nbd = Some(address.to_string());
-            self.unattended.spawn(block::serve_tcp(listener, door.clone()));
+            self.unattended.spawn(block::serve_tcp(listener, service.clone()));
         }
         let socket = self.site.nbd_socket(&node.config);
-        self.unattended.spawn(block::serve_unix(admin::listen(&socket, "[nbd] socket", false)?, door));
+        self.unattended.spawn(block::serve_unix(admin::listen(&socket, "[nbd] socket", false)?, service));
         self.places.nbd_socket = Some(socket);
         Ok(())
     }
@@ -203,12 +203,12 @@ impl Services {
         let Some(listen) = node.config.iscsi.listen else { return Ok(()) };
         let (listener, address) = s3::listen(listen, "[iscsi] listen").await?;
         node.note_iscsi_address(address);
-        let door = iscsi::Door {
+        let service = iscsi::Service {
             node: Arc::clone(&node.exports.iscsi),
             pool: Arc::clone(&node.pool),
             refusals: Arc::default(),
         };
-        self.unattended.spawn(iscsi::serve(listener, door));
+        self.unattended.spawn(iscsi::serve(listener, service));
         self.places.iscsi = Some(address.to_string());
         Ok(())
     }
@@ -230,6 +230,7 @@ fn configured(site: &Site, config: &Config) -> Option<TlsFiles> {
 fn settings(config: &Config, address: SocketAddr) -> Settings {
     Settings {
         region: config.s3.region.clone(),
+        region_strict: config.s3.region_strict,
         domains: config.s3.domain.iter().cloned().collect(),
         connections_max: config.s3.connections_max as usize,
         connections_per_peer: config.s3.connections_per_peer as usize,

@@ -3,7 +3,7 @@
 
 pub mod block;
 pub mod filesystem;
-#[path = "../../../object/tests/face/http.rs"]
+#[path = "../../../object/tests/frontend/http.rs"]
 pub mod http;
 pub mod nbd;
 pub mod pool;

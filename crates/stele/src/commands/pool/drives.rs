@@ -9,19 +9,19 @@ use crate::api::pool::{Add, DriveView, Keep, Remove, Status, StatusView};
 use crate::cli::pool as arguments;
 use crate::commands::print_json;
 use crate::config::{Config, Site};
+use crate::connection::Connection;
 use crate::drives::DriveArgument;
 use crate::failure::{Failure, Outcome, io_failure};
 use crate::node::membership::forget;
-use crate::seat::Seat;
 
 pub async fn add(site: &Site, json: bool, add: arguments::Add) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
-    let added = add_at(&seat, site, json, add).await;
-    seat.leave().await?;
+    let connection = Connection::find(site).await?;
+    let added = add_at(&connection, site, json, add).await;
+    connection.leave().await?;
     added
 }
 
-async fn add_at(seat: &Seat, site: &Site, json: bool, add: arguments::Add) -> Outcome<()> {
+async fn add_at(connection: &Connection, site: &Site, json: bool, add: arguments::Add) -> Outcome<()> {
     let named = absolute(add.drives)?;
     let config = Config::read(&site.config_path)?;
     let enclosures = config.pool.drives.first().is_some_and(|drive| drive.0.enclosure.is_some());
@@ -41,7 +41,7 @@ async fn add_at(seat: &Seat, site: &Site, json: bool, add: arguments::Add) -> Ou
             return Err(Failure::usage(format!("{} is named already; name each drive once", path.display())));
         }
     }
-    let before = seat.call(Status {}).await?;
+    let before = connection.call(Status {}).await?;
     // Before the pool knows them: a start in between must find them.
     let written = crate::config::add_drives(&site.config_path, &named)?;
     let next = before.drives.iter().map(|drive| drive.enclosure + 1).max().unwrap_or(0);
@@ -51,7 +51,7 @@ async fn add_at(seat: &Seat, site: &Site, json: bool, add: arguments::Add) -> Ou
         drive
     });
     let call = Add { drives: placed.collect(), size: add.size.map(|size| size.0), grow_later: add.grow_later };
-    if let Err(failure) = seat.call(call).await {
+    if let Err(failure) = connection.call(call).await {
         for drive in named.iter().filter(|_| written) {
             crate::config::remove_drive(&site.config_path, drive)?;
         }
@@ -62,8 +62,8 @@ async fn add_at(seat: &Seat, site: &Site, json: bool, add: arguments::Add) -> Ou
     }
     let moving = |status: &StatusView| (status.moving.is_none(), status.moving);
     let room = |status: &StatusView| status.space.objects.map(|objects| objects.size);
-    let (had, waits) = (room(&before), add.wait || !seat.is_server());
-    let after = if waits { follow(seat, json, moving).await? } else { seat.call(Status {}).await? };
+    let (had, waits) = (room(&before), add.wait || !connection.is_server());
+    let after = if waits { follow(connection, json, moving).await? } else { connection.call(Status {}).await? };
     if json {
         return match waits {
             true => print_json(&after),
@@ -82,7 +82,7 @@ async fn add_at(seat: &Seat, site: &Site, json: bool, add: arguments::Add) -> Ou
         ),
     }
     match (had.map(Bytes), room(&after).map(Bytes)) {
-        (Some(had), Some(_)) if !seat.is_server() => {
+        (Some(had), Some(_)) if !connection.is_server() => {
             println!("Room for objects: {had}; it grows when the server starts.");
         }
         (Some(had), Some(_)) if add.grow_later => {
@@ -103,28 +103,28 @@ fn absolute(drives: Vec<DriveArgument>) -> Outcome<Vec<DriveArgument>> {
 }
 
 pub async fn remove(site: &Site, json: bool, remove: arguments::Remove) -> Outcome<()> {
-    let seat = Seat::find(site).await?;
-    let removed = remove_at(&seat, site, json, remove).await;
-    seat.leave().await?;
+    let connection = Connection::find(site).await?;
+    let removed = remove_at(&connection, site, json, remove).await;
+    connection.leave().await?;
     removed
 }
 
-async fn remove_at(seat: &Seat, site: &Site, json: bool, remove: arguments::Remove) -> Outcome<()> {
+async fn remove_at(connection: &Connection, site: &Site, json: bool, remove: arguments::Remove) -> Outcome<()> {
     if remove.cancel {
-        seat.call(Keep { drive: remove.drive }).await?;
+        connection.call(Keep { drive: remove.drive }).await?;
         if json {
             return print_json(&serde_json::json!({ "kept": remove.drive }));
         }
         println!("Drive {} stays in the pool; stripes move onto it again.", remove.drive);
         return Ok(());
     }
-    let drives = seat.call(Status {}).await?.drives;
+    let drives = connection.call(Status {}).await?.drives;
     let drive: Option<DriveView> = drives.into_iter().find(|drive| drive.drive == remove.drive);
-    seat.call(Remove { drive: remove.drive }).await?;
-    if remove.wait || !seat.is_server() {
+    connection.call(Remove { drive: remove.drive }).await?;
+    if remove.wait || !connection.is_server() {
         let gone =
             |status: &StatusView| (!status.drives.iter().any(|drive| drive.drive == remove.drive), status.moving);
-        let status = follow(seat, json, gone).await?;
+        let status = follow(connection, json, gone).await?;
         if let Some(drive) = drive {
             // The server may have been faster.
             forget(site, Path::new(&drive.path))?;

@@ -1,4 +1,4 @@
-//! TLS of the block face: the acceptor, and the stream as the reactor drives it, without waiting.
+//! TLS of the block frontend: the acceptor, and the stream as the reactor drives it, without waiting.
 //!
 //! Client certificates: with an authority configured every client must show one that the authority signed. Without, a client
 //! may show one, must prove that it owns its key, and an export can name it by its fingerprint.
