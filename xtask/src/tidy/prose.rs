@@ -15,6 +15,7 @@ const KEPT: &[&str] = &[
     "FORMAT/compatibility.md",
     "docs/first-hour.md",
     "docs/runbooks/",
+    "SEMANTICS/retention.md",
 ];
 
 /// Characters of a line. Code, tables, links and headings may be longer.
