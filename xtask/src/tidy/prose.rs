@@ -16,6 +16,7 @@ const KEPT: &[&str] = &[
     "docs/first-hour.md",
     "docs/runbooks/",
     "SEMANTICS/retention.md",
+    "OPERATIONS.md",
 ];
 
 /// Characters of a line. Code, tables, links and headings may be longer.
