@@ -17,6 +17,7 @@ const KEPT: &[&str] = &[
     "docs/runbooks/",
     "SEMANTICS/retention.md",
     "OPERATIONS.md",
+    "SEMANTICS/object.md",
 ];
 
 /// Characters of a line. Code, tables, links and headings may be longer.
