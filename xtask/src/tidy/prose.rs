@@ -18,6 +18,7 @@ const KEPT: &[&str] = &[
     "SEMANTICS/retention.md",
     "OPERATIONS.md",
     "SEMANTICS/object.md",
+    "SEMANTICS/block.md",
 ];
 
 /// Characters of a line. Code, tables, links and headings may be longer.
