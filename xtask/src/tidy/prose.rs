@@ -19,6 +19,7 @@ const KEPT: &[&str] = &[
     "OPERATIONS.md",
     "SEMANTICS/object.md",
     "SEMANTICS/block.md",
+    "SEMANTICS/array.md",
 ];
 
 /// Characters of a line. Code, tables, links and headings may be longer.
