@@ -20,6 +20,7 @@ const KEPT: &[&str] = &[
     "SEMANTICS/object.md",
     "SEMANTICS/block.md",
     "SEMANTICS/array.md",
+    "SEMANTICS/json.md",
 ];
 
 /// Characters of a line. Code, tables, links and headings may be longer.
