@@ -15,6 +15,12 @@ const KEPT: &[&str] = &[
     "FORMAT/compatibility.md",
     "docs/first-hour.md",
     "docs/runbooks/",
+    "SEMANTICS/retention.md",
+    "OPERATIONS.md",
+    "SEMANTICS/object.md",
+    "SEMANTICS/block.md",
+    "SEMANTICS/array.md",
+    "SEMANTICS/json.md",
 ];
 
 /// Characters of a line. Code, tables, links and headings may be longer.
