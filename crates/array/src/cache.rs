@@ -6,13 +6,14 @@
 //! Clean blocks are replaced by small-queue, main-queue and ghost (S3-FIFO): one long scan passes through the
 //! small queue and leaves the rest alone. Lost with the process; the log refills the dirty part.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use stele_ground::digest::fingerprint;
 use stele_ground::{BLOCK, Bytes, VolumeId};
-use stele_media::Shared;
+use stele_media::{Buffer, Shared};
 
-use crate::place::Lsn;
+use crate::model::place::{BlockKey, Lsn, StripeKey};
 
 mod clean;
 mod hash;
@@ -20,18 +21,12 @@ mod hash;
 use clean::Clean;
 pub use hash::FixedState;
 
-/// A 4096-byte block of a volume.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct BlockKey {
-    pub volume: VolumeId,
-    pub block: u64,
-}
-
-/// A stripe of a volume.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct StripeKey {
-    pub volume: VolumeId,
-    pub stripe: u64,
+/// A shared block of zeros.
+pub fn zero_block() -> Shared {
+    thread_local! {
+        static ZEROS: RefCell<Shared> = RefCell::new(Buffer::zeroed(BLOCK).freeze());
+    }
+    ZEROS.with_borrow(Shared::clone)
 }
 
 #[derive(Clone, Debug)]

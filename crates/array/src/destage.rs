@@ -14,23 +14,26 @@ use stele_codes::Strips;
 use stele_ground::{BLOCK, Duration};
 use stele_media::{Buffer, Priority};
 
-use crate::apply::Pages;
-use crate::cache::{DirtyBlock, StripeKey};
+use crate::cache::DirtyBlock;
+use crate::destage::flush::AGE_STEP;
+use crate::durable::log::{self, Haste, Purpose, Reservation};
+use crate::durable::records::{Image, NewDigest, Record, RedoImage};
+use crate::engine::apply::Pages;
 use crate::engine::{Engine, add};
-use crate::flush::AGE_STEP;
-use crate::io::Io;
-use crate::log::{self, Haste, Purpose, Reservation};
-use crate::mutation::Mutation;
-use crate::place::{Lsn, SlotId};
-use crate::records::{Image, NewDigest, Record, RedoImage};
-use crate::redo::Redo;
-use crate::stripe::{Columns, StripWrite, Stripe};
+use crate::formats::entry::{DigestKind, ZERO};
+use crate::formats::map::Home;
+use crate::formats::shape::Shape;
+use crate::model::mutation::Mutation;
+use crate::model::place::{Lsn, SlotId, StripeKey};
+use crate::model::{ArrayError, DigestUnit};
+use crate::runtime::io::Io;
+use crate::state::redo::{Redo, StripWrite};
+use crate::stripe::{Columns, Stripe, runs};
 use crate::volumes::Volume;
-use crate::volumes::entry::{DigestKind, ZERO};
-use crate::volumes::map::Home;
-use crate::volumes::shape::Shape;
-use crate::{ArrayError, DigestUnit};
 
+pub mod checkpoint;
+pub mod flush;
+pub mod relog;
 mod salvage;
 
 /// Block columns changed in place at a time, so that a redo record stays below its limit.
@@ -201,7 +204,10 @@ impl Engine {
         let first = stripe * u64::from(volume.shape.blocks());
         let mut cache = self.cache.borrow_mut();
         for (block, data) in dirty.iter().filter(|(_, block)| block.lsn <= covers) {
-            cache.put_clean(crate::cache::BlockKey { volume: volume.id, block: first + u64::from(*block) }, &data.data);
+            cache.put_clean(
+                crate::model::place::BlockKey { volume: volume.id, block: first + u64::from(*block) },
+                &data.data,
+            );
         }
     }
 
@@ -238,7 +244,7 @@ impl Engine {
     fn unplaced(&self, volume: &Volume, key: StripeKey, dirty: &Dirty) -> Dirty {
         let left = |block: u32, lsn: Lsn| {
             let (strip, at) = volume.shape.strip_of(block);
-            !self.redo.holds(key, strip, at, lsn)
+            !self.redo.borrow().holds(key, strip, at, lsn)
         };
         let dirty = dirty.iter().filter(|(block, data)| left(**block, data.lsn));
         dirty.map(|(block, data)| (*block, data.clone())).collect()
@@ -453,18 +459,6 @@ fn column_groups(shape: &Shape, dirty: &Dirty, record_max: usize) -> Vec<Dirty> 
         dirty.iter().filter(|(block, _)| inside(**block)).map(|(block, data)| (*block, data.clone())).collect()
     };
     columns.chunks(limit).map(group).collect()
-}
-
-/// Neighbouring numbers joined into ranges.
-pub fn runs(numbers: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some(run) if run.end == number => run.end += 1,
-            _ => runs.push(number..number + 1),
-        }
-    }
-    runs
 }
 
 /// Puts the dirty blocks that lie in the units onto the strips' buffers; answers which strips that touched.

@@ -7,29 +7,27 @@ use std::rc::{Rc, Weak};
 
 use stele_ground::{Bytes, Duration, Instant, PoolId, VolumeId, digest};
 
-use crate::cache::{Cache, StripeKey};
-use crate::carry::Stuck;
+use crate::cache::Cache;
 use crate::drives::Drives;
-use crate::hospital::Hospital;
-use crate::io::Io;
-use crate::label::{Configuration, DriveState};
-use crate::log::{Haste, Log, Purpose, Reservation};
-use crate::losses::Losses;
-use crate::mutation::Mutation;
-use crate::place::{Cell as StripCell, DriveNumber, Lsn, PageId, RowId, SlotId};
-use crate::pool::Action;
-use crate::rebuild::Bucket;
-use crate::records::Record;
-use crate::redo::Redos;
+use crate::drives::label::{Configuration, DriveState};
+use crate::durable::log::{Haste, Log, Purpose, Reservation};
+use crate::durable::records::Record;
+use crate::durable::table::Table;
+use crate::model::mutation::Mutation;
+use crate::model::place::{Cell as StripCell, DriveNumber, Lsn, RowId, StripeKey};
+use crate::model::{Action, Alarm, AlarmKind, ArrayError, CacheLimits, OpenOptions, Progress, Severity};
+use crate::runtime::io::Io;
+use crate::runtime::sync::{Mutex, Notify, Semaphore, StripeLocks};
 use crate::space::Space;
-use crate::stripe::{Place, Stripe};
-use crate::sync::{Mutex, Notify, Semaphore, StripeLocks};
-use crate::table::{PageRef, Table};
-use crate::volumes::entry::{self, Binding, DigestKind, Head};
-use crate::volumes::map::{self, Home};
-use crate::volumes::shape::Shape;
-use crate::volumes::{Volume, Volumes, tables};
-use crate::{Alarm, AlarmKind, ArrayError, CacheLimits, OpenOptions, Progress, Severity};
+use crate::state::destaging::Stuck;
+use crate::state::hospital::Hospital;
+use crate::state::losses::Losses;
+use crate::state::redo::Redos;
+use crate::state::throttle::TokenBucket;
+use crate::volumes::{Volume, Volumes};
+
+pub mod apply;
+pub mod serving;
 
 /// Monotonic counts, for status.
 #[derive(Default)]
@@ -103,7 +101,7 @@ pub struct Engine {
     /// Records that the log must keep although no dirty block needs them: redo images under way.
     pub log_pins: RefCell<BTreeMap<Lsn, u32>>,
     /// In-place writes that are not recorded as done.
-    pub redo: Redos,
+    pub redo: RefCell<Redos>,
     /// Something left the cache or became clean: the writer that is first in line for room looks again.
     pub room: Notify,
     /// Lines of writers that wait: for room among the dirty blocks, and for room in the log. Only the first of each watches, or
@@ -139,7 +137,7 @@ pub struct Engine {
     /// What drives held beyond their even share when the moving began.
     pub moving_surplus: Cell<u64>,
     pub moving_warned: Cell<bool>,
-    pub departed: RefCell<Vec<crate::Departed>>,
+    pub departed: RefCell<Vec<crate::model::Departed>>,
     /// When the last whole scrub began, and how old it was already when the pool was opened.
     pub scrub_begun: Cell<(Instant, Duration)>,
     /// The scrub under way has verified the rows below this one.
@@ -187,7 +185,7 @@ pub struct Engine {
     pub rebuild_waits: Cell<bool>,
     /// Stripes that hosts had to have reconstructed because a drive is gone.
     pub promoted: RefCell<BTreeSet<StripeKey>>,
-    pub bucket: Bucket,
+    pub bucket: TokenBucket,
     pub hospital: Hospital,
     /// Members of rows all of whose strips lie in spare space.
     pub moved: RefCell<BTreeSet<(RowId, u8)>>,
@@ -240,7 +238,7 @@ impl Engine {
             promised: RefCell::default(),
             destage_funds: RefCell::default(),
             log_pins: RefCell::default(),
-            redo: Redos::default(),
+            redo: RefCell::default(),
             room: Notify::default(),
             room_line: Mutex::default(),
             funds_line: Mutex::default(),
@@ -291,7 +289,7 @@ impl Engine {
             undone: RefCell::default(),
             rebuild_waits: Cell::new(false),
             promoted: RefCell::default(),
-            bucket: Bucket::new(now),
+            bucket: TokenBucket::new(now),
             hospital: Hospital::default(),
             moved: RefCell::default(),
             weak: weak.clone(),
@@ -340,114 +338,6 @@ impl Engine {
         Ok(())
     }
 
-    // Looking things up.
-
-    pub fn map_page_id(volume: VolumeId, stripe: u64) -> (PageId, usize) {
-        let (index, at) = map::locate(stripe);
-        (PageId { table: tables::map(volume), index }, at)
-    }
-
-    pub async fn map_page(&self, key: StripeKey) -> Result<(PageRef, usize), ArrayError> {
-        let (id, at) = Engine::map_page_id(key.volume, key.stripe);
-        let page = match self.table.cached(id) {
-            Some(page) => page,
-            None => self.table.page(id).await?,
-        };
-        Ok((page, at))
-    }
-
-    pub async fn home(&self, key: StripeKey) -> Result<Home, ArrayError> {
-        let (page, at) = self.map_page(key).await?;
-        Ok(page.read(|bytes| map::get(bytes, at)))
-    }
-
-    pub fn slot_page_id(shape: &Shape, slot: SlotId) -> (PageId, usize) {
-        let (index, at) = entry::locate(shape, slot.index);
-        (PageId { table: tables::slots(slot.row), index }, at)
-    }
-
-    pub async fn slot_page(&self, shape: &Shape, slot: SlotId) -> Result<(PageRef, usize), ArrayError> {
-        let (id, at) = Engine::slot_page_id(shape, slot);
-        let page = match self.table.cached(id) {
-            Some(page) => page,
-            None => self.table.page(id).await?,
-        };
-        Ok((page, at))
-    }
-
-    pub async fn slot_head(&self, shape: &Shape, slot: SlotId) -> Result<Head, ArrayError> {
-        let (page, at) = self.slot_page(shape, slot).await?;
-        Ok(page.read(|bytes| entry::head(bytes, at)))
-    }
-
-    /// How the digests of a slot that is filled now are made.
-    pub fn binding(&self, slot: SlotId, generation: u64) -> Binding {
-        let kind = if self.io.lacks(Mutation::StrongDigest) { DigestKind::Crc32c } else { DigestKind::Xxh3 };
-        Binding::new(kind, self.pool, slot, generation)
-    }
-
-    /// The picture of a stripe in its slot, now; none when the slot belongs to another stripe.
-    pub fn picture(&self, volume: &Volume, stripe: u64, slot: SlotId, page: &PageRef, at: usize) -> Option<Stripe> {
-        let shape = &volume.shape;
-        let (head, digests) = page.read(|bytes| {
-            let head = entry::head(bytes, at);
-            let digests: Vec<u32> = (0..shape.digests()).map(|index| entry::digest(bytes, at, index)).collect();
-            (head, digests)
-        });
-        if head.is_free() || head.volume != volume.id.0 || head.stripe != stripe {
-            return None;
-        }
-        Some(Stripe {
-            volume: volume.id,
-            stripe,
-            slot,
-            generation: head.generation,
-            shape: Rc::clone(shape),
-            places: self.places(shape, slot, head.exceptions),
-            digests,
-            binding: Binding::new(head.digests, self.pool, slot, head.generation),
-        })
-    }
-
-    /// Where the strips of a slot lie under an exception mask.
-    pub fn places(&self, shape: &Shape, slot: SlotId, exceptions: u32) -> Vec<Place> {
-        let layout = self.space.layout.borrow();
-        let configuration = self.drives.labels.configuration();
-        let row = layout.row(slot.row);
-        let members = row.iter().flat_map(|row| row.members.iter()).enumerate();
-        members
-            .map(|(strip, member)| {
-                let cell = match member.replacement {
-                    Some(cell) if exceptions >> strip & 1 == 1 => cell,
-                    _ => member.cell,
-                };
-                Place { cell, at: configuration.cell_at(cell) + u64::from(slot.index) * shape.strip as u64 }
-            })
-            .collect()
-    }
-
-    /// The exception mask a stripe newly put into the row has: its strips go to replacements where there are any.
-    pub fn fresh_exceptions(&self, row: RowId) -> u32 {
-        let layout = self.space.layout.borrow();
-        let Some(row) = layout.row(row) else { return 0 };
-        let replaced = row.members.iter().enumerate().filter(|(_, member)| member.replacement.is_some());
-        replaced.fold(0, |mask, (strip, _)| mask | 1 << strip)
-    }
-
-    /// The stripe as it is mapped now, with its lock held by the caller; none while it owns no slot.
-    pub async fn locate(&self, volume: &Volume, stripe: u64) -> Result<Option<Stripe>, ArrayError> {
-        let key = StripeKey { volume: volume.id, stripe };
-        let Home::Slot(slot) = self.home(key).await? else { return Ok(None) };
-        let (page, at) = self.slot_page(&volume.shape, slot).await?;
-        match self.picture(volume, stripe, slot, &page, at) {
-            Some(picture) => Ok(Some(picture)),
-            None => Err(ArrayError::Damaged(format!(
-                "the map of volume '{}' puts stripe {stripe} into {slot}, whose entry names another; restore the pool",
-                volume.name()
-            ))),
-        }
-    }
-
     // The log.
 
     /// Appends and applies one record on which nothing else waits. The caller has the pages at hand (see `apply`).
@@ -458,14 +348,14 @@ impl Engine {
     }
 
     /// The synchronous step: append and apply.
-    pub fn append(&self, record: &Record, pages: &crate::apply::Pages, funds: &mut Reservation) -> Lsn {
+    pub fn append(&self, record: &Record, pages: &crate::engine::apply::Pages, funds: &mut Reservation) -> Lsn {
         self.append_with(record, pages, funds, Haste::Now)
     }
 
     pub fn append_with(
         &self,
         record: &Record,
-        pages: &crate::apply::Pages,
+        pages: &crate::engine::apply::Pages,
         funds: &mut Reservation,
         haste: Haste,
     ) -> Lsn {

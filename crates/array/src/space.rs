@@ -9,8 +9,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use crate::layout::{Layout, Row, RowClass};
-use crate::place::{RowId, SlotId};
+use crate::model::place::{RowId, SlotId};
+use crate::space::layout::{Layout, Row, RowClass};
+
+pub mod layout;
 
 /// Counts of one row.
 #[derive(Clone, Debug)]

@@ -9,16 +9,23 @@ use std::rc::Rc;
 
 use stele_codes::Strips;
 use stele_ground::VolumeId;
-use stele_media::{Buffer, MediaError, MediaFault, Priority, Shared};
+use stele_media::{Buffer, MediaError, MediaFault, Priority};
 
 use crate::engine::Engine;
-use crate::mutation::Mutation;
-use crate::place::{Cell, SlotId};
-use crate::sync::join_all;
-use crate::volumes::entry::{Binding, LOST, ZERO};
-use crate::volumes::shape::Shape;
+use crate::formats::entry::{Binding, LOST, ZERO};
+use crate::formats::shape::Shape;
+use crate::model::mutation::Mutation;
+use crate::model::place::{Cell, SlotId};
+use crate::runtime::sync::join_all;
+use crate::state::redo::StripWrite;
 
+pub mod allocation;
+mod find;
 mod hedge;
+pub mod losses;
+mod missed;
+pub mod redo;
+pub mod repair;
 
 /// A strip's cell, and the byte offset on its drive where the strip begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -342,15 +349,19 @@ fn all_good(read: &[Option<Units>], wanted: Strips) -> bool {
     wanted.iter().all(|strip| read[strip].as_ref().is_some_and(|units| units.good.iter().all(|good| *good)))
 }
 
-/// Bytes for a strip, from an offset within it.
-#[derive(Clone, Debug)]
-pub struct StripWrite {
-    pub strip: usize,
-    pub at: usize,
-    pub data: Vec<Shared>,
-}
-
 /// The digests of whole strips given as pieces of whole units.
 pub fn digests_of(binding: Binding, shape: &Shape, strip: usize, data: &[u8]) -> Vec<u32> {
     data.chunks(shape.unit_bytes).enumerate().map(|(unit, data)| binding.digest(strip, unit, data)).collect()
+}
+
+/// Neighbouring numbers joined into ranges.
+pub fn runs(numbers: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some(run) if run.end == number => run.end += 1,
+            _ => runs.push(number..number + 1),
+        }
+    }
+    runs
 }

@@ -10,19 +10,16 @@ use std::rc::Rc;
 use stele_ground::{Bytes, VolumeId};
 use stele_media::Shared;
 
-use crate::codec::{Reader, Writer};
-use crate::layout::RowClass;
-use crate::records::spec;
-use crate::{ArrayError, VolumeSpec, WriteMode};
+use crate::durable::records::spec;
+use crate::formats::codec::{Reader, Writer};
+use crate::formats::shape::Shape;
+use crate::model::{ArrayError, VolumeSpec, WriteMode};
+use crate::space::layout::RowClass;
 
-pub mod entry;
+pub mod ahead;
 pub mod face;
-pub mod map;
-pub mod shape;
-pub mod tables;
 
 use face::Face;
-use shape::Shape;
 
 /// What a layer is to hosts and operators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -79,7 +76,7 @@ pub struct Volume {
 impl Volume {
     pub fn new(id: VolumeId, spec: VolumeSpec) -> Volume {
         let shape = Rc::new(Shape::of(&spec));
-        let ahead = if spec.owner.is_some() { 0 } else { crate::ahead::STRIPES };
+        let ahead = if spec.owner.is_some() { 0 } else { crate::volumes::ahead::STRIPES };
         let class = RowClass::data(spec.code, spec.strip, spec.digest);
         Volume {
             id,
@@ -154,7 +151,7 @@ impl Volume {
         w.u32(u32::from(self.retained.get()));
         w.u64(self.mapped.get());
         w.u8(self.kind.get().number());
-        w.u8(self.face.borrow().as_ref().map_or(0, |face| face.ahead.stripes.get()));
+        w.u8(self.face.borrow().as_ref().map_or(0, |face| face.ahead.stripes()));
         w.u16(0);
         w.u32(number(self.face_id()));
         w.u32(number(self.base.get()));
@@ -186,7 +183,7 @@ impl Volume {
             return None;
         }
         let volume = Volume::new(id, spec::decode(r)?);
-        *volume.face.borrow_mut() = face.map(|face| Face::new(face, ahead.min(crate::ahead::STRIPES_MAX)));
+        *volume.face.borrow_mut() = face.map(|face| Face::new(face, ahead.min(crate::volumes::ahead::STRIPES_MAX)));
         volume.kind.set(kind);
         volume.base.set(base);
         volume.origin.set(origin);

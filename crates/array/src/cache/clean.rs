@@ -8,7 +8,8 @@ use std::hash::BuildHasher;
 use stele_ground::{BLOCK, VolumeId};
 use stele_media::Shared;
 
-use super::{BlockKey, FixedState, Place};
+use super::{FixedState, Place};
+use crate::model::place::BlockKey;
 
 /// Reads remembered per block.
 const READS_MAX: u8 = 3;

@@ -8,13 +8,13 @@ use stele_codes::Strips;
 use stele_media::{Buffer, Priority};
 
 use super::{Dirty, encode, overlay};
-use crate::ArrayError;
-use crate::cache::StripeKey;
 use crate::engine::Engine;
-use crate::place::{Lsn, SlotId};
-use crate::stripe::{StripWrite, Stripe};
+use crate::formats::entry::LOST;
+use crate::model::ArrayError;
+use crate::model::place::{Lsn, SlotId, StripeKey};
+use crate::state::redo::StripWrite;
+use crate::stripe::Stripe;
 use crate::volumes::Volume;
-use crate::volumes::entry::LOST;
 
 impl Engine {
     /// A stripe of which something is lost for good moves to a new slot with what is left of it: lost units stand as zeros

@@ -4,15 +4,15 @@ use std::rc::Rc;
 
 use stele_ground::VolumeId;
 
-use crate::ahead::STRIPES;
-use crate::apply::Pages;
-use crate::cache::StripeKey;
+use crate::durable::records::{NewLayer, Reason};
 use crate::engine::Engine;
-use crate::place::SlotId;
-use crate::records::{NewLayer, Reason};
+use crate::engine::apply::Pages;
+use crate::formats::map::{self, Home};
+use crate::formats::{entry, tables};
+use crate::model::place::{SlotId, StripeKey};
+use crate::volumes::ahead::STRIPES;
 use crate::volumes::face::Face;
-use crate::volumes::map::{self, Home};
-use crate::volumes::{Kind, Volume, entry, tables};
+use crate::volumes::{Kind, Volume};
 
 impl Engine {
     pub(crate) fn apply_layer(&self, new: &NewLayer, pages: &Pages) {

@@ -8,14 +8,14 @@ use std::rc::Rc;
 use stele_ground::VolumeId;
 
 use super::LAYERS_MAX;
+use crate::durable::log::Purpose;
+use crate::durable::records::{NewLayer, Reason, Record};
 use crate::engine::Engine;
-use crate::log::Purpose;
-use crate::mutation::Mutation;
-use crate::records::{NewLayer, Reason, Record};
-use crate::sync::Permit;
-use crate::volumes::shape::is_name;
+use crate::formats::shape::is_name;
+use crate::model::mutation::Mutation;
+use crate::model::{ArrayError, VolumeStatus};
+use crate::runtime::sync::Permit;
 use crate::volumes::{Kind, Volume};
-use crate::{ArrayError, VolumeStatus};
 
 impl Engine {
     pub async fn snapshot_volume(

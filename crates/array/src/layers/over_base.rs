@@ -6,11 +6,10 @@ use std::rc::Rc;
 use stele_ground::BLOCK;
 use stele_media::Buffer;
 
-use crate::ArrayError;
-use crate::cache::StripeKey;
 use crate::destage::Dirty;
 use crate::engine::Engine;
-use crate::place::Lsn;
+use crate::model::ArrayError;
+use crate::model::place::{Lsn, StripeKey};
 use crate::volumes::Volume;
 
 impl Engine {

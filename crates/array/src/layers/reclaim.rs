@@ -10,14 +10,15 @@ use std::rc::Rc;
 
 use stele_ground::Duration;
 
-use crate::ArrayError;
-use crate::cache::StripeKey;
+use crate::durable::log::Purpose;
+use crate::durable::records::Record;
 use crate::engine::Engine;
-use crate::log::Purpose;
-use crate::records::Record;
-use crate::sync::join_all;
-use crate::volumes::map::{self, Home};
-use crate::volumes::{Kind, Volume, tables};
+use crate::formats::map::{self, Home};
+use crate::formats::tables;
+use crate::model::ArrayError;
+use crate::model::place::StripeKey;
+use crate::runtime::sync::join_all;
+use crate::volumes::{Kind, Volume};
 
 /// Stripes worked on at once.
 const STRIPES_AT_ONCE: usize = 128;
@@ -81,8 +82,8 @@ impl Engine {
         stripes.extend(self.locks.held_of(layer.id));
         let table = tables::map(layer.id);
         for index in 0..self.table.pages(table) {
-            let id = crate::place::PageId { table, index };
-            if matches!(self.table.peek(id), crate::table::Peek::Never) {
+            let id = crate::model::place::PageId { table, index };
+            if matches!(self.table.peek(id), crate::durable::table::Peek::Never) {
                 continue;
             }
             let page = self.table.page(id).await?;

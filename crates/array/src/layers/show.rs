@@ -5,14 +5,14 @@ use std::rc::Rc;
 
 use stele_ground::{Bytes, VolumeId};
 
-use crate::cache::StripeKey;
+use crate::durable::table::Peek;
 use crate::engine::Engine;
-use crate::losses::ranges;
-use crate::place::PageId;
-use crate::table::Peek;
-use crate::volumes::map::{self, Home};
-use crate::volumes::{Kind, Volume, tables};
-use crate::{ArrayError, VolumeDetail, VolumeStatus};
+use crate::formats::map::{self, Home};
+use crate::formats::tables;
+use crate::model::place::{PageId, StripeKey};
+use crate::model::{ArrayError, VolumeDetail, VolumeStatus};
+use crate::stripe::losses::ranges;
+use crate::volumes::{Kind, Volume};
 
 impl Engine {
     pub fn volume_status(&self, volume: &Volume) -> VolumeStatus {
@@ -25,7 +25,7 @@ impl Engine {
             snapshot: volume.kind.get() == Kind::Snapshot,
             origin: volume.origin.get().and_then(name_of),
             made: volume.made.get(),
-            read_ahead: face.as_ref().map_or(0, |face| face.ahead.stripes.get()),
+            read_ahead: face.as_ref().map_or(0, |face| face.ahead.stripes()),
             allocated: volume.allocated(),
             lost: Vec::new(),
             unreadable: Vec::new(),

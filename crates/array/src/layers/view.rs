@@ -2,13 +2,12 @@
 
 use std::rc::Rc;
 
-use crate::ArrayError;
-use crate::cache::{BlockKey, StripeKey};
+use crate::durable::table::{PageRef, Peek};
 use crate::engine::Engine;
-use crate::place::SlotId;
-use crate::table::{PageRef, Peek};
+use crate::formats::map::{self, Home};
+use crate::model::ArrayError;
+use crate::model::place::{BlockKey, SlotId, StripeKey};
 use crate::volumes::Volume;
-use crate::volumes::map::{self, Home};
 
 /// A layer, and the page of its map that has the stripe; none while that page was never written.
 struct Level {

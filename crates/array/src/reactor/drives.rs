@@ -6,7 +6,7 @@ use stele_ground::Instant;
 use stele_media::system::EventFd;
 use stele_media::{Completion, Drive, DriveFile, Engine, FileDrive, MediaError, MediaFault, Request, Ring};
 
-use crate::Attached;
+use crate::model::Attached;
 
 /// A drive on its way to a reactor.
 pub struct Source {

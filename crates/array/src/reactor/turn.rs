@@ -12,7 +12,8 @@ use stele_media::{Completion, Done, Guest, Lodge, MediaError, MediaFault, Op, Or
 
 use super::ServerOptions;
 use super::drives::{Drives, Source};
-use crate::{Action, Alarm, ArrayError, Attached, Command, Event, Pool, Reply, Severity, State, VolumeStatus};
+use crate::model::{Action, Alarm, ArrayError, Attached, Command, Event, Reply, Severity, VolumeStatus};
+use crate::pool::{Pool, State};
 
 /// Host operations inside the pool at one time; more wait in the mailbox.
 pub const HOST_MAX: usize = 4096;

@@ -8,7 +8,8 @@ use stele_media::mailbox::Refused;
 use stele_media::{Done, Geometry, Handle, MediaError, MediaFault, Op, Order, Ordered, Port, Priority};
 
 use super::turn::{Mail, Shared};
-use crate::{VolumeStatus, WHOLE_MAX};
+use crate::hosts::atomic::WHOLE_MAX;
+use crate::model::VolumeStatus;
 
 struct VolumePort {
     shared: Arc<Shared>,

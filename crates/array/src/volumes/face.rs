@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use stele_ground::VolumeId;
 
-use crate::ahead::Ahead;
-use crate::sync::{Permit, Semaphore};
+use crate::runtime::sync::{Permit, Semaphore};
+use crate::volumes::ahead::Ahead;
 
 /// More writes than this under way on one volume wait.
 const WRITES: u64 = 1 << 20;

@@ -5,16 +5,17 @@ use stele_ground::{Duration, VolumeId};
 use stele_media::{Buffer, MediaFault, Op};
 
 use super::KIB;
-use crate::layout::RowKind;
-use crate::testing::{Bed, Trouble, pattern, spec};
-use crate::{AlarmKind, Command, DigestUnit, DriveHealth, State, VolumeSpec};
+use crate::model::{AlarmKind, Command, DigestUnit, DriveHealth, VolumeSpec};
+use crate::pool::State;
+use crate::space::layout::RowKind;
+use crate::testing::{Fixture, Trouble, pattern, spec};
 
 const STRIPE: usize = 128 * KIB;
 const CATALOG: usize = 1 << 20;
 
 /// A pool of twelve drives in six enclosures whose log has 8 MiB, and which gives no drive up.
 struct Scene {
-    bed: Bed,
+    fixture: Fixture,
     data: VolumeId,
     catalog: VolumeId,
     /// What the volumes hold.
@@ -24,19 +25,19 @@ struct Scene {
 }
 
 fn scene(seed: u64, size: usize, digest: DigestUnit) -> Scene {
-    let mut bed = Bed::new(12, 6, seed);
-    bed.options.rebuild_after = Duration::from_secs(24 * 3600);
-    bed.command(Command::Close).expect("closed");
-    bed.open().expect("opened");
-    let data = bed.create_volume(VolumeSpec { digest, ..spec("data", "8+2", size as u64) }).id;
+    let mut fixture = Fixture::new(12, 6, seed);
+    fixture.options.rebuild_after = Duration::from_secs(24 * 3600);
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened");
+    let data = fixture.create_volume(VolumeSpec { digest, ..spec("data", "8+2", size as u64) }).id;
     let catalog =
-        bed.create_volume(VolumeSpec { fully_allocated: true, ..spec("catalog", "mirror-4", CATALOG as u64) }).id;
+        fixture.create_volume(VolumeSpec { fully_allocated: true, ..spec("catalog", "mirror-4", CATALOG as u64) }).id;
     let model = pattern(seed, size);
-    bed.write(data, 0, &model).expect("written");
-    bed.write(catalog, 0, &pattern(1, CATALOG)).expect("written");
-    bed.command(Command::Close).expect("closed");
-    bed.open().expect("opened");
-    Scene { bed, data, catalog, model, mirrored: pattern(1, CATALOG), round: 0 }
+    fixture.write(data, 0, &model).expect("written");
+    fixture.write(catalog, 0, &pattern(1, CATALOG)).expect("written");
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened");
+    Scene { fixture, data, catalog, model, mirrored: pattern(1, CATALOG), round: 0 }
 }
 
 fn write(at: usize, data: &[u8]) -> Op {
@@ -49,7 +50,7 @@ impl Scene {
         let stripes = self.model.len() / STRIPE;
         let pieces: Vec<Vec<u8>> = (0..stripes).map(|stripe| pattern(7000 + stripe as u64, bytes)).collect();
         let ops = pieces.iter().enumerate().map(|(stripe, piece)| write(stripe * STRIPE, piece)).collect();
-        let (_, answers) = self.bed.submit_all(self.data, ops);
+        let (_, answers) = self.fixture.submit_all(self.data, ops);
         for (stripe, answer) in answers.into_iter().enumerate() {
             let (_, result) = answer.unwrap_or_else(|| panic!("the write to stripe {stripe} hangs"));
             assert_eq!(result, Ok(()), "stripe {stripe}");
@@ -63,7 +64,7 @@ impl Scene {
         let round = self.round;
         let pieces: Vec<Vec<u8>> = (0..64).map(|number| pattern(round * 64 + number, 12 * KIB)).collect();
         let ops = pieces.iter().enumerate().map(|(number, piece)| write(number * 16 * KIB, piece)).collect();
-        let (_, answers) = self.bed.submit_all(self.catalog, ops);
+        let (_, answers) = self.fixture.submit_all(self.catalog, ops);
         for (number, answer) in answers.into_iter().enumerate() {
             let (_, result) = answer.unwrap_or_else(|| panic!("{case}: write {number} of round {round} hangs"));
             assert_eq!(result, Ok(()), "{case}: write {number} of round {round}");
@@ -72,32 +73,32 @@ impl Scene {
     }
 
     fn lose(&mut self, drives: &[usize]) {
-        self.bed.pull(drives);
+        self.fixture.pull(drives);
     }
 
     fn give_back(&mut self, drives: &[usize], case: &str) {
         for drive in drives {
-            self.bed.give_back(*drive);
+            self.fixture.give_back(*drive);
         }
-        self.bed.idle();
+        self.fixture.idle();
         self.check_whole(case);
-        self.bed.command(Command::Close).unwrap_or_else(|error| panic!("{case}: {error:?}"));
-        self.bed.open().unwrap_or_else(|error| panic!("{case}: {error:?}"));
+        self.fixture.command(Command::Close).unwrap_or_else(|error| panic!("{case}: {error:?}"));
+        self.fixture.open().unwrap_or_else(|error| panic!("{case}: {error:?}"));
         self.check_whole(case);
     }
 
     fn check_whole(&mut self, case: &str) {
-        let read = self.bed.read(self.data, 0, self.model.len()).expect("readable");
+        let read = self.fixture.read(self.data, 0, self.model.len()).expect("readable");
         assert!(read == self.model, "{case}: the data volume is not what was written");
-        assert!(self.bed.read(self.catalog, 0, CATALOG).expect("readable") == self.mirrored, "{case}: the mirror");
-        let status = self.bed.status();
+        assert!(self.fixture.read(self.catalog, 0, CATALOG).expect("readable") == self.mirrored, "{case}: the mirror");
+        let status = self.fixture.status();
         assert_eq!((status.dirty.0, status.lost_stripes), (0, 0), "{case}");
-        assert_eq!(self.bed.scrub().0, 0, "{case}");
+        assert_eq!(self.fixture.scrub().0, 0, "{case}");
     }
 
     fn counted(&self) -> (u64, u64, u64) {
-        let engine = &self.bed.pool.serving().expect("open").engine;
-        (engine.log.used().0, engine.stuck_bytes(), engine.redo.bytes())
+        let engine = &self.fixture.pool.serving().expect("open").engine;
+        (engine.log.used().0, engine.stuck_bytes(), engine.redo.borrow().bytes())
     }
 }
 
@@ -117,7 +118,7 @@ fn a_mirror_goes_around_the_log_while_a_third_lost_drive_keeps_stripes_from_thei
         }
         stuck += scene.counted().1;
         if case % 2 == 1 {
-            scene.bed.crash().unwrap_or_else(|error| panic!("{name}: {error:?}"));
+            scene.fixture.crash().unwrap_or_else(|error| panic!("{name}: {error:?}"));
             for _ in 0..16 {
                 scene.mirror_goes_on(&name);
             }
@@ -134,9 +135,9 @@ fn lose_in_destage(case: u64, after: u64) -> u64 {
     let name = format!("case {case}, after {after} operations");
     scene.burst(20 * KIB);
     let drives = [1, 4, 9];
-    scene.bed.yard.lose_at = Some((scene.bed.yard.operations + after, drives.to_vec()));
-    let checkpoint = scene.bed.command(Command::Checkpoint);
-    let known = matches!(checkpoint, Ok(_) | Err(Trouble::Array(crate::ArrayError::Degraded(_))));
+    scene.fixture.test_drives.lose_at = Some((scene.fixture.test_drives.operations + after, drives.to_vec()));
+    let checkpoint = scene.fixture.command(Command::Checkpoint);
+    let known = matches!(checkpoint, Ok(_) | Err(Trouble::Array(crate::model::ArrayError::Degraded(_))));
     assert!(known, "{name}: {checkpoint:?}");
     scene.lose(&drives);
     let owed = scene.counted().2;
@@ -144,7 +145,7 @@ fn lose_in_destage(case: u64, after: u64) -> u64 {
         scene.mirror_goes_on(&name);
     }
     if case.is_multiple_of(3) {
-        scene.bed.crash().unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        scene.fixture.crash().unwrap_or_else(|error| panic!("{name}: {error:?}"));
         for _ in 0..16 {
             scene.mirror_goes_on(&name);
         }
@@ -170,24 +171,27 @@ fn a_log_filled_by_what_waits_is_emptied_from_its_oldest_record_on() {
 
 /// The scene in a pool without a free cell, with so many drives' worth of spare space.
 fn full_scene(seed: u64, spare: u32) -> Scene {
-    let options = crate::OpenOptions { rebuild_after: Duration::from_secs(24 * 3600), ..crate::OpenOptions::default() };
-    let mut bed = Bed::begin(12, 6, seed, options, |create| create.spare_drives = Some(spare));
-    assert_eq!(bed.settle(), Ok(()));
+    let options = crate::model::OpenOptions {
+        rebuild_after: Duration::from_secs(24 * 3600),
+        ..crate::model::OpenOptions::default()
+    };
+    let mut fixture = Fixture::begin(12, 6, seed, options, |create| create.spare_drives = Some(spare));
+    assert_eq!(fixture.settle(), Ok(()));
     let catalog =
-        bed.create_volume(VolumeSpec { fully_allocated: true, ..spec("catalog", "mirror-4", CATALOG as u64) }).id;
-    bed.write(catalog, 0, &pattern(1, CATALOG)).expect("written");
-    let data = bed.create_volume(spec("data", "8+2", 4 << 20)).id;
+        fixture.create_volume(VolumeSpec { fully_allocated: true, ..spec("catalog", "mirror-4", CATALOG as u64) }).id;
+    fixture.write(catalog, 0, &pattern(1, CATALOG)).expect("written");
+    let data = fixture.create_volume(spec("data", "8+2", 4 << 20)).id;
     let model = pattern(seed, 4 << 20);
-    bed.write(data, 0, &model).expect("written");
-    let rest = bed.create_volume(spec("rest", "mirror-2", 1 << 30)).id;
+    fixture.write(data, 0, &model).expect("written");
+    let rest = fixture.create_volume(spec("rest", "mirror-2", 1 << 30)).id;
     let mut at = 0;
-    while bed.write(rest, at, &pattern(at, 1 << 20)).is_ok() {
+    while fixture.write(rest, at, &pattern(at, 1 << 20)).is_ok() {
         at += 1 << 20;
-        bed.command(Command::Checkpoint).expect("a checkpoint");
+        fixture.command(Command::Checkpoint).expect("a checkpoint");
     }
-    bed.command(Command::Close).expect("closed");
-    bed.open().expect("opened");
-    Scene { bed, data, catalog, model, mirrored: pattern(1, CATALOG), round: 0 }
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened");
+    Scene { fixture, data, catalog, model, mirrored: pattern(1, CATALOG), round: 0 }
 }
 
 #[test]
@@ -208,7 +212,7 @@ fn drives_that_only_the_tables_miss_are_missed_by_the_pool() {
     for seed in 0..8 {
         let mut scene = scene(seed, STRIPE, DigestUnit::Block);
         let drives: Vec<usize> = {
-            let engine = std::rc::Rc::clone(&scene.bed.pool.serving().expect("open").engine);
+            let engine = std::rc::Rc::clone(&scene.fixture.pool.serving().expect("open").engine);
             let layout = engine.space.layout.borrow();
             let on = |kind: RowKind, drive: usize| {
                 let mut rows = layout.rows().filter(|row| row.class.kind == kind);
@@ -225,19 +229,19 @@ fn drives_that_only_the_tables_miss_are_missed_by_the_pool() {
         }
         silent += 1;
         // Nobody says that they have gone.
-        drives.iter().for_each(|drive| scene.bed.yard.drives[*drive].gone = true);
+        drives.iter().for_each(|drive| scene.fixture.test_drives.drives[*drive].gone = true);
         for _ in 0..16 {
             scene.mirror_goes_on(&format!("seed {seed}"));
         }
-        let status = scene.bed.status();
+        let status = scene.fixture.status();
         assert!(drives.iter().all(|drive| status.drives[*drive].health == DriveHealth::Missing), "{:?}", status.drives);
     }
     assert!(silent > 0, "no seed has such drives");
 }
 
 /// The drives of each row that holds pages of the tables.
-fn table_rows(bed: &Bed) -> Vec<Vec<usize>> {
-    let engine = std::rc::Rc::clone(&bed.pool.serving().expect("open").engine);
+fn table_rows(fixture: &Fixture) -> Vec<Vec<usize>> {
+    let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("open").engine);
     let layout = engine.space.layout.borrow();
     let rows = layout.rows().filter(|row| row.class.kind == RowKind::Table);
     rows.map(|row| row.members.iter().map(|member| usize::from(member.cell.drive.0)).collect()).collect()
@@ -248,7 +252,7 @@ fn where_no_checkpoint_can_be_written_writes_end_with_the_cause_and_go_on_when_d
     // Three drives on which every row of the tables has a member: nowhere is left to write pages to.
     let found = (0..8).find_map(|seed| {
         let scene = full_scene(seed, 0);
-        let rows = table_rows(&scene.bed);
+        let rows = table_rows(&scene.fixture);
         let triples = (0..12).flat_map(|a| (a + 1..12).flat_map(move |b| (b + 1..12).map(move |c| [a, b, c])));
         let mut all = triples.filter(|drives| rows.iter().all(|row| drives.iter().any(|drive| row.contains(drive))));
         all.next().map(|drives| (scene, drives))
@@ -259,7 +263,7 @@ fn where_no_checkpoint_can_be_written_writes_end_with_the_cause_and_go_on_when_d
     let mut refused = None;
     for round in 0..2000usize {
         let at = round % 64 * 16 * KIB;
-        match scene.bed.write(scene.catalog, at as u64, &piece) {
+        match scene.fixture.write(scene.catalog, at as u64, &piece) {
             Ok(()) => scene.mirrored[at..at + piece.len()].copy_from_slice(&piece),
             Err(Trouble::Media(error)) => {
                 refused = Some(error);
@@ -271,12 +275,12 @@ fn where_no_checkpoint_can_be_written_writes_end_with_the_cause_and_go_on_when_d
     let error = refused.expect("the log fills up, and then writes are refused");
     assert_eq!(error.fault, MediaFault::Refused, "{error}");
     assert!(error.message.contains("no checkpoint can be written"), "{error}");
-    assert!(scene.bed.alarms.iter().any(|alarm| alarm.kind == AlarmKind::LogDegraded));
+    assert!(scene.fixture.alarms.iter().any(|alarm| alarm.kind == AlarmKind::LogDegraded));
     // Many more attempts than the log has room for their records.
-    scene.bed.pass(Duration::from_secs(1800));
-    let closed = scene.bed.command(Command::Close);
+    scene.fixture.pass(Duration::from_secs(1800));
+    let closed = scene.fixture.command(Command::Close);
     assert!(matches!(closed, Err(Trouble::Array(_))), "{closed:?}");
-    assert!(matches!(scene.bed.pool.state(), State::Ready { .. }), "the pool is still there");
+    assert!(matches!(scene.fixture.pool.state(), State::Ready { .. }), "the pool is still there");
     scene.give_back(&drives, "no checkpoint");
     for _ in 0..16 {
         scene.mirror_goes_on("afterwards");

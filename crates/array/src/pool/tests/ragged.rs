@@ -4,55 +4,55 @@ use stele_ground::Bytes;
 use stele_media::{Buffer, Op};
 
 use super::KIB;
-use crate::testing::{Bed, pattern, spec};
-use crate::{Command, VolumeSpec};
+use crate::model::{Command, VolumeSpec};
+use crate::testing::{Fixture, pattern, spec};
 
 #[test]
 fn an_unaligned_write_may_be_as_long_as_a_stripe() {
-    let mut bed = Bed::new(12, 6, 40);
+    let mut fixture = Fixture::new(12, 6, 40);
     let size = 8 << 20;
     let shape = VolumeSpec { strip: Bytes(512 << 10), block: Bytes(512), ..spec("a", "8+2", size) };
-    let volume = bed.create_volume(shape).id;
+    let volume = fixture.create_volume(shape).id;
     let mut model = vec![0; size as usize];
     // Within a stripe of 4 MiB, over the border of two, and within one block.
     for (at, length) in [(512, 3 << 20), ((3 << 20) + 1536, 2 << 20), (512, 3 << 20), (9 * KIB, 1024), (4096, 1536)] {
         let data = pattern(at as u64 + 1, length);
-        bed.write(volume, at as u64, &data).expect("written");
+        fixture.write(volume, at as u64, &data).expect("written");
         model[at..at + length].copy_from_slice(&data);
-        assert!(bed.read(volume, 0, size as usize).expect("read") == model, "{length} bytes at {at}");
+        assert!(fixture.read(volume, 0, size as usize).expect("read") == model, "{length} bytes at {at}");
     }
-    bed.crash().expect("opened");
-    assert!(bed.read(volume, 0, size as usize).expect("read") == model, "after a power cut");
-    bed.command(Command::Close).expect("closed");
-    bed.open().expect("opened");
-    assert!(bed.read(volume, 0, size as usize).expect("read") == model, "reopened");
+    fixture.crash().expect("opened");
+    assert!(fixture.read(volume, 0, size as usize).expect("read") == model, "after a power cut");
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened");
+    assert!(fixture.read(volume, 0, size as usize).expect("read") == model, "reopened");
 }
 
 /// One unaligned write into each of many stripes, at once; answers the most that was dirty.
 fn flood(limit: Option<u64>, stripes: usize) -> u64 {
-    let mut bed = Bed::new(12, 6, 41);
+    let mut fixture = Fixture::new(12, 6, 41);
     if let Some(limit) = limit {
-        bed.options.dirty_limit = Bytes(limit);
-        bed.command(Command::Close).expect("closed");
-        bed.open().expect("opened");
+        fixture.options.dirty_limit = Bytes(limit);
+        fixture.command(Command::Close).expect("closed");
+        fixture.open().expect("opened");
     }
     let stripe = 64 * KIB;
-    let volume = bed.create_volume(VolumeSpec { block: Bytes(512), ..spec("a", "4+2", 64 << 20) }).id;
+    let volume = fixture.create_volume(VolumeSpec { block: Bytes(512), ..spec("a", "4+2", 64 << 20) }).id;
     let op = |number: usize| Op::Write {
         at: (number * stripe + 512) as u64,
         data: vec![Buffer::copy_of(&pattern(number as u64, 1024)).freeze()],
         fua: false,
     };
-    let (_, answers) = bed.submit_all(volume, (0..stripes).map(op).collect());
+    let (_, answers) = fixture.submit_all(volume, (0..stripes).map(op).collect());
     for (number, answer) in answers.into_iter().enumerate() {
         let (_, result) = answer.unwrap_or_else(|| panic!("write {number} was never answered"));
         assert_eq!(result, Ok(()), "write {number}");
     }
-    let most = bed.status().dirty.0;
-    bed.command(Command::Close).expect("closed");
-    bed.open().expect("opened");
+    let most = fixture.status().dirty.0;
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened");
     for number in 0..stripes {
-        let read = bed.read(volume, (number * stripe) as u64, 2048).expect("read");
+        let read = fixture.read(volume, (number * stripe) as u64, 2048).expect("read");
         let mut expected = vec![0; 2048];
         expected[512..1536].copy_from_slice(&pattern(number as u64, 1024));
         assert!(read == expected, "stripe {number}");

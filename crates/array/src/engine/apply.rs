@@ -1,0 +1,475 @@
+//! What each record does to the pool's state: one synchronous function for the live path and for replay.
+//!
+//! `pages_for` fetches what a record will touch; `apply` then changes tables, layout, volumes and cache in one step.
+//! Replay calls `apply_cache` alone for records below the checkpoint's cut, whose tables already hold them.
+
+use std::rc::Rc;
+
+use stele_ground::VolumeId;
+use stele_ground::digest::fingerprint;
+
+use crate::cache::DirtyBlock;
+use crate::durable::records::Record;
+use crate::durable::table::PageRef;
+use crate::engine::Engine;
+use crate::formats::entry::{self, DigestKind, Head, LOST};
+use crate::formats::map::{self, Home};
+use crate::formats::shape::Shape;
+use crate::formats::tables;
+use crate::model::ArrayError;
+use crate::model::place::{BlockKey, Lsn, PageId, SlotId, StripeKey};
+use crate::space::layout::Layout;
+use crate::volumes::Volume;
+
+/// Pages fetched for one record, by id.
+#[derive(Default)]
+pub struct Pages(Vec<(PageId, PageRef)>);
+
+impl Pages {
+    pub(crate) fn get(&self, id: PageId) -> &PageRef {
+        let found = self.0.iter().find(|(have, _)| *have == id);
+        &found.unwrap_or_else(|| panic!("{id} was not fetched for the record that changes it")).1
+    }
+}
+
+impl Engine {
+    /// Fetches the pages a record changes.
+    pub async fn pages_for(&self, record: &Record) -> Result<Pages, ArrayError> {
+        let mut pages = Pages::default();
+        let mut ids: Vec<PageId> = Vec::new();
+        match record {
+            Record::Map { volume, stripe, slot, old, .. } => {
+                let volume = self.volume(*volume)?;
+                ids.push(Engine::map_page_id(volume.id, *stripe).0);
+                ids.push(Engine::slot_page_id(&volume.shape, *slot).0);
+                ids.extend(old.map(|old| Engine::slot_page_id(&volume.shape, old).0));
+            }
+            Record::Unmap { volume, stripe, slot, .. } => {
+                let volume = self.volume(*volume)?;
+                ids.push(Engine::map_page_id(volume.id, *stripe).0);
+                ids.extend(slot.map(|slot| Engine::slot_page_id(&volume.shape, slot).0));
+            }
+            Record::Redo { volume, slot, .. } => {
+                let volume = self.volume(*volume)?;
+                ids.push(Engine::slot_page_id(&volume.shape, *slot).0);
+            }
+            Record::Moved { slot, .. } => {
+                if let Some(shape) = self.row_shape(*slot) {
+                    ids.push(Engine::slot_page_id(&shape, *slot).0);
+                }
+            }
+            Record::Adopted { from, to, stripe, slot } => {
+                let to = self.volume(*to)?;
+                ids.push(Engine::map_page_id(*from, *stripe).0);
+                ids.push(Engine::map_page_id(to.id, *stripe).0);
+                ids.extend(slot.map(|slot| Engine::slot_page_id(&to.shape, slot).0));
+            }
+            Record::VolumeDelete { volume } => {
+                ids.push(tables::volume(*volume));
+                ids.extend(self.volumes.standing_on(*volume).iter().map(|volume| tables::volume(volume.id)));
+            }
+            Record::Layer(new) => ids.extend([new.layer, new.former].map(tables::volume)),
+            Record::Patches { pages } => ids.extend(pages.iter().map(|patch| patch.id)),
+            Record::RowCreate { row } => ids.push(tables::row(row.id).0),
+            Record::RowFree { row } => ids.push(tables::row(*row).0),
+            Record::Replacement { row, .. } | Record::MemberChanged { row, .. } => ids.push(tables::row(*row).0),
+            Record::VolumeCreate { volume, .. }
+            | Record::GivenUp { volume }
+            | Record::VolumeReadAhead { volume, .. }
+            | Record::VolumeResize { volume, .. }
+            | Record::VolumeProtect { volume, .. }
+            | Record::VolumeMode { volume, .. } => ids.push(tables::volume(*volume)),
+            Record::Checkpoint { .. }
+            | Record::Seal
+            | Record::Write { .. }
+            | Record::Zero { .. }
+            | Record::Destaged { .. }
+            | Record::Lost { .. }
+            | Record::DriveState { .. } => {}
+        }
+        for id in ids {
+            let page = match self.table.cached(id) {
+                Some(page) => page,
+                None => self.table.page(id).await?,
+            };
+            pages.0.push((id, page));
+        }
+        Ok(pages)
+    }
+
+    /// The shape of the stripes in a slot's row.
+    pub fn row_shape(&self, slot: SlotId) -> Option<Shape> {
+        let class = self.space.row_class(slot.row)?;
+        let unit = if class.unit == class.strip && class.strip.0 != stele_ground::BLOCK as u64 {
+            crate::model::DigestUnit::Strip
+        } else {
+            crate::model::DigestUnit::Block
+        };
+        Some(Shape::new(class.code, class.strip.0, unit))
+    }
+
+    pub fn apply(&self, lsn: Lsn, record: &Record, pages: &Pages) {
+        self.apply_tables(lsn, record, pages);
+        self.apply_cache(lsn, record);
+    }
+
+    /// Tables, layout and volumes.
+    fn apply_tables(&self, lsn: Lsn, record: &Record, pages: &Pages) {
+        match record {
+            Record::Map { volume, stripe, slot, generation, old, kind, digests, .. } => {
+                let Some(volume) = self.volumes.get(*volume) else { return };
+                self.apply_map(&volume, *stripe, *slot, *generation, *old, *kind, digests, pages);
+            }
+            Record::Unmap { volume, stripe, slot, zero, .. } => {
+                let Some(volume) = self.volumes.get(*volume) else { return };
+                let home = if *zero { Home::Zero } else { Home::Unmapped };
+                self.set_home(&volume, *stripe, home, pages);
+                if let Some(slot) = slot {
+                    self.free_slot(&volume, *stripe, *slot, pages);
+                    volume.mapped.set(volume.mapped.get().saturating_sub(1));
+                    if volume.spec.borrow().fully_allocated {
+                        self.space.promise(volume.class, 1);
+                    }
+                    self.list_lost(StripeKey { volume: volume.id, stripe: *stripe }, false);
+                }
+                self.break_promise(&volume, *stripe);
+            }
+            Record::Redo { volume, slot, generation, digests, .. } => {
+                let Some(volume) = self.volumes.get(*volume) else { return };
+                let (id, at) = Engine::slot_page_id(&volume.shape, *slot);
+                let page = pages.get(id);
+                let head = page.read(|bytes| entry::head(bytes, at));
+                assert_eq!(
+                    head.generation, *generation,
+                    "invariant 15: an in-place write to {slot} of another generation"
+                );
+                assert_eq!(head.references, 1, "invariant 5: an in-place write to {slot}, which is shared or free");
+                page.patch(digests.iter().map(|new| {
+                    let index = volume.shape.digest_index(usize::from(new.strip), new.unit as usize);
+                    (entry::digest_at(at, index), new.digest)
+                }));
+            }
+            Record::Moved { slot, generation, strip, replaced } => {
+                let Some(shape) = self.row_shape(*slot) else { return };
+                let (id, at) = Engine::slot_page_id(&shape, *slot);
+                pages.get(id).change(|bytes| {
+                    let mut head = entry::head(bytes, at);
+                    if head.generation == *generation && !head.is_free() {
+                        let bit = 1 << strip;
+                        head.exceptions = if *replaced { head.exceptions | bit } else { head.exceptions & !bit };
+                        entry::set_head(bytes, at, &head);
+                    }
+                });
+            }
+            Record::RowCreate { row } => {
+                self.space.layout.borrow_mut().insert_row(row.clone());
+                self.space.add_row(row, 0);
+                self.save_row(row.id, pages);
+            }
+            Record::RowFree { row } => {
+                // A number used again must not meet its former generations.
+                self.space.generation_floor.set(self.space.generation_high.get());
+                self.space.remove_row(*row);
+                self.release_cells(lsn, |layout| layout.remove_row(*row));
+                self.table.forget(tables::slots(*row));
+                let (id, at) = tables::row(*row);
+                pages.get(id).change(|bytes| bytes[at..at + tables::ROW_ENTRY].fill(0));
+            }
+            Record::Replacement { row, member, cell } => {
+                self.release_cells(lsn, |layout| layout.set_replacement(*row, usize::from(*member), *cell));
+                self.save_row(*row, pages);
+            }
+            Record::MemberChanged { row, member, cell } => {
+                self.release_cells(lsn, |layout| layout.change_member(*row, usize::from(*member), *cell));
+                self.save_row(*row, pages);
+            }
+            Record::VolumeCreate { volume, spec } => {
+                let volume = Rc::new(Volume::new(*volume, spec.clone()));
+                self.cache.borrow_mut().add_volume(volume.id, volume.shape.blocks());
+                if spec.fully_allocated {
+                    self.space.promise(volume.class, volume.stripes());
+                }
+                pages.get(tables::volume(volume.id)).change(|bytes| volume.encode(bytes));
+                self.volumes.insert(volume);
+            }
+            Record::VolumeDelete { volume } => self.apply_delete(*volume, pages),
+            Record::VolumeResize { volume, size } => {
+                self.change_volume(*volume, pages, |volume| {
+                    let before = volume.stripes();
+                    volume.spec.borrow_mut().size = *size;
+                    if volume.spec.borrow().fully_allocated {
+                        self.space.promise(volume.class, volume.stripes() - before);
+                    }
+                });
+            }
+            Record::VolumeProtect { volume, retained } => {
+                self.change_volume(*volume, pages, |volume| volume.retained.set(*retained));
+            }
+            Record::VolumeMode { volume, mode } => {
+                self.change_volume(*volume, pages, |volume| volume.spec.borrow_mut().mode = *mode);
+            }
+            Record::Lost { volume, stripe, strips, .. } => {
+                self.list_lost(StripeKey { volume: *volume, stripe: *stripe }, *strips != 0);
+            }
+            Record::Layer(new) => self.apply_layer(new, pages),
+            Record::Patches { pages: patches } => {
+                for patch in patches {
+                    pages.get(patch.id).patch(patch.words.iter().map(|(at, word)| (usize::from(*at), *word)));
+                }
+            }
+            Record::GivenUp { volume } => self.change_volume(*volume, pages, |volume| self.apply_given_up(volume)),
+            Record::Adopted { from, to, stripe, slot } => {
+                let (Some(from), Some(to)) = (self.volumes.get(*from), self.volumes.get(*to)) else { return };
+                self.apply_adopted(&from, &to, *stripe, *slot, pages);
+            }
+            Record::VolumeReadAhead { volume, stripes } => self.change_volume(*volume, pages, |volume| {
+                if let Some(face) = &*volume.face.borrow() {
+                    face.ahead.set_stripes(*stripes);
+                }
+            }),
+            Record::Checkpoint { .. }
+            | Record::Seal
+            | Record::Write { .. }
+            | Record::Zero { .. }
+            | Record::Destaged { .. }
+            | Record::DriveState { .. } => {}
+        }
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn apply_map(
+        &self,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        slot: SlotId,
+        generation: u64,
+        old: Option<SlotId>,
+        kind: DigestKind,
+        digests: &[u32],
+        pages: &Pages,
+    ) {
+        let shape = &volume.shape;
+        assert_eq!(digests.len(), shape.digests(), "a mapping brings one digest for every unit");
+        let exceptions = self.fresh_exceptions(slot.row);
+        let (id, at) = Engine::slot_page_id(shape, slot);
+        pages.get(id).change(|bytes| {
+            let former = entry::head(bytes, at);
+            assert!(former.is_free(), "invariant 4: {slot} is given to stripe {stripe} and is owned already");
+            assert!(generation > former.generation, "invariant 6: the generation of {slot} must grow");
+            let head = Head { references: 1, volume: volume.id.0, stripe, generation, exceptions, digests: kind };
+            entry::set_head(bytes, at, &head);
+            for (index, digest) in digests.iter().enumerate() {
+                entry::set_digest(bytes, at, index, *digest);
+            }
+        });
+        self.space.generation_high.set(self.space.generation_high.get().max(generation));
+        self.space.count(slot, true);
+        match old {
+            Some(old) => self.free_slot(volume, stripe, old, pages),
+            None => {
+                volume.mapped.set(volume.mapped.get() + 1);
+                if volume.spec.borrow().fully_allocated {
+                    self.space.release(volume.class, 1);
+                }
+            }
+        }
+        self.set_home(volume, stripe, Home::Slot(slot), pages);
+        self.break_promise(volume, stripe);
+        // A stripe written whole anew is lost no more, unless the mapping itself says so.
+        self.list_lost(StripeKey { volume: volume.id, stripe }, digests.contains(&LOST));
+    }
+
+    /// The stripe needs its promised slot no longer.
+    pub(crate) fn break_promise(&self, volume: &Volume, stripe: u64) {
+        if self.promised.borrow_mut().remove(&StripeKey { volume: volume.id, stripe }) {
+            self.space.release(volume.class, 1);
+        }
+    }
+
+    fn set_home(&self, volume: &Volume, stripe: u64, home: Home, pages: &Pages) {
+        let (id, at) = Engine::map_page_id(volume.id, stripe);
+        pages.get(id).change(|bytes| map::set(bytes, at, home));
+    }
+
+    /// Makes a change of the layout that may give cells up. They are free when its record is durable: a crash before that
+    /// gives them back to whom they belonged, and what lies on them must still be theirs.
+    fn release_cells(&self, lsn: Lsn, change: impl FnOnce(&mut Layout)) {
+        let cells = self.space.layout.borrow_mut().withhold(change);
+        if !cells.is_empty() {
+            self.withheld.borrow_mut().push_back((lsn, cells));
+        }
+        self.take_back_cells();
+    }
+
+    /// Frees cells whose release has become durable. Answers the record that the next ones wait for.
+    pub fn take_back_cells(&self) -> Option<Lsn> {
+        let durable = self.log.durable_lsn();
+        let mut withheld = self.withheld.borrow_mut();
+        while withheld.front().is_some_and(|(lsn, _)| *lsn <= durable)
+            && let Some((_, cells)) = withheld.pop_front()
+        {
+            self.space.layout.borrow_mut().give_back(&cells);
+        }
+        withheld.front().map(|(lsn, _)| *lsn)
+    }
+
+    /// One reference less; the caller holds the slot back from reuse until the record is durable (invariant 5). A slot that
+    /// others refer to stays as it is.
+    fn free_slot(&self, volume: &Volume, stripe: u64, slot: SlotId, pages: &Pages) {
+        let (id, at) = Engine::slot_page_id(&volume.shape, slot);
+        let left = pages.get(id).change(|bytes| {
+            let mut head = entry::head(bytes, at);
+            let owned = head.volume == volume.id.0 && head.stripe == stripe;
+            assert!(
+                head.references > 1 || head.references == 1 && owned,
+                "invariant 4: {slot} is freed by stripe {stripe}, which does not own it"
+            );
+            head.references -= 1;
+            if head.is_free() {
+                head.exceptions = 0;
+            }
+            entry::set_head(bytes, at, &head);
+            head.references
+        });
+        if left == 0 {
+            self.losses_seen.freed(slot);
+            self.space.count(slot, false);
+        }
+    }
+
+    fn save_row(&self, row: crate::model::place::RowId, pages: &Pages) {
+        let (id, at) = tables::row(row);
+        let layout = self.space.layout.borrow();
+        let Some(record) = layout.row(row) else { return };
+        let used = self.space.used(row);
+        pages.get(id).change(|bytes| write_row(&mut bytes[at..at + tables::ROW_ENTRY], record, used));
+    }
+
+    fn change_volume(&self, id: VolumeId, pages: &Pages, change: impl FnOnce(&Volume)) {
+        let Some(volume) = self.volumes.get(id) else { return };
+        change(&volume);
+        pages.get(tables::volume(id)).change(|bytes| volume.encode(bytes));
+    }
+
+    fn apply_delete(&self, id: VolumeId, pages: &Pages) {
+        let Some(volume) = self.volumes.remove(id) else { return };
+        assert!(!volume.retained.get(), "a volume with retained records is never deleted");
+        assert_eq!(volume.mapped.get(), 0, "invariant 4: volume {id} is deleted and still owns slots");
+        volume.gone.set(true);
+        if volume.spec.borrow().fully_allocated {
+            self.space.release(volume.class, volume.stripes() - volume.mapped.get());
+        }
+        // Promised to writes that came too late.
+        let of_it = |key: &StripeKey| key.volume == id;
+        let promised = self.promised.borrow().iter().filter(|key| of_it(key)).count() as u64;
+        self.space.release(volume.class, promised);
+        self.promised.borrow_mut().retain(|key| !of_it(key));
+        self.destage_funds.borrow_mut().retain(|key, _| !of_it(key));
+        self.stuck.borrow_mut().retain(|key, _| !of_it(key));
+        for stripe in std::mem::take(&mut *volume.lost.borrow_mut()) {
+            self.list_lost(StripeKey { volume: id, stripe }, false);
+        }
+        self.rebase(&volume, pages);
+        self.table.forget(tables::map(id));
+        // The page stays, empty, so that the number is known to have been used.
+        pages.get(tables::volume(id)).change(|bytes| bytes.fill(0));
+    }
+
+    /// Enters a stripe into the list of lost ones, or takes it off.
+    pub fn list_lost(&self, key: StripeKey, lost: bool) {
+        let volume = self.volumes.get(key.volume);
+        let mut slots = self.lost_slots.borrow_mut();
+        let place = slots.iter().position(|slot| *slot == Some(key));
+        match (lost, place) {
+            (true, None) => {
+                match slots.iter().position(Option::is_none) {
+                    Some(free) => slots[free] = Some(key),
+                    None => slots.push(Some(key)),
+                }
+                self.lost_changed.set(true);
+            }
+            (false, Some(place)) => {
+                slots[place] = None;
+                self.lost_changed.set(true);
+            }
+            _ => {}
+        }
+        if let Some(volume) = volume {
+            let mut list = volume.lost.borrow_mut();
+            if lost {
+                list.insert(key.stripe)
+            } else {
+                list.remove(&key.stripe)
+            };
+        }
+    }
+
+    /// Dirty and clean blocks.
+    pub fn apply_cache(&self, lsn: Lsn, record: &Record) {
+        let mut cache = self.cache.borrow_mut();
+        match record {
+            Record::Write { volume, at, data } => {
+                let mut block = at / stele_ground::BLOCK as u64;
+                for piece in data {
+                    for at in (0..piece.len()).step_by(stele_ground::BLOCK) {
+                        let key = BlockKey { volume: *volume, block };
+                        let data = piece.slice(at..at + stele_ground::BLOCK);
+                        let fingerprint = fingerprint(&data);
+                        cache.put_dirty(key, DirtyBlock { lsn, data, fingerprint });
+                        block += 1;
+                    }
+                }
+                return;
+            }
+            Record::Zero { volume, at, length, .. } => {
+                let zeros = crate::cache::zero_block();
+                let blocks = at / stele_ground::BLOCK as u64..(at + length) / stele_ground::BLOCK as u64;
+                let zeros = DirtyBlock { lsn, fingerprint: fingerprint(&zeros), data: zeros };
+                for block in blocks {
+                    cache.put_dirty(BlockKey { volume: *volume, block }, zeros.clone());
+                }
+                return;
+            }
+            // Whatever the cache holds up to there is in the slot now; clean copies may be older than the slot.
+            Record::Map { volume, stripe, covers, .. } | Record::Unmap { volume, stripe, covers, .. } => {
+                let key = StripeKey { volume: *volume, stripe: *stripe };
+                cache.drop_stripe(key, *covers);
+                self.stuck.borrow_mut().remove(&key);
+            }
+            Record::Destaged { volume, stripe, covers } => {
+                let key = StripeKey { volume: *volume, stripe: *stripe };
+                cache.settle(key, *covers);
+                self.stuck.borrow_mut().remove(&key);
+            }
+            // Nobody looks through the old layer any more; what is clean is read again.
+            Record::Adopted { from, stripe, .. } => {
+                cache.drop_stripe(StripeKey { volume: *from, stripe: *stripe }, Lsn(0));
+            }
+            Record::VolumeDelete { volume } => cache.remove_volume(*volume),
+            _ => return,
+        }
+        // Whatever brought this about, dirty blocks may be fewer now.
+        self.settled.set(self.io.now());
+        self.room.wake_all();
+    }
+}
+
+/// A row's record and its count of stripes, as stored in the row table.
+pub fn write_row(out: &mut [u8], row: &crate::space::layout::Row, used: u32) {
+    out.fill(0);
+    out[..4].copy_from_slice(&1u32.to_le_bytes());
+    out[4..8].copy_from_slice(&used.to_le_bytes());
+    let mut w = crate::formats::codec::Writer::new(&mut out[8..]);
+    row.encode(&mut w);
+}
+
+/// A row's record and its count of stripes; none where there is no row.
+pub fn read_row(bytes: &[u8]) -> Result<Option<(crate::space::layout::Row, u32)>, ArrayError> {
+    let mut r = crate::formats::codec::Reader::new(stele_media::Shared::copy_from_slice(bytes));
+    let damaged = || ArrayError::Damaged("a row record makes no sense; restore the pool".into());
+    if r.u32().ok_or_else(damaged)? == 0 {
+        return Ok(None);
+    }
+    let used = r.u32().ok_or_else(damaged)?;
+    Ok(Some((crate::space::layout::Row::decode(&mut r).ok_or_else(damaged)?, used)))
+}
