@@ -15,11 +15,10 @@ use stele_ground::{BLOCK, Duration};
 use stele_media::{Buffer, Priority};
 
 use crate::cache::DirtyBlock;
-use crate::destage::flush::AGE_STEP;
 use crate::durable::log::{self, Haste, Purpose, Reservation};
 use crate::durable::records::{Image, NewDigest, Record, RedoImage};
+use crate::engine::Engine;
 use crate::engine::apply::Pages;
-use crate::engine::{Engine, add};
 use crate::formats::entry::{DigestKind, ZERO};
 use crate::formats::map::Home;
 use crate::formats::shape::Shape;
@@ -27,6 +26,7 @@ use crate::model::mutation::Mutation;
 use crate::model::place::{Lsn, SlotId, StripeKey};
 use crate::model::{ArrayError, DigestUnit};
 use crate::runtime::io::Io;
+use crate::state::destaging::AGE_STEP;
 use crate::state::redo::{Redo, StripWrite};
 use crate::stripe::{Columns, Stripe, runs};
 use crate::volumes::Volume;
@@ -83,7 +83,7 @@ impl Engine {
     async fn destage_at(self: &Rc<Self>, volume: &Rc<Volume>, stripe: u64, pace: Pace) -> Result<(), ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         let _guard = self.locks.exclusive(volume.id, stripe).await;
-        if volume.gone.get() || self.read_only.get() {
+        if volume.gone.get() || self.standing.is_read_only() {
             return Ok(());
         }
         // What an earlier destage left undone comes first.
@@ -113,8 +113,8 @@ impl Engine {
         let _pin = LogPin::new(self, dirty.values().map(|block| block.lsn).min().unwrap_or(covers));
         // Only what is durable in the log is destaged: a strip never shows what the log might lose.
         self.log.durable(covers).await?;
-        add(&self.count.destages, 1);
-        add(&self.count.destaged_blocks, dirty.len() as u64);
+        self.count.destages.add(1);
+        self.count.destaged_blocks.add(dirty.len() as u64);
         let mostly = dirty.len() * 4 >= volume.shape.blocks() as usize * 3;
         let home = self.home(key).await?;
         // What others refer to is never changed in place: the stripe moves away from it. So it does, where there is room, from a
@@ -389,11 +389,11 @@ impl Engine {
     pub async fn destage_flow(self: Rc<Self>) {
         let mut from = StripeKey { volume: stele_ground::VolumeId(0), stripe: 0 };
         loop {
-            if self.read_only.get() {
+            if self.standing.is_read_only() {
                 // For good: what is dirty stays in the log for whoever opens the pool next.
                 return;
             }
-            let wanted = self.destage_wanted.changed();
+            let wanted = self.destaging.wanted();
             let batch = self.choose_batch(&mut from);
             if batch.is_empty() {
                 let waiting = self.cache.borrow().dirty_bytes() > 0;
@@ -407,20 +407,20 @@ impl Engine {
                 continue;
             }
             for key in batch {
-                let permit = self.destaging.acquire(1).await;
+                let permit = self.destaging.turn().await;
                 let Some(volume) = self.volumes.get(key.volume) else { continue };
                 let engine = Rc::clone(&self);
                 let bytes = (self.cache.borrow().dirty_count(key) * BLOCK) as u64;
-                add(&self.flush_under_way, bytes);
+                self.destaging.begin(bytes);
                 self.io.spawn(async move {
                     let result = engine.destage_at(&volume, key.stripe, Pace::FLOW).await;
                     if let Err(error) = result {
                         engine.destage_failed(key, &error);
                     }
                     drop(permit);
-                    engine.flush_under_way.set(engine.flush_under_way.get() - bytes);
-                    engine.destage_wanted.wake_all();
-                    engine.room.wake_all();
+                    engine.destaging.end(bytes);
+                    engine.destaging.want();
+                    engine.admission.make_room();
                 });
             }
             self.io.yield_now().await;

@@ -7,8 +7,8 @@ use stele_media::{Buffer, Completion, Extent, ExtentState, Geometry, MediaError,
 
 use crate::durable::log::{Haste, Purpose};
 use crate::durable::records::Record;
+use crate::engine::Engine;
 use crate::engine::serving::Serving;
-use crate::engine::{Engine, add};
 use crate::formats::map::Home;
 use crate::model::place::{Lsn, StripeKey};
 use crate::model::{Action, ArrayError, Command};
@@ -26,8 +26,6 @@ pub mod write;
 
 /// Stripes of one zeroing or discard worked on at once.
 const STRIPES_AT_ONCE: usize = 64;
-/// Host operations under way at most; more are answered `Retry`.
-const HOSTS_MAX: u64 = 16 << 10;
 
 /// How a host's operation is submitted.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -56,7 +54,7 @@ impl Serving {
     /// `volume` is the number of a face.
     pub fn submit(self: &Rc<Self>, volume: VolumeId, mut request: Request, manner: Manner) {
         let engine = &self.engine;
-        engine.last_host.set(engine.io.now());
+        engine.admission.note_host(engine.io.now());
         let found = engine.volumes.faced(volume);
         let checked = match &found {
             None => Err(MediaError::new(MediaFault::Gone, format!("the pool has no volume {volume}"))),
@@ -68,35 +66,34 @@ impl Serving {
         };
         match &mut request.op {
             Op::Read { at, buffer } => {
-                add(&engine.count.reads, 1);
-                add(&engine.count.read_bytes, buffer.len() as u64);
+                engine.count.reads.add(1);
+                engine.count.read_bytes.add(buffer.len() as u64);
                 let stream = engine.note_read(&layer, &face, *at, buffer.len());
                 if engine.read_cached(&layer, *at, buffer, stream) {
-                    add(&face.hits, 1);
+                    face.note_hit();
                     return self.finish(volume, request.tag, request.op, Ok(()));
                 }
             }
             Op::View { at, length, pieces } => {
-                add(&engine.count.reads, 1);
-                add(&engine.count.read_bytes, *length);
+                engine.count.reads.add(1);
+                engine.count.read_bytes.add(*length);
                 let stream = engine.note_read(&layer, &face, *at, *length as usize);
                 if let Some(found) = engine.view_cached(&layer, *at, *length, stream) {
-                    add(&face.hits, 1);
+                    face.note_hit();
                     *pieces = found;
                     return self.finish(volume, request.tag, request.op, Ok(()));
                 }
             }
             Op::Write { data, .. } => {
-                add(&engine.count.writes, 1);
-                add(&engine.count.written_bytes, data.iter().map(|piece| piece.len() as u64).sum());
+                engine.count.writes.add(1);
+                engine.count.written_bytes.add(data.iter().map(|piece| piece.len() as u64).sum());
             }
             _ => {}
         }
-        if engine.hosts_active.get() >= HOSTS_MAX {
+        if !engine.admission.begin() {
             let busy = MediaError::new(MediaFault::Retry, "the pool has its limit of operations under way; ask again");
             return self.finish(volume, request.tag, request.op, Err(busy));
         }
-        engine.hosts_active.set(engine.hosts_active.get() + 1);
         let serving = Rc::clone(self);
         engine.io.spawn(async move {
             let Request { tag, op, .. } = request;
@@ -122,8 +119,7 @@ impl Serving {
                 }
                 op => serving.carry_out(&face, op).await,
             };
-            let hosts = &serving.engine.hosts_active;
-            hosts.set(hosts.get() - 1);
+            serving.engine.admission.end();
             serving.finish(volume, tag, op, result.map_err(|error| media_error(&error)));
         });
     }
@@ -358,7 +354,7 @@ impl Engine {
         self.trim_destage_funds(volume, stripe);
         self.unsettled.borrow_mut().insert(key, lsn);
         self.settle_map(key, lsn, slot).await?;
-        self.room.wake_all();
+        self.admission.make_room();
         Ok(lsn)
     }
 

@@ -162,12 +162,10 @@ impl Pool {
         }
         let Some(serving) = self.serving() else { return };
         serving.engine.watch_agreement();
-        if let Some(error) = serving.engine.stopped.borrow().clone() {
-            self.state = State::Failed(error);
-        } else if serving.closed.get() {
+        if serving.closed.get() {
             self.state = State::Closed;
         } else if self.state == State::Starting || matches!(self.state, State::Ready { .. }) {
-            self.state = State::Ready { read_only: serving.engine.read_only.get() };
+            self.state = State::Ready { read_only: serving.engine.standing.is_read_only() };
         }
         if !matches!(self.state, State::Ready { .. }) {
             self.shared.serving.take();

@@ -60,6 +60,8 @@ pub struct Space {
     /// Every generation given out is above this when a row number is used again.
     pub generation_floor: Cell<u64>,
     pub generation_high: Cell<u64>,
+    /// No room is left for another row, and that was said.
+    warned: Cell<bool>,
 }
 
 impl Space {
@@ -70,7 +72,13 @@ impl Space {
             classes: RefCell::default(),
             generation_floor: Cell::new(0),
             generation_high: Cell::new(0),
+            warned: Cell::new(false),
         }
+    }
+
+    /// There is room for another row, or none. True where that there is none is news.
+    pub fn note_room(&self, lacking: bool) -> bool {
+        !self.warned.replace(lacking) && lacking
     }
 
     /// A row exists now, with so many slots mapped.

@@ -294,7 +294,7 @@ impl Engine {
                     columns.lost.push((strip, unit));
                 } else if let Some(units) = &mut read[strip] {
                     units.buffer[place * size..][..size].copy_from_slice(data);
-                    self.count.reconstructed.set(self.count.reconstructed.get() + 1);
+                    self.count.reconstructed.add(1);
                 }
             }
         }

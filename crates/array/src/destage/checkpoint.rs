@@ -84,11 +84,11 @@ impl Engine {
 
     /// Writes a checkpoint that may leave pages out, for so much of the log.
     async fn checkpoint_within(self: &Rc<Self>, late: impl FnOnce(&Engine) -> u64) -> Result<(), ArrayError> {
-        let _turn = self.checkpointing.lock().await;
+        let _turn = self.checkpointing.turn().await;
         self.check_writable()?;
         self.take_back_cells();
         // A full log takes a checkpoint without its record; so does one after a failure, or failures would fill it.
-        let failed = self.checkpoint_trouble.borrow().is_some();
+        let failed = self.checkpointing.is_failing();
         let cost = checkpoint_cost(&self.log);
         let reserve = |bytes| self.log.try_reserve(bytes, Purpose::Checkpoint);
         let mut funds = if failed { None } else { reserve(cost + late(self)).or_else(|| reserve(cost)) };
@@ -110,7 +110,7 @@ impl Engine {
                 generation_floor: self.space.generation_floor.get(),
                 generation_high: self.space.generation_high.get(),
                 scrub_age: self.scrub_age(),
-                scrub_row: self.scrub_row.get(),
+                scrub_row: self.scrubbing.row(),
             };
             let oldest = self.oldest_needed();
             let pinned = self.log_pins.borrow().keys().next().copied();
@@ -122,9 +122,8 @@ impl Engine {
         };
         drop(funds);
         checkpoint.write().await?;
-        self.trimmed.set(oldest);
-        self.checkpoint_trouble.replace(None);
-        self.room.wake_all();
+        self.checkpointing.succeeded(oldest);
+        self.admission.make_room();
         self.warn_of_copies();
         Ok(())
     }
@@ -132,9 +131,8 @@ impl Engine {
     /// Says once when the pool's own tables lie on fewer drives than they should.
     fn warn_of_copies(&self) {
         let lacks = self.table.lacks_copies();
-        if let Some((copies, wanted)) = lacks
-            && !self.copies_warned.get()
-        {
+        let is_news = self.checkpointing.note_copies(lacks.is_some());
+        if let Some((copies, wanted)) = lacks.filter(|_| is_news) {
             self.alarm(
                 AlarmKind::TableDegraded,
                 Severity::Warning,
@@ -144,7 +142,6 @@ impl Engine {
                 ),
             );
         }
-        self.copies_warned.set(lacks.is_some());
     }
 
     /// Puts the pool's own tables on as many drives as its codes ask for: after a stronger code came, or drives did.
@@ -231,7 +228,7 @@ impl Engine {
             if self.check_writable().is_err() || self.log.stopped().is_some() {
                 return;
             }
-            if self.closing.get() {
+            if self.standing.is_closing() {
                 // The close writes its own, and if that fails the pool goes on.
                 self.io.sleep(Duration::from_millis(50)).await;
                 continue;
@@ -241,8 +238,8 @@ impl Engine {
                 if let Err(error) = self.carry_stuck_forward().await {
                     tracing::warn!("writes that cannot be destaged could not be appended anew: {error}");
                 }
-                let trims = self.oldest_needed() > self.trimmed.get();
-                if !trims && !self.table.wants_checkpoint() && self.checkpoint_trouble.borrow().is_none() {
+                let trims = self.oldest_needed() > self.checkpointing.trimmed();
+                if !trims && !self.table.wants_checkpoint() && !self.checkpointing.is_failing() {
                     self.io.sleep(WITHOUT_TRIM).await;
                     continue;
                 }
@@ -266,13 +263,11 @@ impl Engine {
     /// Says so once, and lets some time go by.
     async fn checkpoint_failed(&self, error: ArrayError) {
         tracing::warn!("checkpoint put off: {error}");
-        let first = self.checkpoint_trouble.borrow().is_none();
-        if first {
+        if !self.checkpointing.is_failing() {
             let text = format!("no checkpoint can be written, and the log fills up: {error}");
             self.alarm(AlarmKind::LogDegraded, Severity::Critical, None, text);
         }
-        let since = self.checkpoint_trouble.borrow().as_ref().map_or(self.io.now(), |(since, _)| *since);
-        self.checkpoint_trouble.replace(Some((since, error)));
+        self.checkpointing.failed(error, self.io.now());
         self.io.sleep(Duration::from_millis(500)).await;
     }
 
@@ -286,7 +281,7 @@ impl Engine {
             if self.check_writable().is_err() {
                 return;
             }
-            if !self.closing.get() && self.log.next_lsn() == newest && self.log.seal().await.is_err() {
+            if !self.standing.is_closing() && self.log.next_lsn() == newest && self.log.seal().await.is_err() {
                 // The log has stopped.
                 return;
             }
@@ -295,7 +290,7 @@ impl Engine {
 
     async fn wait_for_table(&self) {
         loop {
-            let changed = self.table_changed.changed();
+            let changed = self.checkpointing.table_changed();
             if self.table.wants_checkpoint() {
                 return;
             }
@@ -314,8 +309,8 @@ impl Engine {
                 && self.log.behind(self.oldest_needed()) > self.log.size().0 / 16
         };
         while self.oldest_needed() < middle && self.can_destage_below(middle) && self.io.now() < until && !in_need() {
-            let changed = self.room.changed();
-            self.destage_wanted.wake_all();
+            let changed = self.admission.room_made();
+            self.destaging.want();
             let sleep = self.io.sleep_until(until);
             futures_util::pin_mut!(sleep, changed);
             futures_util::future::select(sleep, changed).await;
@@ -324,21 +319,21 @@ impl Engine {
 
     /// Destages everything that was dirty at the call and can be destaged.
     pub async fn drain_dirty(self: &Rc<Self>) {
-        self.drain.set(self.drain.get() + 1);
+        self.destaging.begin_drain();
         let upto = self.log.next_lsn();
         let since = self.io.now();
         loop {
-            let changed = self.room.changed();
+            let changed = self.admission.room_made();
             let open = self.can_destage_below(upto);
             if !open || self.out_of_patience(since) || self.check_writable().is_err() || self.log.stopped().is_some() {
                 break;
             }
-            self.destage_wanted.wake_all();
+            self.destaging.want();
             let sleep = self.io.sleep(Duration::from_millis(50));
             futures_util::pin_mut!(sleep, changed);
             futures_util::future::select(sleep, changed).await;
         }
-        self.drain.set(self.drain.get() - 1);
+        self.destaging.end_drain();
     }
 }
 

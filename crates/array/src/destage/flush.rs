@@ -1,14 +1,12 @@
 //! When dirty blocks leave the cache, as operators set it: from the high mark down to the low one, when they have come of
 //! age, when the log needs its space, and all of them when somebody waits for that.
 
-use stele_ground::{BLOCK, Bytes, Duration, Instant};
+use stele_ground::{BLOCK, Bytes, Instant};
 
 use crate::engine::Engine;
 use crate::model::place::{Lsn, StripeKey};
 use crate::model::{ArrayError, CacheLimits, CacheStatus};
 
-/// How finely the age of records is known.
-pub const AGE_STEP: Duration = Duration::from_millis(200);
 /// Stripes chosen at a time.
 const BATCH: usize = 128;
 
@@ -42,7 +40,7 @@ impl Engine {
             size: self.options.block_cache,
             clean: Bytes(cache.clean_bytes()),
             dirty: Bytes(cache.dirty_bytes()),
-            flushing: self.flushing.get(),
+            flushing: self.destaging.is_flushing(),
         }
     }
 
@@ -50,20 +48,17 @@ impl Engine {
     pub fn choose_batch(&self, from: &mut StripeKey) -> Vec<StripeKey> {
         let now = self.io.now();
         let crowded = self.is_crowded();
-        let stuck = self.stuck.borrow();
         let cache = self.cache.borrow();
         let pressed = self.log_presses();
-        let open = |key: &StripeKey| {
-            !self.locks.is_held(key.volume, key.stripe) && stuck.get(key).is_none_or(|stuck| stuck.again <= now)
-        };
+        let open = |key: &StripeKey| !self.locks.is_held(key.volume, key.stripe) && self.destaging.may_try(*key, now);
         let batch: Vec<StripeKey> = if pressed && !crowded {
             // The oldest come first, for only they let the log be trimmed.
             cache.by_age().map(|(_, key)| key).filter(open).take(BATCH).collect()
-        } else if self.drain.get() > 0 {
+        } else if self.destaging.is_draining() {
             cache.elevator(*from).filter(open).take(BATCH).collect()
         } else if crowded {
             // No more than brings it down to the low mark, with what is on its way.
-            let low = self.limits.marks().1.0 + self.flush_under_way.get();
+            let low = self.limits.marks().1.0 + self.destaging.under_way();
             let mut excess = cache.dirty_bytes().saturating_sub(low);
             let down = |key: &StripeKey| {
                 let goes = excess > 0;
@@ -84,14 +79,8 @@ impl Engine {
 
     /// The dirty blocks have passed the high mark, and are not down at the low one yet.
     fn is_crowded(&self) -> bool {
-        let (high, low) = self.limits.marks();
         let dirty = self.cache.borrow().dirty_bytes();
-        if dirty > high.0 {
-            self.flushing.set(true);
-        } else if dirty <= low.0 {
-            self.flushing.set(false);
-        }
-        self.flushing.get()
+        self.destaging.watch_marks(dirty, self.limits.marks())
     }
 
     /// Half of the log is live or promised to destages.
@@ -101,20 +90,12 @@ impl Engine {
 
     /// Destage has more to do than what grows old.
     pub fn presses(&self) -> bool {
-        self.drain.get() > 0 || self.log_presses() || self.is_crowded()
+        self.destaging.is_draining() || self.log_presses() || self.is_crowded()
     }
 
     /// Records below this LSN have come of age.
     fn aged(&self, now: Instant) -> Lsn {
-        let age = self.limits.age;
-        let mut marks = self.age_marks.borrow_mut();
-        if marks.back().is_none_or(|(at, _)| now.since(*at) >= AGE_STEP) {
-            marks.push_back((now, self.log.next_lsn()));
-        }
-        while marks.get(1).is_some_and(|(at, _)| now.since(*at) >= age) {
-            marks.pop_front();
-        }
-        marks.front().filter(|(at, _)| now.since(*at) >= age).map_or(Lsn(0), |(_, lsn)| *lsn)
+        self.destaging.aged(self.limits.age, self.log.next_lsn(), now)
     }
 }
 

@@ -42,12 +42,12 @@ impl Engine {
         // Room that it does not use now is others', and first that of carrying.
         self.destage_funds.borrow_mut().remove(&key);
         let again = self.io.now() + if lasting { RETRY_AFTER } else { RETRY_WITHOUT_ROOM };
-        self.stuck.borrow_mut().insert(key, Stuck { again, lasting });
+        self.destaging.put_off(key, Stuck { again, lasting });
     }
 
     /// The stripe cannot be destaged before something about it changes.
     pub fn is_stuck(&self, key: StripeKey) -> bool {
-        self.stuck.borrow().get(&key).is_some_and(|stuck| stuck.lasting)
+        self.destaging.is_stuck(key)
     }
 
     /// Some dirty stripe older than the record can be destaged, or is being.
@@ -58,9 +58,8 @@ impl Engine {
 
     /// Bytes that are dirty and cannot be destaged.
     pub fn stuck_bytes(&self) -> u64 {
-        let (cache, stuck) = (self.cache.borrow(), self.stuck.borrow());
-        let lasting = stuck.iter().filter(|(_, stuck)| stuck.lasting);
-        lasting.map(|(key, _)| (cache.dirty_count(*key) * BLOCK) as u64).sum()
+        let cache = self.cache.borrow();
+        self.destaging.stuck().into_iter().map(|key| (cache.dirty_count(key) * BLOCK) as u64).sum()
     }
 
     /// Log bytes that everything dirty takes when it is appended anew, closely packed.
@@ -77,7 +76,7 @@ impl Engine {
 
     /// Refuses a write to a stripe that cannot be destaged, where what waits of that kind is as much as can be carried.
     pub fn check_can_wait(&self, volume: &Volume, stripe: u64) -> Result<(), ArrayError> {
-        if self.stuck.borrow().is_empty() || !self.is_stuck(StripeKey { volume: volume.id, stripe }) {
+        if !self.is_stuck(StripeKey { volume: volume.id, stripe }) {
             return Ok(());
         }
         let (waiting, limit) = (self.stuck_bytes(), self.log.size().0.min(2 * self.limits.dirty.0) / 4);
@@ -95,8 +94,8 @@ impl Engine {
 
     /// Why waiting for room in the log is in vain, if it is.
     pub fn hopeless(&self) -> Option<ArrayError> {
-        if let Some((since, error)) = &*self.checkpoint_trouble.borrow()
-            && self.io.now().since(*since) >= HOPELESS_AFTER
+        if let Some((since, error)) = self.checkpointing.trouble()
+            && self.io.now().since(since) >= HOPELESS_AFTER
         {
             return Some(ArrayError::Degraded(format!(
                 "the log is full, and no checkpoint can be written that would let it be trimmed: {error}"
@@ -153,10 +152,12 @@ impl Engine {
 
     /// Stuck stripes that need records below this one, the oldest first.
     fn stuck_below(&self, lsn: Lsn) -> Vec<StripeKey> {
-        let (cache, stuck) = (self.cache.borrow(), self.stuck.borrow());
+        let cache = self.cache.borrow();
         let dirty = cache.by_age().take_while(|(oldest, _)| *oldest < lsn);
-        let mut old: Vec<(Lsn, StripeKey)> =
-            dirty.chain(self.redo.borrow().older_than(lsn)).filter(|(_, key)| stuck.contains_key(key)).collect();
+        let mut old: Vec<(Lsn, StripeKey)> = dirty
+            .chain(self.redo.borrow().older_than(lsn))
+            .filter(|(_, key)| self.destaging.is_put_off(*key))
+            .collect();
         old.sort_unstable();
         let mut seen = std::collections::BTreeSet::new();
         old.retain(|(_, key)| seen.insert(*key));

@@ -365,7 +365,7 @@ impl Engine {
         self.space.release(volume.class, promised);
         self.promised.borrow_mut().retain(|key| !of_it(key));
         self.destage_funds.borrow_mut().retain(|key, _| !of_it(key));
-        self.stuck.borrow_mut().retain(|key, _| !of_it(key));
+        self.destaging.forget(of_it);
         for stripe in std::mem::take(&mut *volume.lost.borrow_mut()) {
             self.list_lost(StripeKey { volume: id, stripe }, false);
         }
@@ -434,12 +434,12 @@ impl Engine {
             Record::Map { volume, stripe, covers, .. } | Record::Unmap { volume, stripe, covers, .. } => {
                 let key = StripeKey { volume: *volume, stripe: *stripe };
                 cache.drop_stripe(key, *covers);
-                self.stuck.borrow_mut().remove(&key);
+                self.destaging.forgive(key);
             }
             Record::Destaged { volume, stripe, covers } => {
                 let key = StripeKey { volume: *volume, stripe: *stripe };
                 cache.settle(key, *covers);
-                self.stuck.borrow_mut().remove(&key);
+                self.destaging.forgive(key);
             }
             // Nobody looks through the old layer any more; what is clean is read again.
             Record::Adopted { from, stripe, .. } => {
@@ -449,8 +449,8 @@ impl Engine {
             _ => return,
         }
         // Whatever brought this about, dirty blocks may be fewer now.
-        self.settled.set(self.io.now());
-        self.room.wake_all();
+        self.destaging.settle(self.io.now());
+        self.admission.make_room();
     }
 }
 

@@ -12,7 +12,7 @@ use stele_ground::{BLOCK, VolumeId};
 use stele_media::{Buffer, Priority, Shared};
 
 use crate::cache::Held;
-use crate::engine::{Engine, add};
+use crate::engine::Engine;
 use crate::formats::entry::LOST;
 use crate::formats::map::{self, Home};
 use crate::layers::Found;
@@ -41,7 +41,7 @@ impl Engine {
             rest = after;
         });
         if all {
-            add(&self.count.copied, out.len() as u64);
+            self.count.copied.add(out.len() as u64);
         }
         all
     }
@@ -84,7 +84,7 @@ impl Engine {
             }
             here += take as u64;
         }
-        add(&self.count.cache_hits, 1);
+        self.count.cache_hits.add(1);
         true
     }
 
@@ -95,17 +95,17 @@ impl Engine {
             let stripe = volume.shape.data();
             let stripes = at / stripe..(at + out.len() as u64).div_ceil(stripe);
             if face.ahead.catch_up(stripes).await && self.read_cached(volume, at, out, true) {
-                add(&face.hits, 1);
+                face.note_hit();
                 return Ok(());
             }
-            add(&face.misses, 1);
+            face.note_miss();
         }
         self.read_host(volume, at, out).await
     }
 
     /// Fills the buffer from the volume. The range was checked against the volume's size.
     pub async fn read_host(&self, volume: &Rc<Volume>, at: u64, out: &mut [u8]) -> Result<(), ArrayError> {
-        add(&self.count.cache_misses, 1);
+        self.count.cache_misses.add(1);
         let block = BLOCK as u64;
         let (first, last) = (at / block, (at + out.len() as u64).div_ceil(block));
         if at.is_multiple_of(block) && out.len().is_multiple_of(BLOCK) {
@@ -157,7 +157,7 @@ impl Engine {
             }
         }
         if bad {
-            add(&self.count.retries, 1);
+            self.count.retries.add(1);
             return self.read_damaged(volume, stripe, block, out).await;
         }
         Ok(())
@@ -295,7 +295,7 @@ impl Engine {
         let skip = run.blocks.start * BLOCK - units.start * shape.unit_bytes;
         let length = run.blocks.len() * BLOCK;
         out[run.place * BLOCK..][..length].copy_from_slice(&data[skip..skip + length]);
-        add(&self.count.copied, length as u64);
+        self.count.copied.add(length as u64);
         if !self.is_current(of, run.strip, units) {
             return;
         }
@@ -347,9 +347,7 @@ impl Engine {
             if !columns.repair.is_empty() {
                 self.ask_repair(StripeKey { volume: of.volume, stripe });
             }
-            if self.rebuild.get().is_some() && self.promoted.borrow().len() < 1024 {
-                self.promoted.borrow_mut().insert(StripeKey { volume: of.volume, stripe });
-            }
+            self.rebuilding.promote(StripeKey { volume: of.volume, stripe });
             if let Some((strip, unit)) = columns.lost.iter().find(|(strip, _)| *strip == run.strip) {
                 let offset = stripe * volume.shape.data()
                     + (strip * volume.shape.strip) as u64

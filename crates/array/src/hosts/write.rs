@@ -12,8 +12,8 @@ use stele_media::{Buffer, Priority, Shared};
 
 use crate::durable::log::{self, Haste, Purpose, Reservation};
 use crate::durable::records::Record;
+use crate::engine::Engine;
 use crate::engine::apply::Pages;
-use crate::engine::{Engine, add};
 use crate::formats::map::{self, Home};
 use crate::formats::shape::Shape;
 use crate::hosts::ordered::{Part, parts};
@@ -169,7 +169,7 @@ impl Engine {
             copy[filled..filled + piece.len()].copy_from_slice(piece);
             filled += piece.len();
         }
-        add(&self.count.copied, 2 * length as u64);
+        self.count.copied.add(2 * length as u64);
         copy.freeze()
     }
 
@@ -207,17 +207,17 @@ impl Engine {
     /// Waits for log space, but not where nothing can make any.
     pub async fn reserve_for_host(&self, cost: u64) -> Result<Reservation, ArrayError> {
         let since = self.io.now();
-        let _first = self.funds_line.lock().await;
+        let _first = self.admission.reservation_line().await;
         loop {
             self.check_writable()?;
-            let changed = self.room.changed();
+            let changed = self.admission.room_made();
             if let Some(funds) = self.log.try_reserve(cost, Purpose::Host) {
                 return Ok(funds);
             }
             if let Some(error) = self.hopeless() {
                 return Err(error);
             }
-            self.destage_wanted.wake_all();
+            self.destaging.want();
             let waited = self.io.now().since(since.max(self.log.trimmed_at()));
             let patience = Duration(log::PATIENCE.0.saturating_sub(waited.0));
             let reserve = self.log.reserve_within(cost, Purpose::Host, patience);
@@ -245,7 +245,7 @@ impl Engine {
         drop(all);
         // The flow sleeps without a timer while nothing is dirty.
         if self.presses() || self.cache.borrow().dirty_stripes() == 1 {
-            self.destage_wanted.wake_all();
+            self.destaging.want();
         }
     }
 
@@ -266,10 +266,10 @@ impl Engine {
     /// Waits while the dirty blocks are at their limit.
     pub async fn wait_for_room(&self, bytes: usize) -> Result<(), ArrayError> {
         let since = self.io.now();
-        let _first = self.room_line.lock().await;
+        let _first = self.admission.room_line().await;
         loop {
             self.check_writable()?;
-            let changed = self.room.changed();
+            let changed = self.admission.room_made();
             if self.has_room(bytes) {
                 return Ok(());
             }
@@ -280,7 +280,7 @@ impl Engine {
                         .into(),
                 ));
             }
-            self.destage_wanted.wake_all();
+            self.destaging.want();
             let sleep = self.io.sleep(Duration::from_millis(1000));
             futures_util::pin_mut!(sleep, changed);
             futures_util::future::select(sleep, changed).await;
@@ -299,7 +299,7 @@ impl Engine {
 
     /// Nothing was destaged since then, for longer than anybody waits.
     pub fn out_of_patience(&self, since: Instant) -> bool {
-        self.io.now().since(since.max(self.settled.get())) >= log::PATIENCE
+        self.io.now().since(since.max(self.destaging.settled_at())) >= log::PATIENCE
     }
 
     /// The stripe can take a write: it has a slot, or is promised one, and enough of its drives answer. After the
@@ -383,7 +383,7 @@ impl Engine {
                 Home::Unmapped | Home::Zero => Err(self.full(volume)),
             };
         };
-        add(&self.count.full_stripes, 1);
+        self.count.full_stripes.add(1);
         let old = match home {
             Home::Slot(slot) => Some(slot),
             Home::Unmapped | Home::Zero => None,
@@ -530,7 +530,7 @@ impl Engine {
         self.trim_destage_funds(volume, stripe);
         self.space.let_go(claim.slot);
         self.unsettled.borrow_mut().insert(StripeKey { volume: volume.id, stripe }, lsn);
-        self.room.wake_all();
+        self.admission.make_room();
         Ok(lsn)
     }
 

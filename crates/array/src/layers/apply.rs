@@ -100,12 +100,8 @@ impl Engine {
             self.list_lost(key(from.id), false);
             self.list_lost(key(to.id), true);
         }
-        for asked in [&self.repairs, &self.promoted] {
-            let mut asked = asked.borrow_mut();
-            if asked.remove(&key(from.id)) {
-                asked.insert(key(to.id));
-            }
-        }
+        self.repairing.rename(key(from.id), key(to.id));
+        self.rebuilding.rename(key(from.id), key(to.id));
     }
 
     /// Layers that stood on one that is gone stand on its base.

@@ -78,7 +78,7 @@ impl Engine {
         let (reason, layer) = (Reason::Rollback, self.next_layer());
         let new = NewLayer { reason, layer, base: snapshot.id, former: volume.id, made: 0, name: String::new() };
         self.put_on(new, &volume).await?;
-        self.reclaim_wanted.wake_all();
+        self.reclaiming.want();
         self.status_of_face(face.unwrap_or(layer))
     }
 
@@ -104,7 +104,7 @@ impl Engine {
         // Given up for good: what is left of it is taken apart now, or by the flow when it can be.
         if let Err(error) = self.reclaim().await {
             tracing::warn!("'{name}' is deleted, and its space not free yet: {error}");
-            self.reclaim_wanted.wake_all();
+            self.reclaiming.want();
         }
         self.free_empty_rows().await
     }

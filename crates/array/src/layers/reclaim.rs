@@ -29,8 +29,8 @@ impl Engine {
     /// Runs for the pool's life.
     pub async fn reclaim_flow(self: Rc<Self>) {
         loop {
-            let wanted = self.reclaim_wanted.changed();
-            if self.closing.get() || self.check_writable().is_err() {
+            let wanted = self.reclaiming.wanted();
+            if self.standing.is_closing() || self.check_writable().is_err() {
                 return;
             }
             let done = match self.reclaim().await {
@@ -50,7 +50,7 @@ impl Engine {
 
     /// Takes apart what can be now. Answers whether anything was.
     pub async fn reclaim(self: &Rc<Self>) -> Result<bool, ArrayError> {
-        let _turn = self.reclaiming.lock().await;
+        let _turn = self.reclaiming.turn().await;
         let mut any = false;
         while let Some((layer, heir)) = self.next_given_up() {
             self.check_writable()?;

@@ -63,7 +63,7 @@ impl Engine {
         let stripe = volume.shape.data();
         let face = volume.face.borrow().clone();
         let ahead = face.as_ref().map(|face| self.ahead_counts(face)).unwrap_or_default();
-        let (hits, misses) = face.as_ref().map_or((0, 0), |face| (face.hits.get(), face.misses.get()));
+        let (hits, misses) = face.as_ref().map_or((0, 0), |face| face.reads());
         let of_it = |layer: VolumeId| {
             let cache = self.cache.borrow();
             let stripes = cache.dirty_stripes_of(layer);

@@ -62,12 +62,12 @@ impl Serving {
             engine.drives.change(*number, |seen| seen.name.clone_from(&attached.name));
             self.rejected.borrow_mut().retain(|rejected| rejected.index != *index);
         }
-        engine.space_warned.set(false);
-        engine.spare_warned.set(false);
-        engine.drives_changed.wake_all();
-        engine.room.wake_all();
-        engine.stuck.borrow_mut().clear();
-        engine.destage_wanted.wake_all();
+        engine.space.note_room(false);
+        engine.rebuilding.note_spare(false);
+        engine.membership.note_change();
+        engine.admission.make_room();
+        engine.destaging.forgive_all();
+        engine.destaging.want();
         engine.log.replenish().await?;
         engine.widen_tables().await
     }
@@ -178,7 +178,7 @@ impl Engine {
             .await?;
         let configuration = self.drives.labels.configuration().clone();
         self.space.layout.borrow_mut().configure(&configuration);
-        self.drives_changed.wake_all();
+        self.membership.note_change();
         Ok(())
     }
 
@@ -208,7 +208,7 @@ impl Engine {
             })
             .await?;
         self.layout_follows();
-        self.drives_changed.wake_all();
+        self.membership.note_change();
         self.log.replenish().await?;
         self.widen_tables().await
     }
@@ -329,7 +329,7 @@ impl Engine {
             self.io.detach(index);
             self.drives.labels.detach(drive);
         }
-        self.losses.borrow_mut().remove(&drive);
+        self.membership.forget_loss(drive);
         self.hospital.replaced(drive);
         let name = self.drives.change(drive, |seen| {
             (seen.stale, seen.missing_since) = (false, None);
@@ -337,8 +337,8 @@ impl Engine {
             seen.name.clone()
         });
         let departed = Departed { index: index.map(|index| index as u32), name: name.clone() };
-        self.departed.borrow_mut().push(departed);
-        self.drives_changed.wake_all();
+        self.membership.note_departed([departed]);
+        self.membership.note_change();
         let text = format!("{drive} ({name}) is empty and has left the pool; it can be taken out");
         self.alarm(AlarmKind::DriveRemoved, Severity::Notice, Some(drive), text);
         Ok(())

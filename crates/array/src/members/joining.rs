@@ -90,7 +90,7 @@ impl Engine {
         }
         self.layout_follows();
         // Rows may be better off with them.
-        self.drives_changed.wake_all();
+        self.membership.note_change();
         Ok(())
     }
 

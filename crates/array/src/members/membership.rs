@@ -28,15 +28,15 @@ const GIVEN_UP: &str = "it was given up; `stele drive clear` takes it back, or p
 impl Engine {
     /// Runs for the pool's life: goes on with additions that were cut off, and commits losses of drives.
     pub async fn membership_flow(self: Rc<Self>) {
-        if !self.read_only.get() {
+        if !self.standing.is_read_only() {
             let _turn = self.administering.lock().await;
             if let Err(error) = self.finish_joining().await {
                 tracing::warn!("drives that were being added could not join: {error}");
             }
         }
         loop {
-            let changed = self.drives_changed.changed();
-            if self.losses.borrow().is_empty() {
+            let changed = self.membership.changed();
+            if !self.membership.has_losses() {
                 changed.await;
             } else if self.settle_losses().await.is_err() {
                 return;
@@ -93,7 +93,7 @@ impl Engine {
                 seen.note.clear();
             }
         });
-        self.drives_changed.wake_all();
+        self.membership.note_change();
         self.log.replenish().await
     }
 
@@ -119,11 +119,10 @@ impl Engine {
             seen.stale = true;
             seen.note = "declared failed; replace it".into();
         });
-        self.losses.borrow_mut().remove(&drive);
-        crate::engine::add(&self.drives_lost, 1);
+        self.membership.note_given_up(drive);
         self.log.drive_lost(drive);
         self.alarm(AlarmKind::DriveFailed, Severity::Warning, Some(drive), format!("{drive} was declared failed"));
-        self.drives_changed.wake_all();
+        self.membership.note_change();
         Ok(())
     }
 
@@ -167,7 +166,7 @@ impl Engine {
         label: &Label,
     ) -> Result<(), ArrayError> {
         // A loss under way is committed first, or the drive would count as never gone.
-        if !self.read_only.get()
+        if !self.standing.is_read_only()
             && let Err(error) = self.settle_losses().await
         {
             tracing::warn!("{drive} is back, for reading only: {error}");
@@ -184,15 +183,15 @@ impl Engine {
             Some(drive),
             format!("{drive} is back and is brought up to date"),
         );
-        if !self.read_only.get() {
+        if !self.standing.is_read_only() {
             self.commit_state(drive, DriveState::Filling).await?;
             // A rebuild that was quick has called it whole already, before the labels said anything else.
             self.drives.change(drive, |seen| seen.stale = true);
             self.log.replenish().await?;
         }
-        self.drives_changed.wake_all();
-        self.stuck.borrow_mut().clear();
-        self.destage_wanted.wake_all();
+        self.membership.note_change();
+        self.destaging.forgive_all();
+        self.destaging.want();
         Ok(())
     }
 }
@@ -389,7 +388,7 @@ impl Serving {
             engine.io.detach(index);
             engine.log.drive_lost(old);
         }
-        engine.losses.borrow_mut().remove(&old);
+        engine.membership.forget_loss(old);
         engine.drives.labels.attach_new(old, index, false);
         let enclosure = attached.enclosure;
         engine
@@ -415,7 +414,7 @@ impl Serving {
         let configuration = engine.drives.labels.configuration().clone();
         engine.space.layout.borrow_mut().configure(&configuration);
         // The driver lets go of what is attached still: its operator may want it elsewhere.
-        engine.departed.borrow_mut().extend(former);
+        engine.membership.note_departed(former);
         engine.drives.change(old, |seen| {
             // Another drive: what its predecessor did wrong is not its own.
             let (name, note) = (attached.name.clone(), "new; being filled".into());
@@ -424,7 +423,7 @@ impl Serving {
         engine.hospital.replaced(old);
         self.rejected.borrow_mut().retain(|rejected| rejected.index != index);
         engine.log.replenish().await?;
-        engine.drives_changed.wake_all();
+        engine.membership.note_change();
         Ok(())
     }
 }

@@ -47,7 +47,7 @@ impl Serving {
         if !engine.drives.has_missed(number) && !engine.drives.seen(number).stale {
             engine.drives.change(number, |seen| seen.note.clear());
         }
-        engine.drives_changed.wake_all();
+        engine.membership.note_change();
         Ok(())
     }
 
@@ -155,9 +155,9 @@ impl Serving {
         let text = format!("{number} ({name}) was taken back and is brought up to date");
         engine.alarm(AlarmKind::DriveStale, Severity::Notice, Some(number), text);
         engine.log.replenish().await?;
-        engine.drives_changed.wake_all();
-        engine.stuck.borrow_mut().clear();
-        engine.destage_wanted.wake_all();
+        engine.membership.note_change();
+        engine.destaging.forgive_all();
+        engine.destaging.want();
         Ok(())
     }
 

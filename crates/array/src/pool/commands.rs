@@ -64,8 +64,7 @@ impl Serving {
             }
             Command::StartScrub => {
                 engine.check_writable()?;
-                engine.scrub_wanted.set(true);
-                engine.scrub_notify.wake_all();
+                engine.scrubbing.want();
                 Ok(Reply::Done)
             }
             Command::Checkpoint => {
@@ -80,13 +79,13 @@ impl Serving {
 
     async fn close(self: &Rc<Self>) -> Result<(), ArrayError> {
         let engine = &self.engine;
-        if !engine.read_only.get() && engine.log.stopped().is_none() {
+        if !engine.standing.is_read_only() && engine.log.stopped().is_none() {
             // Destages may need room in the log, so checkpoints go on meanwhile.
             engine.drain_dirty().await;
-            engine.closing.set(true);
+            engine.standing.begin_close();
             let ended = self.end().await;
             // Where the close failed the pool stays open, and its flows go on.
-            engine.closing.set(ended.is_ok());
+            engine.standing.end_close(ended.is_ok());
             ended?;
         }
         self.closed.set(true);

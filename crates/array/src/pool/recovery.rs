@@ -448,7 +448,7 @@ async fn finish_redo(engine: &Rc<Engine>, replay: Replay) -> Result<(), ArrayErr
             let again = |later: &Pending| later.slot == redo.slot && later.generation == redo.generation;
             redo_one(engine, &volume, key, redo, pending[at + 1..].iter().any(again)).await?;
         }
-        if engine.read_only.get() {
+        if engine.standing.is_read_only() {
             continue;
         }
         if let Err(error) = engine.place_redo(&volume, key.stripe).await {

@@ -19,7 +19,7 @@ impl Serving {
         io.spawn(Rc::clone(&serving).watch_flow());
         io.spawn(Rc::clone(&engine).losses_flow());
         io.spawn(Rc::clone(&engine).probe_flow());
-        if !engine.read_only.get() {
+        if !engine.standing.is_read_only() {
             io.spawn(Rc::clone(&engine).destage_flow());
             io.spawn(Rc::clone(&engine).checkpoint_flow());
             io.spawn(Rc::clone(&engine).membership_flow());

@@ -41,7 +41,7 @@ impl Serving {
         }
         let (stripes, critical_stripes) = engine.exposure();
         let (exposed_stripes, crowded_stripes) = engine.crowded_stripes();
-        let (scrubs_stopped, scrub_trouble) = engine.scrubs_stopped.borrow().clone();
+        let (scrubs_stopped, scrub_trouble) = engine.scrubbing.stopped();
         let stripes_without_spare = engine.stripes_without_spare();
         let codes = codes(engine);
         let layout = engine.space.layout.borrow();
@@ -59,7 +59,7 @@ impl Serving {
             pool: configuration.pool,
             name: configuration.name.clone(),
             epoch: configuration.epoch,
-            read_only: engine.read_only.get(),
+            read_only: engine.standing.is_read_only(),
             standing: standing(&drives),
             drives,
             raw: Bytes(raw * unit),
@@ -69,11 +69,11 @@ impl Serving {
             log_used: engine.log.used(),
             log_size: engine.log.size(),
             dirty: Bytes(engine.cache.borrow().dirty_bytes()),
-            rebuild: engine.rebuild.get().map(|work| work.progress(now)),
-            copy_back: engine.copy_back.get().map(|work| work.progress(now)),
-            scrub: engine.scrub.get().map(|work| work.progress(now)),
-            moving: engine.moving.get().map(|work| work.progress(now)),
-            removed: engine.departed.borrow().clone(),
+            rebuild: engine.rebuilding.work.progress(now),
+            copy_back: engine.rebuilding.copy_back.progress(now),
+            scrub: engine.scrubbing.work.progress(now),
+            moving: engine.moving.work.progress(now),
+            removed: engine.membership.departed(),
             scrubs_finished: count.scrubs.get(),
             scrub_damage_found: count.scrub_found.get(),
             scrub_damage_repaired: count.scrub_repaired.get(),
@@ -138,14 +138,14 @@ fn log_trouble(engine: &Engine) -> Option<(String, Option<Instant>)> {
     if let Some(error) = engine.log.stopped() {
         return Some((format!("the log has stopped: {error}"), None));
     }
-    if let Some((since, error)) = &*engine.checkpoint_trouble.borrow() {
-        return Some((format!("no checkpoint can be written, and the log fills up: {error}"), Some(*since)));
+    if let Some((since, error)) = engine.checkpointing.trouble() {
+        return Some((format!("no checkpoint can be written, and the log fills up: {error}"), Some(since)));
     }
     let (members, _) = engine.log.members();
     let configuration = engine.drives.labels.configuration();
     let there = configuration.drives.iter().filter(|entry| !matches!(entry.state, DriveState::Retired)).count();
     let wanted = configuration.replicas().min(there);
-    (members.len() < wanted && !engine.read_only.get())
+    (members.len() < wanted && !engine.standing.is_read_only())
         .then(|| (format!("the log lies on {} drives instead of {wanted}", members.len()), None))
 }
 

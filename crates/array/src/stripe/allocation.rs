@@ -115,10 +115,10 @@ impl Engine {
 
     fn create_row(&self, row: Row, pages: &Pages, funds: &mut Reservation) {
         if !self.space.layout.borrow().within_enclosure_rule(&row) {
-            self.crowding_changed.wake_all();
+            self.moving.note_crowded();
         }
         self.append(&Record::RowCreate { row }, pages, funds);
-        self.space_warned.set(false);
+        self.space.note_room(false);
     }
 
     async fn grow_degraded(&self, class: RowClass, mut funds: Reservation) -> Result<bool, ArrayError> {
@@ -140,7 +140,7 @@ impl Engine {
     }
 
     fn warn_full(&self, class: RowClass) {
-        if !self.space_warned.replace(true) {
+        if self.space.note_room(true) {
             self.alarm(
                 AlarmKind::SpaceLow,
                 Severity::Warning,

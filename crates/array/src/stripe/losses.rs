@@ -87,11 +87,8 @@ impl Engine {
     /// Runs for the pool's life: knows which stripes cannot be read while drives are away.
     pub async fn losses_flow(self: Rc<Self>) {
         loop {
-            let changed = self.drives_changed.changed();
+            let changed = self.membership.changed();
             self.losses_seen.begin_look();
-            if self.stopped.borrow().is_some() {
-                return;
-            }
             match self.find_unreadable().await {
                 Ok(found) => self.losses_seen.end_look(found),
                 Err(error) => tracing::warn!("which stripes cannot be read is not known: {error}"),

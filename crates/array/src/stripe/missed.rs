@@ -36,8 +36,8 @@ impl Engine {
                 self.drives.change(drive, |seen| seen.note.clone_from(&text));
                 self.alarm(AlarmKind::DriveStale, Severity::Notice, Some(drive), text);
             }
-            self.missed_wanted.wake_all();
-            self.drives_changed.wake_all();
+            self.repairing.note_missed();
+            self.membership.note_change();
         }
         self.settle_losses().await
     }
@@ -45,7 +45,7 @@ impl Engine {
     /// Runs for the pool's life: writes again what drives missed.
     pub async fn missed_flow(self: Rc<Self>) {
         loop {
-            let wanted = self.missed_wanted.changed();
+            let wanted = self.repairing.missed();
             if self.check_writable().is_err() {
                 return;
             }
@@ -101,12 +101,12 @@ impl Engine {
     async fn caught_up(self: &Rc<Self>, drive: DriveNumber) {
         if self.drives.seen(drive).stale || self.has_spares(drive) {
             self.drives.change(drive, |seen| seen.stale = true);
-            self.drives_changed.wake_all();
+            self.membership.note_change();
         } else if let Err(error) = self.filled(drive).await {
             // The rebuild looks at all of it, and tries again.
             tracing::warn!("{drive} has what it missed, and the labels do not say so: {error}");
             self.drives.change(drive, |seen| seen.stale = true);
-            self.drives_changed.wake_all();
+            self.membership.note_change();
         }
     }
 }

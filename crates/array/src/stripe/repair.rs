@@ -9,7 +9,7 @@ use stele_media::{Buffer, Priority};
 
 use crate::durable::log::Purpose;
 use crate::durable::records::Record;
-use crate::engine::{Engine, add};
+use crate::engine::Engine;
 use crate::model::place::{Lsn, StripeKey};
 use crate::model::{AlarmKind, ArrayError, Severity};
 use crate::state::redo::StripWrite;
@@ -30,25 +30,18 @@ pub struct Healed {
 
 /// A repair that could not be made is tried again so much later.
 const AGAIN: Duration = Duration::from_secs(30);
-/// Stripes waiting for repair at most; more are found by the scrub.
-const REPAIRS_MAX: usize = 64 << 10;
 
 impl Engine {
     /// Asks for a stripe to be verified and put right soon.
     pub fn ask_repair(&self, key: StripeKey) {
-        let mut repairs = self.repairs.borrow_mut();
-        if repairs.len() < REPAIRS_MAX {
-            repairs.insert(key);
-        }
-        self.repairs_wanted.wake_all();
+        self.repairing.ask(key);
     }
 
     /// Runs for the pool's life.
     pub async fn repair_flow(self: Rc<Self>) {
         loop {
-            let wanted = self.repairs_wanted.changed();
-            let next = self.repairs.borrow_mut().pop_first();
-            let Some(key) = next else {
+            let wanted = self.repairing.wanted();
+            let Some(key) = self.repairing.next() else {
                 wanted.await;
                 continue;
             };
@@ -127,7 +120,7 @@ impl Engine {
         let (repaired, failed) = self.rewrite(&of, columns, priority).await;
         // What a strip was owed is no damage that was repaired.
         healed.repaired = repaired.min(healed.bad);
-        add(&self.count.repaired, healed.repaired);
+        self.count.repaired.add(healed.repaired);
         if !failed.is_empty() {
             tracing::warn!(volume = %key.volume, stripe, "not all damaged units could be written again");
             self.note_missed(&of, failed).await?;

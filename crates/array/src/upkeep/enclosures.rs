@@ -50,7 +50,7 @@ impl Engine {
             })
             .await?;
         self.layout_follows();
-        self.drives_changed.wake_all();
+        self.membership.note_change();
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl Engine {
         for other in closed {
             self.space.close(other, false);
         }
-        self.room.wake_all();
+        self.admission.make_room();
         spread
     }
 

@@ -18,7 +18,7 @@ use stele_media::{Buffer, Priority};
 
 use crate::durable::log::Purpose;
 use crate::durable::records::Record;
-use crate::engine::{Engine, Work};
+use crate::engine::Engine;
 use crate::formats::entry::{LOST, ZERO};
 use crate::formats::map::Home;
 use crate::model::mutation::Mutation;
@@ -50,28 +50,28 @@ impl Engine {
     /// Runs for the pool's life.
     pub async fn moving_flow(self: Rc<Self>) {
         loop {
-            let (changed, crowded) = (self.drives_changed.changed(), self.crowding_changed.changed());
-            if self.check_writable().is_err() || self.closing.get() {
+            let (changed, crowded) = (self.membership.changed(), self.moving.crowded());
+            if self.check_writable().is_err() || self.standing.is_closing() {
                 return;
             }
-            let busy = self.rebuild.get().is_some() || self.copy_back.get().is_some();
+            let busy = self.rebuilding.is_busy();
             let step = if busy { Ok(Step::PutOff(String::new())) } else { self.moving_step().await };
             let why = match step {
                 Ok(Step::Moved) => {
-                    self.moving_warned.set(false);
+                    self.moving.note_put_off(false);
                     continue;
                 }
                 Ok(Step::Nothing) => {
-                    self.moving.set(None);
+                    self.moving.work.end();
                     futures_util::pin_mut!(changed, crowded);
                     futures_util::future::select(changed, crowded).await;
                     continue;
                 }
-                _ if self.closing.get() => return,
+                _ if self.standing.is_closing() => return,
                 Ok(Step::PutOff(why)) => why,
                 Err(error) => error.to_string(),
             };
-            if !why.is_empty() && !self.moving_warned.replace(true) {
+            if !why.is_empty() && self.moving.note_put_off(true) {
                 let text = format!("stripes cannot move to other drives for now: {why}");
                 self.alarm(AlarmKind::MovingPutOff, Severity::Warning, None, text);
             }
@@ -84,7 +84,7 @@ impl Engine {
     async fn moving_step(self: &Rc<Self>) -> Result<Step, ArrayError> {
         let leaving = self.leaving();
         if let Some(row) = self.row_on(&leaving) {
-            self.note_moving(self.bytes_on(&leaving));
+            self.moving.work.expect(self.bytes_on(&leaving), self.io.now());
             return self.empty_row(row).await;
         }
         if let Some(drive) = leaving.first() {
@@ -96,11 +96,11 @@ impl Engine {
             crowded.clear();
         }
         if let Some(row) = self.row_to_spread(&crowded) {
-            self.note_moving(self.space.bytes_in(crowded.iter().copied()));
+            self.moving.work.expect(self.space.bytes_in(crowded.iter().copied()), self.io.now());
             return self.spread_row(row, &crowded).await;
         }
         if !self.drives.labels.configuration().growing {
-            self.moving.set(None);
+            self.moving.work.end();
             return Ok(match crowded.len() {
                 0 => Step::Nothing,
                 rows => Step::PutOff(cannot_spread(rows)),
@@ -112,7 +112,8 @@ impl Engine {
             self.grown().await?;
             return Ok(Step::Moved);
         };
-        self.note_moving(self.left_to_level());
+        let surplus = self.space.layout.borrow().surplus();
+        self.moving.work.expect(self.moving.left_to_level(surplus), self.io.now());
         self.empty_row(row).await
     }
 
@@ -132,25 +133,6 @@ impl Engine {
         self.space.bytes_in(self.rows_of_volumes(drives))
     }
 
-    /// Bytes still to be moved until drives are filled alike: rows move whole, so that more moves than was too much
-    /// somewhere; how much more shows in what moved so far.
-    fn left_to_level(&self) -> u64 {
-        let surplus = self.space.layout.borrow().surplus();
-        let done = self.moving.get().map_or(0, |work| work.done);
-        if done == 0 {
-            self.moving_surplus.set(surplus);
-        }
-        match self.moving_surplus.get().saturating_sub(surplus) {
-            0 => surplus,
-            gone => (u128::from(surplus) * u128::from(done) / u128::from(gone)) as u64,
-        }
-    }
-
-    fn note_moving(&self, left: u64) {
-        let work = self.moving.get().unwrap_or(Work { done: 0, total: 0, since: self.io.now() });
-        self.moving.set(Some(Work { total: work.done + left, ..work }));
-    }
-
     /// Moves every stripe of a row elsewhere and gives the row up.
     pub async fn empty_row(self: &Rc<Self>, row: RowId) -> Result<Step, ArrayError> {
         let Some(class) = self.space.row_class(row) else { return Ok(Step::Moved) };
@@ -168,7 +150,7 @@ impl Engine {
         let emptied = self.empty_closed(row).await;
         if !matches!(emptied, Ok(Step::Moved)) {
             self.space.close(row, false);
-            self.room.wake_all();
+            self.admission.make_room();
             // What was made for it would be hosts' otherwise.
             self.free_empty_rows().await?;
         }
@@ -203,7 +185,7 @@ impl Engine {
             if self.space.is_empty(row) {
                 break;
             }
-            if self.closing.get() {
+            if self.standing.is_closing() {
                 return Ok(Step::PutOff("the pool is being closed".into()));
             }
             if self.io.now() >= begun + WRITERS_MAX {
@@ -249,7 +231,7 @@ impl Engine {
             let bytes = (batch.len() * shape.strip * shape.width()) as u64;
             self.throttle(bytes, false).await;
             self.check_writable()?;
-            if self.closing.get() {
+            if self.standing.is_closing() {
                 return Ok(Some("the pool is being closed".into()));
             }
             let moves =
@@ -259,9 +241,7 @@ impl Engine {
                     return Ok(Some(why));
                 }
             }
-            if let Some(work) = self.moving.get() {
-                self.moving.set(Some(Work { done: work.done + bytes, ..work }));
-            }
+            self.moving.work.advance(bytes);
         }
         Ok(None)
     }

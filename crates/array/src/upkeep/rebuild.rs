@@ -19,7 +19,7 @@ use stele_media::Priority;
 use crate::drives::label::DriveState;
 use crate::durable::log::Purpose;
 use crate::durable::records::Record;
-use crate::engine::{Engine, Work, add};
+use crate::engine::Engine;
 use crate::formats::entry;
 use crate::formats::map::Home;
 use crate::model::mutation::Mutation;
@@ -111,7 +111,7 @@ impl Engine {
             (None, true) => RATE_WITH_HOSTS,
         };
         let rate = if critical { rate.max(RATE_FLOOR) } else { rate };
-        let at = self.bucket.take(bytes, rate, self.io.now());
+        let at = self.rebuilding.bucket.take(bytes, rate, self.io.now());
         self.io.sleep_until(at).await;
     }
 
@@ -121,7 +121,7 @@ impl Engine {
         let mut gone: BTreeSet<DriveNumber> = BTreeSet::new();
         // Since the round began: what failed early in it may succeed with a drive that returned before its end.
         let mut round = self.begin_round();
-        let changed = self.drives_changed.changed();
+        let changed = self.membership.changed();
         futures_util::pin_mut!(changed);
         loop {
             if self.check_writable().is_err() {
@@ -140,7 +140,7 @@ impl Engine {
                     None => changed.as_mut().await,
                 }
                 round = self.begin_round();
-                changed.set(self.drives_changed.changed());
+                changed.set(self.membership.changed());
                 done.clear();
                 continue;
             };
@@ -154,7 +154,7 @@ impl Engine {
         if let Some(engine) = self.weak.upgrade() {
             io.clone().spawn(async move {
                 io.sleep(Duration::from_secs(5)).await;
-                engine.drives_changed.wake_all();
+                engine.membership.note_change();
             });
         }
     }
@@ -232,7 +232,7 @@ impl Engine {
                 let need = if given_up.contains(&member.cell.drive) {
                     if spare.is_some_and(|drive| self.drives.index(drive).is_none() && !given_up.contains(&drive)) {
                         // Until the spare cell's drive is back, or given up too, there is nowhere to move to.
-                        self.rebuild_waits.set(true);
+                        self.rebuilding.wait_for_spare();
                         continue;
                     }
                     Need::Spare
@@ -267,12 +267,10 @@ impl Engine {
                 })
                 .sum()
         };
-        for (place, need) in [(&self.rebuild, Need::Spare), (&self.copy_back, Need::Fill)] {
+        for (work, need) in [(&self.rebuilding.work, Need::Spare), (&self.rebuilding.copy_back, Need::Fill)] {
             let left = bytes(need);
-            match place.get() {
-                _ if left == 0 => {}
-                None => place.set(Some(Work { done: 0, total: left, since: self.io.now() })),
-                Some(work) => place.set(Some(Work { total: work.done + left, ..work })),
+            if left > 0 {
+                work.expect(left, self.io.now());
             }
         }
     }
@@ -281,25 +279,24 @@ impl Engine {
         let count = self.drives.labels.configuration().drives.len();
         let drives = (0..count).map(|at| DriveNumber(at as u16));
         let present = drives.filter(|drive| self.drives.index(*drive).is_some()).collect();
-        Round { changes: self.drives_changed.round(), present }
+        Round { changes: self.membership.changes(), present }
     }
 
     /// Nothing is left to do: says so, and makes filled drives full members again.
     async fn finish_rebuild(self: &Rc<Self>, done: &Done, round: &Round) {
-        let undone = self.undone.take();
-        let failed = self.rebuild_waits.replace(false) || !undone.is_empty();
+        let (undone, failed) = self.rebuilding.end_round();
         let unfilled = self.drives_of(&undone);
-        if let Some(work) = self.rebuild.take()
+        if let Some(done) = self.rebuilding.work.end()
             && !failed
         {
             self.alarm(
                 AlarmKind::RebuildFinished,
                 Severity::Notice,
                 None,
-                format!("rebuild into spare space finished: {}", stele_ground::Bytes(work.done)),
+                format!("rebuild into spare space finished: {}", stele_ground::Bytes(done)),
             );
         }
-        self.copy_back.take();
+        self.rebuilding.copy_back.end();
         let mut filled = 0;
         // What has no spare cell keeps no other drive from counting again: it may be what the operator waits for.
         for drive in round.present.iter().copied().filter(|drive| !unfilled.contains(drive)) {
@@ -308,7 +305,7 @@ impl Engine {
                 let mut go_on = |_: u64, _: u64| true;
                 let whole = self.table.scrub(&mut go_on).await.is_ok();
                 // What has come since the round began was not looked at in it.
-                if self.drives_changed.round() != round.changes + filled {
+                if self.membership.changes() != round.changes + filled {
                     return;
                 }
                 if whole && self.filled(drive).await.is_ok() {
@@ -352,7 +349,7 @@ impl Engine {
             return Ok(false);
         }
         if left == Leave::Needed || !has && !self.choose_replacement(&row, member).await? {
-            self.note_undone(task.row, task.member);
+            self.rebuilding.note_undone(task.row, task.member);
             return Ok(true);
         }
         let placed = self.for_each_stripe(task, true, lanes, done).await?;
@@ -386,7 +383,7 @@ impl Engine {
         assert!(now.is_none(), "invariant 13: a spare cell is exchanged while strips may lie in it");
         let Some(cell) = choose() else {
             self.losses_seen.lack_spare(row.id, member as u8);
-            if !self.spare_warned.replace(true) {
+            if self.rebuilding.note_spare(true) {
                 self.alarm(
                     AlarmKind::SpareExhausted,
                     Severity::Critical,
@@ -404,9 +401,9 @@ impl Engine {
         assert!(distinct, "invariant 12: a spare lies on a drive of its own");
         let record = Record::Replacement { row: row.id, member: member as u8, cell: Some(cell) };
         self.append(&record, &pages, &mut funds);
-        self.forget_moved(row.id, member);
+        self.rebuilding.forget_moved(row.id, member as u8);
         self.losses_seen.has_spare(row.id, member as u8);
-        self.spare_warned.set(false);
+        self.rebuilding.note_spare(false);
         Ok(true)
     }
 
@@ -427,7 +424,7 @@ impl Engine {
         self.space.freeze(task.row, true);
         let result = self.release_frozen(task).await;
         self.space.freeze(task.row, false);
-        self.room.wake_all();
+        self.admission.make_room();
         result
     }
 
@@ -478,7 +475,7 @@ impl Engine {
             let hoped_for = columns.lost.iter().any(|(strip, unit)| of.digest(*strip, *unit) != entry::LOST);
             if hoped_for && self.may_come_back(&of, &columns) {
                 // Drives that are only away may bring it back: until then the member is not whole.
-                self.note_undone(slot.row, member as u8);
+                self.rebuilding.note_undone(slot.row, member as u8);
                 return Ok(Placed::Waits);
             }
             if !volume.lost.borrow().contains(&stripe) {
@@ -512,7 +509,7 @@ impl Engine {
         if !unwritten.is_empty() || !unflushed.is_empty() {
             return Ok(Placed::Again);
         }
-        add(&self.count.rebuilt, 1);
+        self.count.rebuilt.add(1);
         if !in_place {
             let record = Record::Moved { slot, generation: of.generation, strip: member as u8, replaced: to_spare };
             self.record(record, Purpose::Inside).await?;
@@ -535,7 +532,7 @@ impl Engine {
     /// Stripes that hosts had to have reconstructed come first.
     async fn serve_promoted(self: &Rc<Self>) {
         loop {
-            let next = self.promoted.borrow_mut().pop_first();
+            let next = self.rebuilding.next_promoted();
             let Some(key) = next.filter(|_| !self.io.lacks(Mutation::Promotion)) else { return };
             let _ = self.promote(key).await;
         }

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use stele_ground::{Duration, VolumeId};
 use stele_media::Priority;
 
-use crate::engine::{Engine, Work, add};
+use crate::engine::Engine;
 use crate::model::place::SlotId;
 use crate::model::{AlarmKind, ArrayError, Severity};
 use crate::runtime::sync::join_all;
@@ -29,27 +29,26 @@ const STRIPES: usize = 8;
 impl Engine {
     /// Open time since the last whole pass began.
     pub fn scrub_age(&self) -> Duration {
-        let (at, age) = self.scrub_begun.get();
+        let (at, age) = self.scrubbing.begun();
         Duration(age.0.saturating_add(self.io.now().since(at).0))
     }
 
     /// What the checkpoint says of the last pass.
     pub fn scrubbed_at_age(&self, age: Duration, row: u32) {
-        self.scrub_begun.set((self.io.now(), age));
-        self.scrub_row.set(row);
+        self.scrubbing.restore(age, row, self.io.now());
     }
 
     /// Runs for the pool's life.
     pub async fn scrub_flow(self: Rc<Self>) {
         // A pass that was under way when the pool was closed goes on.
-        let mut next = match self.scrub_row.get() {
+        let mut next = match self.scrubbing.row() {
             0 => self.io.now() + Duration(PERIOD.0.saturating_sub(self.scrub_age().0)),
             _ => self.io.now(),
         };
         let mut again = false;
         loop {
-            let notified = self.scrub_notify.changed();
-            let wanted = self.scrub_wanted.replace(false);
+            let notified = self.scrubbing.notified();
+            let wanted = self.scrubbing.take_wanted();
             if !wanted && self.io.now() < next {
                 let at = next.min(self.io.now() + DAY);
                 {
@@ -66,26 +65,25 @@ impl Engine {
                 return;
             }
             if wanted {
-                self.scrub_row.set(0);
+                self.scrubbing.reach(0);
             }
-            if self.scrub_row.get() == 0 {
-                self.scrub_begun.set((self.io.now(), Duration(0)));
+            if self.scrubbing.row() == 0 {
+                self.scrubbing.begin(self.io.now());
             }
             let result = self.scrub_pass().await;
-            self.scrub.set(None);
+            self.scrubbing.work.end();
             match result {
                 Ok(found) => {
-                    self.scrub_row.set(0);
+                    self.scrubbing.reach(0);
                     self.report_scrub(found);
                     again = !again && found.bad + found.lost > 0;
-                    let (begun, age) = self.scrub_begun.get();
+                    let (begun, age) = self.scrubbing.begun();
                     let period = Duration(PERIOD.0.saturating_sub(age.0));
                     next = if again { self.io.now() + AGAIN } else { begun + period };
                 }
                 Err(error) => {
                     tracing::warn!("the scrub stopped early: {error}");
-                    let mut stopped = self.scrubs_stopped.borrow_mut();
-                    *stopped = (stopped.0 + 1, error.to_string());
+                    self.scrubbing.note_stopped(error.to_string());
                     next = self.io.now() + AGAIN;
                 }
             }
@@ -99,7 +97,7 @@ impl Engine {
     }
 
     fn report_scrub(&self, found: Healed) {
-        add(&self.count.scrubs, 1);
+        self.count.scrubs.add(1);
         self.count.scrub_found.set(found.bad + found.lost);
         self.count.scrub_repaired.set(found.repaired);
         let unreadable = self.unreadable_stripes();
@@ -124,16 +122,16 @@ impl Engine {
             let layout = self.space.layout.borrow();
             layout.rows().map(|row| (row.id, row.class)).collect()
         };
-        let from = self.scrub_row.get();
+        let from = self.scrubbing.row();
         let rows = rows.into_iter().filter(|(row, _)| row.0 >= from && self.space.row_class(*row).is_some());
         let rows: Vec<_> = rows.collect();
         let total = rows
             .iter()
             .map(|(row, class)| u64::from(self.space.used(*row)) * class.strip.0 * class.code.width() as u64)
             .sum();
-        self.scrub.set(Some(Work { done: 0, total, since: self.io.now() }));
+        self.scrubbing.work.begin(total, self.io.now());
         for (row, _) in rows {
-            self.scrub_row.set(row.0);
+            self.scrubbing.reach(row.0);
             for first in (0..self.space.slots(row)).step_by(STRIPES) {
                 let last = self.space.slots(row).min(first + STRIPES as u32);
                 let checks = (first..last).map(|index| self.scrub_slot(SlotId { row, index }));
@@ -146,9 +144,7 @@ impl Engine {
                     sum.lost += healed.lost;
                 }
                 self.check_writable()?;
-                if let Some(work) = self.scrub.get() {
-                    self.scrub.set(Some(Work { done: work.done + bytes, ..work }));
-                }
+                self.scrubbing.work.advance(bytes);
                 self.throttle(bytes, false).await;
             }
         }

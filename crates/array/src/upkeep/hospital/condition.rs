@@ -74,9 +74,9 @@ impl Engine {
             }
             DriveHealth::Stale | DriveHealth::Rejected => {
                 let wrong = if seen.note.is_empty() { "not everything is on it yet".into() } else { seen.note.clone() };
-                let done = match self.copy_back.get().or(self.rebuild.get()) {
-                    Some(work) => {
-                        let progress = work.progress(self.io.now());
+                let (of, now) = (&self.rebuilding, self.io.now());
+                let done = match of.copy_back.progress(now).or(of.work.progress(now)) {
+                    Some(progress) => {
                         format!("{} of {} brought up to date", progress.done, progress.total)
                     }
                     None => "waits to be brought up to date".to_owned(),
@@ -139,8 +139,8 @@ impl Engine {
             Some(at) if moved == 0 => {
                 format!("what it holds is rebuilt into spare space in {}", at.since(self.io.now()))
             }
-            _ if moved == all && self.rebuild.get().is_none() => "rebuilt into spare space".to_owned(),
-            _ => match self.rebuild.get().map(|work| work.progress(self.io.now())) {
+            _ if moved == all && !self.rebuilding.work.is_under_way() => "rebuilt into spare space".to_owned(),
+            _ => match self.rebuilding.work.progress(self.io.now()) {
                 Some(work) => format!("being rebuilt into spare space: {} of {}", work.done, work.total),
                 None => format!("{moved} of its {all} rows have spare space"),
             },

@@ -163,7 +163,7 @@ impl Engine {
     pub async fn hospital_flow(self: Rc<Self>) {
         loop {
             let wanted = self.hospital.verdict_wanted();
-            let changed = self.drives_changed.changed();
+            let changed = self.membership.changed();
             if self.check_writable().is_err() {
                 return;
             }
@@ -205,7 +205,7 @@ impl Engine {
                 self.drives.seen(drive).name
             ),
         );
-        self.drives_changed.wake_all();
+        self.membership.note_change();
         Ok(())
     }
 

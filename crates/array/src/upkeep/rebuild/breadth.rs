@@ -14,7 +14,7 @@ use futures_util::stream::FuturesUnordered;
 use stele_ground::{Duration, VolumeId};
 
 use super::{Done, Need, Placed, Task};
-use crate::engine::{Engine, Work};
+use crate::engine::Engine;
 use crate::model::ArrayError;
 use crate::model::place::{Cell as Place, DriveNumber, RowId, SlotId};
 use crate::space::layout::{Row, RowKind};
@@ -66,7 +66,7 @@ impl Engine {
     /// Carries out tasks as urgent as this until none is left, or drives came or went.
     pub(super) async fn work_side_by_side(self: &Rc<Self>, first: Task, done: &Done) {
         let (rows, lanes) = self.breadth(first.row);
-        let changes = self.drives_changed.round();
+        let changes = self.membership.changes();
         let class = Class { left: first.left, need: first.need, busy: RefCell::default(), lanes, changes };
         let mut workers: FuturesUnordered<_> = (0..rows).map(|_| self.work(&class, done)).collect();
         while workers.next().await.is_some() {}
@@ -83,7 +83,7 @@ impl Engine {
                 Err(error) => {
                     tracing::warn!(row = task.row.0, "rebuild of a row put off: {error}");
                     done.insert(task);
-                    self.note_undone(task.row, task.member);
+                    self.rebuilding.note_undone(task.row, task.member);
                     self.retry_later();
                 }
             }
@@ -91,7 +91,7 @@ impl Engine {
     }
 
     fn next_task(&self, class: &Class, done: &Done) -> Option<Task> {
-        let is_open = self.check_writable().is_ok() && self.drives_changed.round() == class.changes;
+        let is_open = self.check_writable().is_ok() && self.membership.changes() == class.changes;
         let tasks = if is_open { self.tasks(done).0 } else { Vec::new() };
         let alike = |task: &&Task| (task.left, task.need) == (class.left, class.need);
         // Something more urgent ends the class.
@@ -115,7 +115,7 @@ impl Engine {
             to_spare,
             slots: self.space.slots(task.row),
             next: Cell::new(0),
-            losses: Cell::new(self.drives_lost.get()),
+            losses: Cell::new(self.membership.lost()),
             placed: Cell::new(Placed::There),
             ended: Cell::new(false),
         };
@@ -155,24 +155,18 @@ impl Engine {
             let member = usize::from(task.member);
             let placed = self.place_strip(VolumeId(head.volume), head.stripe, slot, member, pass.to_spare).await?;
             pass.placed.set(pass.placed.get().max(placed));
-            let place = if task.need == Need::Spare { &self.rebuild } else { &self.copy_back };
-            if let Some(work) = place.get() {
-                place.set(Some(Work { done: work.done + shape.strip as u64, ..work }));
-            }
+            let of = &self.rebuilding;
+            let work = if task.need == Need::Spare { &of.work } else { &of.copy_back };
+            work.advance(shape.strip as u64);
         }
         Ok(())
     }
 
     /// Drives were lost since, and something else has less redundancy left than the task's row.
     fn is_overtaken(&self, pass: &Pass, done: &Done) -> bool {
-        let (task, losses) = (pass.task, self.drives_lost.get());
+        let (task, losses) = (pass.task, self.membership.lost());
         pass.losses.replace(losses) != losses
             && self.tasks(done).0.first().is_some_and(|first| first.left < task.left && first.row != task.row)
-    }
-
-    /// Something of the member is neither in its spare cell nor at home as it should be.
-    pub(super) fn note_undone(&self, row: RowId, member: u8) {
-        self.undone.borrow_mut().insert((row, member));
     }
 
     /// Drives that lack something of these members.
@@ -184,8 +178,8 @@ impl Engine {
 
     /// All strips of the member are where they should be.
     pub(super) fn note_moved(&self, task: Task) {
-        if task.need == Need::Spare && !self.undone.borrow().contains(&(task.row, task.member)) {
-            self.moved.borrow_mut().insert((task.row, task.member));
+        if task.need == Need::Spare {
+            self.rebuilding.note_moved(task.row, task.member);
         }
     }
 
@@ -199,16 +193,11 @@ impl Engine {
         rows.into_iter().map(|row| u64::from(self.space.used(row))).sum()
     }
 
-    pub(super) fn forget_moved(&self, row: RowId, member: usize) {
-        self.moved.borrow_mut().remove(&(row, member as u8));
-    }
-
     /// How many strips of the row's stripes count as lost, if `lost` drives were: a spare cell counts once all have moved to it.
     pub fn strips_without(&self, row: &Row, lost: impl Fn(DriveNumber) -> bool) -> usize {
-        let moved = self.moved.borrow();
         let gone = |cell: Place| lost(cell.drive) || !self.drives.is_sound(cell.drive);
         let members = row.members.iter().enumerate().filter(|(at, member)| {
-            let spare = member.replacement.filter(|_| moved.contains(&(row.id, *at as u8)));
+            let spare = member.replacement.filter(|_| self.rebuilding.has_moved(row.id, *at as u8));
             gone(member.cell) && spare.is_none_or(gone)
         });
         members.count()

@@ -37,7 +37,7 @@ pub(super) enum Leave {
 impl Engine {
     /// Gives the member's spare cell up.
     pub(super) async fn leave_spare(self: &Rc<Self>, task: Task) -> Result<Leave, ArrayError> {
-        self.forget_moved(task.row, usize::from(task.member));
+        self.rebuilding.forget_moved(task.row, task.member);
         // What is claimed in the row meanwhile is to lie in the cell too, so that only the second pass sees the last of it.
         let left = self.leave_strips(task).await?;
         if left != Leave::Done {
@@ -46,7 +46,7 @@ impl Engine {
         self.space.freeze(task.row, true);
         let result = self.leave_frozen(task).await;
         self.space.freeze(task.row, false);
-        self.room.wake_all();
+        self.admission.make_room();
         result
     }
 
