@@ -55,14 +55,14 @@ struct DirtyStripe {
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum BlockPlace {
     Dirty,
     Clean(u32),
 }
 
 #[derive(Default)]
 pub struct Cache {
-    places: HashMap<BlockKey, Place, FixedState>,
+    places: HashMap<BlockKey, BlockPlace, FixedState>,
     clean: Clean,
     stripes: BTreeMap<StripeKey, DirtyStripe>,
     /// Every dirty stripe by its oldest LSN: the front is what holds back the log's trim.
@@ -116,7 +116,7 @@ impl Cache {
         let lsn = written.lsn;
         assert_eq!(written.data.len(), BLOCK, "the cache holds whole blocks");
         let (stripe_key, block) = self.stripe_of(key);
-        if let Some(Place::Clean(index)) = self.places.insert(key, Place::Dirty) {
+        if let Some(BlockPlace::Clean(index)) = self.places.insert(key, BlockPlace::Dirty) {
             self.clean.remove(index);
         }
         let ages = &mut self.ages;
@@ -133,15 +133,15 @@ impl Cache {
     /// Offers a verified clean block. A dirty block is newer than anything read, so it stays.
     pub fn put_clean(&mut self, key: BlockKey, data: &[u8]) {
         match self.places.get(&key) {
-            Some(Place::Dirty) => {}
-            Some(Place::Clean(index)) => self.clean.overwrite(*index, data),
+            Some(BlockPlace::Dirty) => {}
+            Some(BlockPlace::Clean(index)) => self.clean.overwrite(*index, data),
             None => drop(self.clean.insert(key, data, &mut self.places)),
         }
     }
 
     /// Drops a clean copy that is no longer what the volume holds.
     pub fn drop_clean(&mut self, key: BlockKey) {
-        if let Some(Place::Clean(index)) = self.places.get(&key).copied() {
+        if let Some(BlockPlace::Clean(index)) = self.places.get(&key).copied() {
             self.places.remove(&key);
             self.clean.remove(index);
         }
@@ -155,8 +155,8 @@ impl Cache {
     /// As `get`; a read that does not count says nothing of whether the block is worth keeping.
     pub fn get_as(&mut self, key: BlockKey, counts: bool) -> Option<Held<'_>> {
         match *self.places.get(&key)? {
-            Place::Clean(index) => Some(Held::Good(self.clean.touch(index, counts), Lsn(0))),
-            Place::Dirty => self.dirty(key).map(|block| match self.is_sound(block) {
+            BlockPlace::Clean(index) => Some(Held::Good(self.clean.touch(index, counts), Lsn(0))),
+            BlockPlace::Dirty => self.dirty(key).map(|block| match self.is_sound(block) {
                 true => Held::Good(&block.data, block.lsn),
                 false => Held::Spoilt,
             }),
@@ -201,7 +201,7 @@ impl Cache {
     /// The block was read ahead for this volume, and nobody has asked for it. False where somebody has, or it is gone.
     pub fn mark_ahead(&mut self, key: BlockKey, face: VolumeId) -> bool {
         match self.places.get(&key) {
-            Some(Place::Clean(index)) => self.clean.mark_ahead(*index, face),
+            Some(BlockPlace::Clean(index)) => self.clean.mark_ahead(*index, face),
             _ => false,
         }
     }

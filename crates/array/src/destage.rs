@@ -15,7 +15,7 @@ use stele_ground::{BLOCK, Duration};
 use stele_media::{Buffer, Priority};
 
 use crate::cache::DirtyBlock;
-use crate::durable::log::{self, Haste, Purpose, Reservation};
+use crate::durable::log::{self, FlushUrgency, Purpose, Reservation};
 use crate::durable::records::{Image, NewDigest, Record, RedoImage};
 use crate::engine::Engine;
 use crate::engine::apply::Pages;
@@ -44,14 +44,14 @@ struct Pace {
     /// For room in it.
     patience: Duration,
     /// For other records to share a group with.
-    haste: Haste,
+    urgency: FlushUrgency,
 }
 
 impl Pace {
     /// Somebody waits for the destage.
-    const ASKED: Pace = Pace { patience: log::PATIENCE, haste: Haste::Now };
+    const ASKED: Pace = Pace { patience: log::PATIENCE, urgency: FlushUrgency::Now };
     /// The flow's own: where there is no room it lets others go first, and is tried again.
-    const FLOW: Pace = Pace { patience: Duration::from_millis(1000), haste: Haste::Linger };
+    const FLOW: Pace = Pace { patience: Duration::from_millis(1000), urgency: FlushUrgency::Linger };
 }
 
 /// Dirty blocks by number within the stripe.
@@ -91,9 +91,9 @@ impl Engine {
         self.restore_memory(key).await?;
         let dirty: Dirty = self.cache.borrow().dirty_of(key).into_iter().collect();
         let Some(covers) = dirty.values().map(|block| block.lsn).max() else { return Ok(()) };
-        let held = self.destage_funds.borrow_mut().remove(&key);
-        let funds = match held {
-            Some(funds) => funds,
+        let held = self.destage_reservations.borrow_mut().remove(&key);
+        let reservation = match held {
+            Some(reservation) => reservation,
             // An attempt that failed gave them back. All at once, before anything is appended or the log is pinned.
             None => {
                 // With the record that says that it is done: a wait for that in the middle might be in vain.
@@ -104,7 +104,7 @@ impl Engine {
                 let first = self.log.try_reserve(cost, Purpose::Inside);
                 let last = || if oldest { self.log.try_reserve(cost, Purpose::Checkpoint) } else { None };
                 match first.or_else(last) {
-                    Some(funds) => funds,
+                    Some(reservation) => reservation,
                     None => self.log.reserve_within(cost, Purpose::Inside, pace.patience).await?,
                 }
             }
@@ -126,7 +126,7 @@ impl Engine {
             }
             Home::Unmapped | Home::Zero => (false, false),
         };
-        let moves = !volume.stays_in_place() && (mostly || weak && !self.io.lacks(Mutation::StrongDigest));
+        let moves = !volume.stays_in_place() && (mostly || weak && !self.io.is_disabled(Mutation::StrongDigest));
         match home {
             Home::Unmapped if volume.base.get().is_some() => {
                 self.destage_over_base(volume, stripe, &dirty, covers).await
@@ -147,7 +147,7 @@ impl Engine {
             {
                 Ok(())
             }
-            Home::Slot(_) => match self.destage_in_place(volume, stripe, &dirty, covers, funds, pace).await {
+            Home::Slot(_) => match self.destage_in_place(volume, stripe, &dirty, covers, reservation, pace).await {
                 Err(ArrayError::Damaged(why)) => match self.destage_salvage(volume, stripe, &dirty, covers).await? {
                     true => Ok(()),
                     false => Err(ArrayError::Damaged(why)),
@@ -167,7 +167,7 @@ impl Engine {
     ) -> Result<(), ArrayError> {
         let shape = Rc::clone(&volume.shape);
         let key = StripeKey { volume: volume.id, stripe };
-        let Some(claim) = self.claim(volume, true).await? else { return Err(self.full(volume)) };
+        let Some(claim) = self.allocate(volume, true).await? else { return Err(self.full(volume)) };
         let binding = self.binding(claim.slot, claim.generation);
         // Where one digest covers a strip, strips are written whole from the start.
         let whole = shape.unit == DigestUnit::Strip;
@@ -228,7 +228,7 @@ impl Engine {
         for (block, dirty) in dirty {
             data[*block as usize * BLOCK..][..BLOCK].copy_from_slice(&dirty.data);
         }
-        let Some(claim) = self.claim(volume, false).await? else { return Ok(Move::NoSlot) };
+        let Some(claim) = self.allocate(volume, false).await? else { return Ok(Move::NoSlot) };
         let pieces = [data.freeze()];
         let filled = self.fill_slot(volume, stripe, claim, Some(old), covers, &pieces).await;
         if filled.is_err() {
@@ -256,7 +256,7 @@ impl Engine {
         stripe: u64,
         dirty: &Dirty,
         covers: Lsn,
-        mut funds: Reservation,
+        mut reservation: Reservation,
         pace: Pace,
     ) -> Result<(), ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
@@ -276,32 +276,32 @@ impl Engine {
                 generation: of.generation,
                 covers,
                 digests: plan.digests,
-                images: if self.io.lacks(Mutation::RedoImages) { Vec::new() } else { plan.images },
+                images: if self.io.is_disabled(Mutation::RedoImages) { Vec::new() } else { plan.images },
             };
             let need = self.log.cost(&redo) + self.log.cost_of(64);
-            if funds.bytes() < need {
-                funds = self.log.reserve_within(need, Purpose::Inside, pace.patience).await?;
+            if reservation.bytes() < need {
+                reservation = self.log.reserve_within(need, Purpose::Inside, pace.patience).await?;
             }
             let pages = self.pages_for(&redo).await?;
-            let lsn = self.append_with(&redo, &pages, &mut funds, pace.haste);
+            let lsn = self.append_with(&redo, &pages, &mut reservation, pace.urgency);
             let (slot, generation, writes) = (of.slot, of.generation, plan.writes);
             self.keep_redo(key, Redo { slot, generation, covers, oldest, writes, placed: false });
             // Invariant 8: nothing is written in place before the images are durable on the log's members.
-            if !self.io.lacks(Mutation::RedoOrder) {
-                match pace.haste {
-                    Haste::Now => self.log.durable(lsn).await?,
-                    Haste::Linger | Haste::Whenever => self.log.durable_in_time(lsn).await?,
+            if !self.io.is_disabled(Mutation::RedoOrder) {
+                match pace.urgency {
+                    FlushUrgency::Now => self.log.durable(lsn).await?,
+                    FlushUrgency::Linger | FlushUrgency::Whenever => self.log.durable_in_time(lsn).await?,
                 }
                 assert!(self.log.durable_lsn() >= lsn, "invariant 8: in-place writes before their images are durable");
             }
             self.place_redo(volume, stripe).await?;
         }
         let done = Record::Destaged { volume: volume.id, stripe, covers };
-        if funds.bytes() < self.log.cost(&done) {
-            funds = self.log.reserve_within(self.log.cost(&done), Purpose::Inside, pace.patience).await?;
+        if reservation.bytes() < self.log.cost(&done) {
+            reservation = self.log.reserve_within(self.log.cost(&done), Purpose::Inside, pace.patience).await?;
         }
         // The strips are flushed: the records before may go. Were this one lost, replay would do the same again.
-        self.append_with(&done, &Pages::default(), &mut funds, Haste::Whenever);
+        self.append_with(&done, &Pages::default(), &mut reservation, FlushUrgency::Whenever);
         Ok(())
     }
 

@@ -10,11 +10,11 @@ use stele_ground::{PoolId, VolumeId, digest};
 use crate::cache::Cache;
 use crate::drives::Drives;
 use crate::drives::label::{Configuration, DriveState};
-use crate::durable::log::{Haste, Log, Purpose, Reservation};
+use crate::durable::log::{FlushUrgency, Log, Purpose, Reservation};
 use crate::durable::records::Record;
 use crate::durable::table::Table;
 use crate::model::mutation::Mutation;
-use crate::model::place::{Cell as StripCell, DriveNumber, Lsn, StripeKey};
+use crate::model::place::{DriveNumber, Lsn, StripCell, StripeKey};
 use crate::model::{Action, Alarm, AlarmKind, ArrayError, CacheLimits, OpenOptions, Severity};
 use crate::runtime::io::Io;
 use crate::runtime::sync::{Mutex, StripeLocks};
@@ -58,7 +58,7 @@ pub struct Engine {
     /// Dirty stripes without a slot: each has one promised.
     pub promised: RefCell<BTreeSet<StripeKey>>,
     /// Log space for the destage of each dirty stripe.
-    pub destage_funds: RefCell<BTreeMap<StripeKey, Reservation>>,
+    pub destage_reservations: RefCell<BTreeMap<StripeKey, Reservation>>,
     /// Records that the log must keep although no dirty block needs them: redo images under way.
     pub log_pins: RefCell<BTreeMap<Lsn, u32>>,
     /// In-place writes that are not recorded as done.
@@ -110,7 +110,7 @@ impl Engine {
     ) -> Rc<Engine> {
         let pool = digest_pool(drives.labels.configuration().pool);
         let now = io.now();
-        let cache = Cache::new(options.block_cache).credulous(io.lacks(Mutation::MemoryDigest));
+        let cache = Cache::new(options.block_cache).credulous(io.is_disabled(Mutation::MemoryDigest));
         let destages = DESTAGES.max(DESTAGES_PER_DRIVE * drives.labels.configuration().drives.len() as u64);
         Rc::new_cyclic(|weak| Engine {
             pool,
@@ -127,7 +127,7 @@ impl Engine {
             options,
             unsettled: RefCell::default(),
             promised: RefCell::default(),
-            destage_funds: RefCell::default(),
+            destage_reservations: RefCell::default(),
             log_pins: RefCell::default(),
             redo: RefCell::default(),
             lost_slots: RefCell::default(),
@@ -193,24 +193,24 @@ impl Engine {
 
     /// Appends and applies one record on which nothing else waits. The caller has the pages at hand (see `apply`).
     pub async fn record(&self, record: Record, purpose: Purpose) -> Result<Lsn, ArrayError> {
-        let mut funds = self.log.reserve(self.log.cost(&record), purpose).await?;
+        let mut reservation = self.log.reserve(self.log.cost(&record), purpose).await?;
         let pages = self.pages_for(&record).await?;
-        Ok(self.append(&record, &pages, &mut funds))
+        Ok(self.append(&record, &pages, &mut reservation))
     }
 
     /// The synchronous step: append and apply.
-    pub fn append(&self, record: &Record, pages: &crate::engine::apply::Pages, funds: &mut Reservation) -> Lsn {
-        self.append_with(record, pages, funds, Haste::Now)
+    pub fn append(&self, record: &Record, pages: &crate::engine::apply::Pages, reservation: &mut Reservation) -> Lsn {
+        self.append_with(record, pages, reservation, FlushUrgency::Now)
     }
 
     pub fn append_with(
         &self,
         record: &Record,
         pages: &crate::engine::apply::Pages,
-        funds: &mut Reservation,
-        haste: Haste,
+        reservation: &mut Reservation,
+        urgency: FlushUrgency,
     ) -> Lsn {
-        let lsn = self.log.append_with(record, funds, haste);
+        let lsn = self.log.append_with(record, reservation, urgency);
         self.apply(lsn, record, pages);
         if let Record::Destaged { volume, stripe, .. }
         | Record::Adopted { from: volume, stripe, .. }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use stele_ground::{BLOCK, VolumeId};
 use stele_media::{Buffer, Completion, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request};
 
-use crate::durable::log::{Haste, Purpose};
+use crate::durable::log::{FlushUrgency, Purpose};
 use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::engine::serving::Serving;
@@ -14,7 +14,7 @@ use crate::model::place::{Lsn, StripeKey};
 use crate::model::{Action, ArrayError, Command};
 use crate::runtime::sync::join_all;
 use crate::volumes::face::Face;
-use crate::volumes::{Kind, Volume};
+use crate::volumes::{LayerKind, Volume};
 
 pub mod ahead;
 pub mod atomic;
@@ -34,7 +34,7 @@ pub enum Manner {
     /// A write that is said to have its place in the log when it has.
     Ordered,
     /// A write that is there after a crash as a whole or not at all.
-    Whole,
+    Atomic,
 }
 
 /// As a drive's error, for the host's side.
@@ -98,11 +98,11 @@ impl Serving {
         engine.io.spawn(async move {
             let Request { tag, op, .. } = request;
             let (op, result) = match op {
-                Op::Write { at, data, fua } if manner == Manner::Whole => {
+                Op::Write { at, data, fua } if manner == Manner::Atomic => {
                     // As in `carry_out`: the volume gets no other layer meanwhile.
                     let _permit = face.write().await;
                     let result = match serving.engine.faced(&face) {
-                        Ok(layer) => serving.engine.write_whole(&layer, at, data.clone()).await,
+                        Ok(layer) => serving.engine.write_atomic(&layer, at, data.clone()).await,
                         Err(error) => Err(error),
                     };
                     (Op::Write { at, data, fua }, result)
@@ -199,7 +199,8 @@ impl Serving {
 
 fn check_request(volume: &Volume, op: &Op) -> Result<(), MediaError> {
     let spec = volume.spec.borrow();
-    if volume.kind.get() == Kind::Snapshot && matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. }) {
+    if volume.kind.get() == LayerKind::Snapshot && matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. })
+    {
         let text = format!("snapshot '{}' is never written; make a clone of it and write that", spec.name);
         return Err(MediaError::new(MediaFault::Refused, text));
     }
@@ -339,7 +340,7 @@ impl Engine {
             Some(slot) => self.slot_head(&volume.shape, slot).await?.generation,
             None => 0,
         };
-        let mut funds = self.log.reserve(self.log.cost_of(64), Purpose::Inside).await?;
+        let mut reservation = self.log.reserve(self.log.cost_of(64), Purpose::Inside).await?;
         let covers = Lsn(self.log.next_lsn().0 - 1);
         let record = Record::Unmap { volume: volume.id, stripe, slot, generation, zero, covers };
         let pages = self.pages_for(&record).await?;
@@ -350,8 +351,8 @@ impl Engine {
             // Held back from reuse until the record is durable (invariant 5).
             self.space.hold(slot);
         }
-        let lsn = self.append(&record, &pages, &mut funds);
-        self.trim_destage_funds(volume, stripe);
+        let lsn = self.append(&record, &pages, &mut reservation);
+        self.trim_destage_reservation(volume, stripe);
         self.unsettled.borrow_mut().insert(key, lsn);
         self.settle_map(key, lsn, slot).await?;
         self.admission.make_room();
@@ -374,7 +375,7 @@ impl Engine {
         }
         let record = Record::Zero { volume: volume.id, at, length, unmap: false };
         let blocks = (length / BLOCK as u64) as usize;
-        self.append_small(volume, stripe, record, blocks, Haste::Now).await.map(Some)
+        self.append_small(volume, stripe, record, blocks, FlushUrgency::Now).await.map(Some)
     }
 
     /// The states of a range: a stripe with a slot or dirty blocks is data. With `since`, what shows through from that snapshot

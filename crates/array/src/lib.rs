@@ -50,7 +50,7 @@ mod testing;
 pub use destage::checkpoint;
 pub use drives::label;
 pub use durable::{anchor, log, records, table};
-pub use hosts::atomic::WHOLE_MAX;
+pub use hosts::atomic::ATOMIC_WRITE_MAX;
 pub use model::{
     Action, AheadCounts, Alarm, AlarmKind, ArrayError, Attached, CacheLimits, CacheStatus, CodeSpace, Command,
     CreateOptions, Departed, DigestUnit, DriveHealth, DriveStatus, Event, NOT_A_MEMBER, OpenOptions, PoolStatus,

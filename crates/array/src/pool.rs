@@ -135,9 +135,9 @@ impl Pool {
                 None if self.state == State::Starting => self.early.push(Event::SubmitOrdered { volume, request }),
                 None => self.refuse(volume, request),
             },
-            Event::SubmitWhole { volume, request } => match self.serving() {
-                Some(serving) => serving.submit(volume, request, Manner::Whole),
-                None if self.state == State::Starting => self.early.push(Event::SubmitWhole { volume, request }),
+            Event::SubmitAtomic { volume, request } => match self.serving() {
+                Some(serving) => serving.submit(volume, request, Manner::Atomic),
+                None if self.state == State::Starting => self.early.push(Event::SubmitAtomic { volume, request }),
                 None => self.refuse(volume, request),
             },
             Event::Command { id, command } => match self.serving() {

@@ -1,7 +1,7 @@
 //! Room for stripes: which slots of which rows may be written next, and what is promised.
 //!
 //! The slot table is the truth; here are only counts and what is on its way. A slot is *used* while its entry is mapped,
-//! *held* while a writer has claimed it or while the record that freed it is not yet durable, and free otherwise.
+//! *held* while it was allocated to a writer or while the record that freed it is not yet durable, and free otherwise.
 //! Promises: a dirty stripe without a slot has one reserved in its class, and a fully allocated volume has one reserved
 //! for every stripe it has not written, so that nothing acknowledged can lack a place.
 
@@ -46,7 +46,7 @@ struct ClassUse {
     rows: BTreeSet<RowId>,
     /// Rows with a free slot.
     open: BTreeSet<RowId>,
-    /// Free slots of all rows; for an instant below zero while a claim turns into a stripe.
+    /// Free slots of all rows; for an instant below zero while an allocation turns into a stripe.
     free: i64,
     reserved: u64,
     /// The row asked last; the next stripe goes to the next row.
@@ -120,7 +120,7 @@ impl Space {
         self.rows.borrow().get(&row).map_or(0, |row| row.used)
     }
 
-    /// Rows without a stripe, claim or pending release: may be given back.
+    /// Rows without a stripe, allocation or pending release: may be given back.
     pub fn empty_rows(&self) -> Vec<RowId> {
         let rows = self.rows.borrow();
         rows.iter().filter(|(_, row)| row.used == 0 && row.held.is_empty()).map(|(id, _)| *id).collect()
@@ -159,7 +159,7 @@ impl Space {
         self.classes.borrow().get(&class).map_or(0, |class| class.reserved)
     }
 
-    /// Whether this many slots could be promised or claimed without breaking a promise.
+    /// Whether this many slots could be promised or allocated without breaking a promise.
     pub fn unpromised(&self, class: RowClass) -> u64 {
         self.free(class).saturating_sub(self.reserved(class))
     }
@@ -187,14 +187,14 @@ impl Space {
         Some((row, rows.get(&row).map_or(0, |row| row.cursor)))
     }
 
-    /// Claims the slot unless somebody holds it.
+    /// Holds the slot unless somebody holds it.
     pub fn hold(&self, slot: SlotId) -> bool {
         let hold = |row: &mut RowUse| {
-            let claimed = row.held.insert(slot.index);
-            if claimed {
+            let is_new = row.held.insert(slot.index);
+            if is_new {
                 row.cursor = (slot.index + 1) % row.slots.max(1);
             }
-            claimed
+            is_new
         };
         self.change(slot.row, hold).unwrap_or(false)
     }
@@ -203,7 +203,7 @@ impl Space {
         self.rows.borrow().get(&slot.row).is_some_and(|row| row.held.contains(&slot.index))
     }
 
-    /// The claim ends: the slot was mapped, or nothing came of it, or the record that freed it is durable.
+    /// The hold ends: the slot was mapped, or nothing came of it, or the record that freed it is durable.
     pub fn let_go(&self, slot: SlotId) {
         self.change(slot.row, |row| row.held.remove(&slot.index));
     }
@@ -274,12 +274,12 @@ impl Space {
         rows.into_iter().filter_map(bytes).sum()
     }
 
-    /// Slots of the row that are claimed or wait for their release.
+    /// Slots of the row that are allocated or wait for their release.
     pub fn held(&self, row: RowId) -> usize {
         self.rows.borrow().get(&row).map_or(0, |row| row.held.len())
     }
 
-    /// Whether any slot of the row is claimed or waits for its release.
+    /// Whether any slot of the row is allocated or waits for its release.
     pub fn is_held_any(&self, row: RowId) -> bool {
         self.rows.borrow().get(&row).is_some_and(|row| !row.held.is_empty())
     }

@@ -15,7 +15,7 @@ use crate::engine::Engine;
 use crate::formats::entry::{Binding, LOST, ZERO};
 use crate::formats::shape::Shape;
 use crate::model::mutation::Mutation;
-use crate::model::place::{Cell, SlotId};
+use crate::model::place::{SlotId, StripCell};
 use crate::runtime::sync::join_all;
 use crate::state::redo::StripWrite;
 
@@ -29,8 +29,8 @@ pub mod repair;
 
 /// A strip's cell, and the byte offset on its drive where the strip begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    pub cell: Cell,
+pub struct StripPlace {
+    pub cell: StripCell,
     pub at: u64,
 }
 
@@ -42,7 +42,7 @@ pub struct Stripe {
     pub slot: SlotId,
     pub generation: u64,
     pub shape: Rc<Shape>,
-    pub places: Vec<Place>,
+    pub places: Vec<StripPlace>,
     pub digests: Vec<u32>,
     pub binding: Binding,
 }
@@ -78,7 +78,8 @@ impl Stripe {
     }
 
     pub fn check(&self, engine: &Engine, strip: usize, unit: usize, data: &[u8]) -> bool {
-        engine.io.lacks(Mutation::ReadDigest) || self.binding.digest(strip, unit, data) == self.digest(strip, unit)
+        engine.io.is_disabled(Mutation::ReadDigest)
+            || self.binding.digest(strip, unit, data) == self.digest(strip, unit)
     }
 
     /// Whether every unit in the range reads as zeros without asking a drive (never written, or lost).

@@ -221,12 +221,12 @@ impl Fixture {
     }
 
     /// A write that is to be there as a whole or not at all.
-    pub fn write_whole(&mut self, volume: VolumeId, at: u64, data: &[u8]) -> Result<(), Trouble> {
+    pub fn write_atomic(&mut self, volume: VolumeId, at: u64, data: &[u8]) -> Result<(), Trouble> {
         let tag = self.next;
         self.next += 1;
         let op = Op::Write { at, data: vec![Buffer::copy_of(data).freeze()], fua: false };
         let request = Request { tag, op, priority: Priority::Host, deadline: None };
-        self.pool.event(Event::SubmitWhole { volume, request });
+        self.pool.event(Event::SubmitAtomic { volume, request });
         let mut answers = Vec::new();
         let finished =
             |answers: &[Action], _: &Pool| answers.iter().any(|answer| matches!(answer, Action::Finished { .. }));

@@ -23,7 +23,7 @@ use face::Face;
 
 /// What a layer is to hosts and operators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum LayerKind {
     /// The newest layer of a volume: takes its writes.
     Volume,
     /// Frozen, and readable by a name of its own.
@@ -32,17 +32,17 @@ pub enum Kind {
     GivenUp,
 }
 
-impl Kind {
+impl LayerKind {
     fn number(self) -> u8 {
         match self {
-            Kind::Volume => 0,
-            Kind::Snapshot => 1,
-            Kind::GivenUp => 2,
+            LayerKind::Volume => 0,
+            LayerKind::Snapshot => 1,
+            LayerKind::GivenUp => 2,
         }
     }
 
-    fn from_number(number: u8) -> Option<Kind> {
-        [Kind::Volume, Kind::Snapshot, Kind::GivenUp].into_iter().find(|kind| kind.number() == number)
+    fn from_number(number: u8) -> Option<LayerKind> {
+        [LayerKind::Volume, LayerKind::Snapshot, LayerKind::GivenUp].into_iter().find(|kind| kind.number() == number)
     }
 }
 
@@ -51,7 +51,7 @@ impl Kind {
 pub struct Volume {
     /// The layer's number: names its map, its slots, its dirty blocks and its locks.
     pub id: VolumeId,
-    pub kind: Cell<Kind>,
+    pub kind: Cell<LayerKind>,
     /// How hosts reach it; none when it was given up.
     pub face: RefCell<Option<Rc<Face>>>,
     /// The layer that shows through where this one has nothing of its own.
@@ -80,7 +80,7 @@ impl Volume {
         let class = RowClass::data(spec.code, spec.strip, spec.digest);
         Volume {
             id,
-            kind: Cell::new(Kind::Volume),
+            kind: Cell::new(LayerKind::Volume),
             face: RefCell::new(Some(Face::new(id, ahead))),
             base: Cell::new(None),
             origin: Cell::new(None),
@@ -109,7 +109,7 @@ impl Volume {
 
     /// Deleted, or given up on the way there: nobody reads or writes it by itself any more.
     pub fn is_gone(&self) -> bool {
-        self.gone.get() || self.kind.get() == Kind::GivenUp
+        self.gone.get() || self.kind.get() == LayerKind::GivenUp
     }
 
     pub fn face_id(&self) -> Option<VolumeId> {
@@ -175,11 +175,11 @@ impl Volume {
         let some = |number: u32| (number != u32::MAX).then_some(VolumeId(number));
         let retained = r.u32()? != 0;
         let mapped = r.u64()?;
-        let (kind, ahead, _) = (Kind::from_number(r.u8()?)?, r.u8()?, r.u16()?);
+        let (kind, ahead, _) = (LayerKind::from_number(r.u8()?)?, r.u8()?, r.u16()?);
         let (face, base, origin) = (some(r.u32()?), some(r.u32()?), some(r.u32()?));
         let made = r.u64()?;
         // A layer stands on an older one, so that no walk downwards is without end.
-        if base.is_some_and(|base| base >= id) || face.is_none() != (kind == Kind::GivenUp) {
+        if base.is_some_and(|base| base >= id) || face.is_none() != (kind == LayerKind::GivenUp) {
             return None;
         }
         let volume = Volume::new(id, spec::decode(r)?);

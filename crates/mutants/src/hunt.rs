@@ -12,7 +12,7 @@ use crate::tree::Detectors;
 const SLOW: [&str; 14] = [
     "drives::label::agreement::model",
     "pool::tests::agreement",
-    "pool::tests::carry",
+    "pool::tests::relog",
     "pool::tests::absent",
     "pool::tests::protections",
     "pool::tests::redo",

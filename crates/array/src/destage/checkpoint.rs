@@ -91,7 +91,7 @@ impl Engine {
         let failed = self.checkpointing.is_failing();
         let cost = checkpoint_cost(&self.log);
         let reserve = |bytes| self.log.try_reserve(bytes, Purpose::Checkpoint);
-        let mut funds = if failed { None } else { reserve(cost + late(self)).or_else(|| reserve(cost)) };
+        let mut reservation = if failed { None } else { reserve(cost + late(self)).or_else(|| reserve(cost)) };
         let (oldest, checkpoint) = loop {
             let rows = self.fetch_rows().await?;
             let volumes = self.fetch_volumes().await?;
@@ -118,9 +118,9 @@ impl Engine {
             let owed = self.redo.borrow().oldest();
             let kept = [pinned, dirty, owed].into_iter().flatten().all(|lsn| oldest <= lsn);
             assert!(kept, "invariant 9: the log would be trimmed above what is not on its strips");
-            break (oldest, self.table.begin_checkpoint(&self.log, oldest, root.encode(), funds.as_mut()));
+            break (oldest, self.table.begin_checkpoint(&self.log, oldest, root.encode(), reservation.as_mut()));
         };
-        drop(funds);
+        drop(reservation);
         checkpoint.write().await?;
         self.checkpointing.succeeded(oldest);
         self.admission.make_room();
@@ -235,7 +235,7 @@ impl Engine {
             }
             if self.log.wants_checkpoint() {
                 self.drain_older_half().await;
-                if let Err(error) = self.carry_stuck_forward().await {
+                if let Err(error) = self.relog_stuck().await {
                     tracing::warn!("writes that cannot be destaged could not be appended anew: {error}");
                 }
                 let trims = self.oldest_needed() > self.checkpointing.trimmed();

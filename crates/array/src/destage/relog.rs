@@ -1,9 +1,9 @@
 //! Stripes that cannot be destaged, and what the log does about them.
 //!
 //! More than m of a stripe's strips may be absent, or damaged, or there is no slot to move it to. What was acknowledged
-//! for it stays dirty and in the log, and would keep the log from being trimmed. So it is carried: appended again at the
-//! log's head, oldest block first, so that each piece makes room for the next, and everything else goes on. Carrying stops
-//! where next to nothing but such blocks is in the log. Too much for carrying never gathers: beyond a limit such stripes take
+//! for it stays dirty and in the log, and would keep the log from being trimmed. So it is relogged: appended again at the
+//! log's head, oldest block first, so that each piece makes room for the next, and everything else goes on. Relogging stops
+//! where next to nothing but such blocks is in the log. Too much for relogging never gathers: beyond a limit such stripes take
 //! no more writes. Whoever waits for room that nothing can make gets an error that says what to do.
 
 use std::collections::VecDeque;
@@ -23,10 +23,10 @@ use crate::state::destaging::Stuck;
 use crate::stripe::runs;
 use crate::volumes::Volume;
 
-/// Blocks carried in one record.
-const CARRY_BLOCKS: usize = 64;
+/// Blocks relogged in one record.
+const RELOG_BLOCKS: usize = 64;
 /// What a block costs in the log beside itself, about: its part of the record's and the group's headers.
-const CARRY_HEADER: u64 = 64;
+const RELOG_HEADER: u64 = 64;
 /// A stripe that could not be destaged is tried again after this time.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// The same where the log had no room for it.
@@ -39,8 +39,8 @@ impl Engine {
     pub fn destage_failed(&self, key: StripeKey, error: &ArrayError) {
         tracing::warn!(volume = %key.volume, stripe = key.stripe, "destage put off: {error}");
         let lasting = !log::is_no_room(error);
-        // Room that it does not use now is others', and first that of carrying.
-        self.destage_funds.borrow_mut().remove(&key);
+        // Room that it does not use now is others', and first that of relogging.
+        self.destage_reservations.borrow_mut().remove(&key);
         let again = self.io.now() + if lasting { RETRY_AFTER } else { RETRY_WITHOUT_ROOM };
         self.destaging.put_off(key, Stuck { again, lasting });
     }
@@ -65,16 +65,16 @@ impl Engine {
     /// Log bytes that everything dirty takes when it is appended anew, closely packed.
     fn packed(&self) -> u64 {
         let dirty = self.cache.borrow().dirty_bytes();
-        dirty + dirty / BLOCK as u64 * CARRY_HEADER + self.redo.borrow().bytes()
+        dirty + dirty / BLOCK as u64 * RELOG_HEADER + self.redo.borrow().bytes()
     }
 
-    /// So much of the log is neither dirty nor promised that carrying makes room.
-    fn is_worth_carrying(&self) -> bool {
+    /// So much of the log is neither dirty nor promised that relogging makes room.
+    fn is_worth_relogging(&self) -> bool {
         let packed = self.packed();
         self.log.used().0 > packed + packed / 16 + self.log.size().0 / 16
     }
 
-    /// Refuses a write to a stripe that cannot be destaged, where what waits of that kind is as much as can be carried.
+    /// Refuses a write to a stripe that cannot be destaged, where what waits of that kind is as much as can be relogged.
     pub fn check_can_wait(&self, volume: &Volume, stripe: u64) -> Result<(), ArrayError> {
         if !self.is_stuck(StripeKey { volume: volume.id, stripe }) {
             return Ok(());
@@ -103,7 +103,7 @@ impl Engine {
         }
         let all_stuck = self.cache.borrow().by_age().all(|(_, key)| self.is_stuck(key));
         let dirty = self.cache.borrow().dirty_stripes() > 0;
-        (dirty && all_stuck && !self.is_worth_carrying()).then(|| {
+        (dirty && all_stuck && !self.is_worth_relogging()).then(|| {
             ArrayError::Degraded(
                 "the log is full of writes to stripes that cannot be changed, as too many of their strips are absent or \
                  damaged; bring missing drives back, or write those stripes whole"
@@ -114,8 +114,8 @@ impl Engine {
 
     /// Appends anew what cannot be destaged and lies in the log's older half, so that everything else goes on. Stops without
     /// an error where the log has no room.
-    pub async fn carry_stuck_forward(self: &Rc<Self>) -> Result<(), ArrayError> {
-        if !self.is_worth_carrying() && !self.log.is_thin() {
+    pub async fn relog_stuck(self: &Rc<Self>) -> Result<(), ArrayError> {
+        if !self.is_worth_relogging() && !self.log.is_thin() {
             return Ok(());
         }
         let oldest = self.oldest_needed();
@@ -124,19 +124,19 @@ impl Engine {
             // Whoever holds the stripe changes it, or puts it back among the stuck.
             let Some(_guard) = self.locks.try_exclusive(key.volume, key.stripe) else { continue };
             let Some(volume) = self.volumes.get(key.volume) else { continue };
-            // Wrong bytes are not carried on: they stay where the log still has the right ones.
+            // Wrong bytes are not relogged: they stay where the log still has the right ones.
             if self.restore_memory(key).await.is_err() {
                 continue;
             }
             // Images refer to the writes as they were, so they go along.
-            let carried = self.carry_blocks(&volume, key, middle, Purpose::Carry)
-                && self.carry_redo(key, middle, Purpose::Carry).await?;
-            if !carried {
+            let relogged = self.relog_blocks(&volume, key, middle, Purpose::Relog)
+                && self.relog_redo(key, middle, Purpose::Relog).await?;
+            if !relogged {
                 // What keeps the log from being trimmed, and no more, may take what checkpoints are left: they do without.
                 if self.keeps_log(key) {
                     let next = Lsn(self.oldest_needed().0 + 1);
-                    self.carry_blocks(&volume, key, next, Purpose::Checkpoint);
-                    self.carry_redo(key, next, Purpose::Checkpoint).await?;
+                    self.relog_blocks(&volume, key, next, Purpose::Checkpoint);
+                    self.relog_redo(key, next, Purpose::Checkpoint).await?;
                 }
                 return Ok(());
             }
@@ -165,16 +165,16 @@ impl Engine {
     }
 
     /// The stripe's dirty blocks below a record. Its lock is held. False where the log has no room for all of them.
-    fn carry_blocks(&self, volume: &Volume, key: StripeKey, below: Lsn, purpose: Purpose) -> bool {
+    fn relog_blocks(&self, volume: &Volume, key: StripeKey, below: Lsn, purpose: Purpose) -> bool {
         let first = key.stripe * u64::from(volume.shape.blocks());
         let old = self.cache.borrow().dirty_of(key).into_iter().filter(|(_, block)| block.lsn < below);
         let numbers: Vec<usize> = old.map(|(number, _)| number as usize).collect();
         let mut all = true;
         let mut waiting: VecDeque<Range<usize>> =
-            runs(numbers).into_iter().flat_map(|run| pieces(run, CARRY_BLOCKS)).collect();
+            runs(numbers).into_iter().flat_map(|run| pieces(run, RELOG_BLOCKS)).collect();
         while let Some(run) = waiting.pop_front() {
             let cost = self.log.cost_of(64 + run.len() * BLOCK);
-            let Some(mut funds) = self.log.try_reserve(cost, purpose) else {
+            let Some(mut reservation) = self.log.try_reserve(cost, purpose) else {
                 // Each piece costs a header: the last room is for what frees as much as it takes.
                 if run.len() == 1 || purpose == Purpose::Checkpoint {
                     all = false;
@@ -195,7 +195,7 @@ impl Engine {
             };
             let Some(data) = data else { continue };
             let record = Record::Write { volume: key.volume, at: from * BLOCK as u64, data };
-            self.append(&record, &Pages::default(), &mut funds);
+            self.append(&record, &Pages::default(), &mut reservation);
         }
         self.cache.borrow_mut().renew_age(key);
         all

@@ -33,7 +33,7 @@ pub mod discover;
 
 use codec::{Label, NoLabel};
 use discover::read_copy;
-pub use discover::{Discovery, Found, Reading, Verdict, discover, read_label};
+pub use discover::{Discovery, FoundLabel, Reading, Verdict, discover, read_label};
 
 /// Bytes of one copy.
 pub const LABEL_SIZE: u64 = 64 << 10;
@@ -204,7 +204,7 @@ impl Configuration {
     }
 
     /// Where a cell starts on its drive.
-    pub fn cell_at(&self, cell: crate::model::place::Cell) -> u64 {
+    pub fn cell_at(&self, cell: crate::model::place::StripCell) -> u64 {
         self.units_at() + u64::from(cell.unit) * self.unit_size.0
     }
 
@@ -355,8 +355,8 @@ impl Labels {
         self.0.undecided.borrow().clone()
     }
 
-    pub fn lacks(&self, protection: Mutation) -> bool {
-        self.0.io.lacks(protection)
+    pub fn is_disabled(&self, protection: Mutation) -> bool {
+        self.0.io.is_disabled(protection)
     }
 
     /// True when an operator accepted to write with fewer drives than the rules ask for.
@@ -428,7 +428,7 @@ impl Labels {
             return Err(MediaError::new(MediaFault::Gone, format!("{number} is not attached")));
         };
         let io = &self.0.io;
-        if !before.flushed && !io.lacks(Mutation::LabelFlush) {
+        if !before.flushed && !io.is_disabled(Mutation::LabelFlush) {
             // What was read may be in the drive's cache alone, from a process that was killed before it could flush: a power cut
             // would tear it together with the other pair.
             io.flush(index).await?;
@@ -446,7 +446,7 @@ impl Labels {
             // A failed write leaves the sequence: the same pair is tried again, and the other stays whole.
             result?;
         }
-        if !io.lacks(Mutation::LabelFlush) {
+        if !io.is_disabled(Mutation::LabelFlush) {
             io.flush(index).await?;
         }
         // The drive may have gone and come back meanwhile: then what it came with counts.

@@ -10,9 +10,9 @@
 //! entail (redo images, `Destaged`) may cost at worst, keep the reservation with the dirty data, and pay each
 //! append from it. `Reservation`s are split and merged freely; what is left flows back when dropped.
 //!
-//! A record that another will follow may be appended with [`Haste::Linger`]: its group waits for that one, so that both
+//! A record that another will follow may be appended with [`FlushUrgency::Linger`]: its group waits for that one, so that both
 //! become durable together, until somebody asks for `durable`, or for [`linger::LINGER_MAX`]. One that nobody will wait for
-//! ([`Haste::Whenever`]) goes with whatever comes next.
+//! ([`FlushUrgency::Whenever`]) goes with whatever comes next.
 //!
 //! `trim` is called by the checkpoint only. `pressure` says that a checkpoint is wanted: the ring is filling, or a
 //! member was lost and older groups lie on fewer drives than they should.
@@ -45,7 +45,7 @@ pub mod space;
 mod wash;
 
 use group::{Buffers, Filling};
-pub use linger::Haste;
+pub use linger::FlushUrgency;
 pub use recover::Recovery;
 pub use space::{PATIENCE, Purpose, Reservation, is_no_room};
 
@@ -80,7 +80,7 @@ pub struct Log(Rc<Inner>);
 struct Inner {
     io: Io,
     labels: Labels,
-    state: RefCell<State>,
+    state: RefCell<LogState>,
     /// Somebody waits for ring space, in order, by purpose.
     turns: [Mutex; 4],
     space: Notify,
@@ -94,7 +94,7 @@ struct Inner {
     next_waiter: Cell<u64>,
 }
 
-struct State {
+struct LogState {
     ring: u64,
     read_only: bool,
     members: Vec<DriveNumber>,
@@ -160,7 +160,7 @@ struct Flight {
 }
 
 impl Log {
-    fn assemble(io: &Io, labels: &Labels, state: State) -> Log {
+    fn assemble(io: &Io, labels: &Labels, state: LogState) -> Log {
         Log(Rc::new(Inner {
             io: io.clone(),
             labels: labels.clone(),
@@ -177,11 +177,11 @@ impl Log {
         }))
     }
 
-    fn state(&self) -> Ref<'_, State> {
+    fn state(&self) -> Ref<'_, LogState> {
         self.0.state.borrow()
     }
 
-    fn change(&self) -> RefMut<'_, State> {
+    fn change(&self) -> RefMut<'_, LogState> {
         self.0.state.borrow_mut()
     }
 
@@ -199,7 +199,7 @@ impl Log {
             let configuration = labels.configuration();
             (configuration.epoch, configuration.log_size.0)
         };
-        let log = Log::assemble(io, labels, State::new(ring, members, epoch));
+        let log = Log::assemble(io, labels, LogState::new(ring, members, epoch));
         let mut paid = log.reserve(log.cost(&Record::Checkpoint { sequence: 0 }), Purpose::Checkpoint).await?;
         let first = log.append(&Record::Checkpoint { sequence: 0 }, &mut paid);
         log.durable(first).await?;
@@ -209,11 +209,11 @@ impl Log {
     /// Puts the record into the open group, paid from the reservation. Panics when the reservation is too small or
     /// the record larger than `record_max`: both are mistakes of ours. Durable later.
     pub fn append(&self, record: &Record, paid_from: &mut Reservation) -> Lsn {
-        self.append_with(record, paid_from, Haste::Now)
+        self.append_with(record, paid_from, FlushUrgency::Now)
     }
 
     /// As `append`, and says whether its group departs as soon as it can.
-    pub fn append_with(&self, record: &Record, paid_from: &mut Reservation, haste: Haste) -> Lsn {
+    pub fn append_with(&self, record: &Record, paid_from: &mut Reservation, urgency: FlushUrgency) -> Lsn {
         let bytes = record.encoded();
         let cost = group::total(bytes);
         let mut state = self.change();
@@ -234,7 +234,7 @@ impl Log {
         let filling = state.filling.get_or_insert_with(|| Filling::new(&self.0.buffers, bytes, lsn, now));
         filling.push(record, bytes);
         filling.cost += cost;
-        filling.hurry(haste, now);
+        filling.hurry(urgency, now);
         // Records that nobody waits for hold back ring space until they depart.
         filling.urgent |= filling.cost > cost_max;
         let lingers = filling.lingers && !filling.urgent;
@@ -446,10 +446,10 @@ impl Drop for Waiting<'_> {
     }
 }
 
-impl State {
+impl LogState {
     /// An empty ring before its first group.
-    fn new(ring: u64, members: Vec<DriveNumber>, epoch: u64) -> State {
-        State {
+    fn new(ring: u64, members: Vec<DriveNumber>, epoch: u64) -> LogState {
+        LogState {
             ring,
             read_only: false,
             members,

@@ -10,7 +10,7 @@ use stele_media::Shared;
 use crate::drives::label::DriveState;
 use crate::formats::codec::{Reader, Writer};
 use crate::formats::entry::DigestKind;
-use crate::model::place::{Cell, DriveNumber, Lsn, RowId, SlotId};
+use crate::model::place::{DriveNumber, Lsn, RowId, SlotId, StripCell};
 use crate::model::{VolumeSpec, WriteMode};
 use crate::space::layout::Row;
 
@@ -97,13 +97,13 @@ pub enum Record {
     Replacement {
         row: RowId,
         member: u8,
-        cell: Option<Cell>,
+        cell: Option<StripCell>,
     },
     /// The member's cell itself becomes another one: all its strips have moved. Clears the replacement.
     MemberChanged {
         row: RowId,
         member: u8,
-        cell: Cell,
+        cell: StripCell,
     },
     /// One strip of a slot now lives in the replacement (or back in the original) cell.
     Moved {
@@ -476,7 +476,7 @@ impl Record {
             9 => Record::RowFree { row: RowId(r.u32()?) },
             10 => {
                 let (row, member, some) = (RowId(r.u32()?), r.u8()?, r.u8()? != 0);
-                let cell = Cell { drive: DriveNumber(r.u16()?), unit: r.u32()? };
+                let cell = StripCell { drive: DriveNumber(r.u16()?), unit: r.u32()? };
                 Record::Replacement { row, member, cell: some.then_some(cell) }
             }
             11 => Record::Moved {
@@ -501,7 +501,7 @@ impl Record {
             18 => Record::DriveState { drive: DriveNumber(r.u16()?), state: DriveState::from_number(r.u8()?)? },
             19 => {
                 let (row, member, _) = (RowId(r.u32()?), r.u8()?, r.u8()?);
-                Record::MemberChanged { row, member, cell: Cell { drive: DriveNumber(r.u16()?), unit: r.u32()? } }
+                Record::MemberChanged { row, member, cell: StripCell { drive: DriveNumber(r.u16()?), unit: r.u32()? } }
             }
             20 => Record::Seal,
             21 => Record::Layer(NewLayer::decode(&mut r)?),

@@ -46,7 +46,7 @@ pub use checkpoint::{Checkpoint, checkpoint_cost};
 use directory::Directory;
 use late::Changes;
 pub use open::Opened;
-use space::{Place, Space};
+use space::{PagePlace, PageSpace};
 
 /// Bytes the engine may keep in the anchor.
 pub const ROOT_MAX: usize = 64 << 10;
@@ -92,14 +92,14 @@ struct Cache {
 #[derive(Default)]
 struct Store {
     directory: Directory,
-    space: Space,
+    space: PageSpace,
     /// Of the last checkpoint.
     sequence: u64,
     checkpointing: bool,
     /// Tables to drop when the checkpoint under way is done.
     forgetting: Vec<u32>,
     /// Places that the next durable anchor gives back.
-    released: Vec<Place>,
+    released: Vec<PagePlace>,
     /// A row has moved since the last anchor.
     moved: bool,
 }
@@ -435,7 +435,7 @@ impl Page {
 
     /// What a checkpoint stores for it: the content at the cut, unless a test took that protection away.
     fn at_cut(&self, io: &Io, cut: &Shared) -> Shared {
-        if io.lacks(Mutation::CutCopy) { self.freeze() } else { cut.clone() }
+        if io.is_disabled(Mutation::CutCopy) { self.freeze() } else { cut.clone() }
     }
 }
 

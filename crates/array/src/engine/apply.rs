@@ -364,7 +364,7 @@ impl Engine {
         let promised = self.promised.borrow().iter().filter(|key| of_it(key)).count() as u64;
         self.space.release(volume.class, promised);
         self.promised.borrow_mut().retain(|key| !of_it(key));
-        self.destage_funds.borrow_mut().retain(|key, _| !of_it(key));
+        self.destage_reservations.borrow_mut().retain(|key, _| !of_it(key));
         self.destaging.forget(of_it);
         for stripe in std::mem::take(&mut *volume.lost.borrow_mut()) {
             self.list_lost(StripeKey { volume: id, stripe }, false);

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use stele_ground::{BLOCK, Bytes};
 use stele_media::Shared;
 
-use crate::durable::log::{Haste, Purpose, Reservation};
+use crate::durable::log::{FlushUrgency, Purpose, Reservation};
 use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::engine::apply::Pages;
@@ -21,7 +21,7 @@ use crate::model::{ArrayError, WriteMode};
 use crate::volumes::Volume;
 
 /// The longest of them: with what each record says beside its data it fits into half of the largest group.
-pub const WHOLE_MAX: Bytes = Bytes(1 << 20);
+pub const ATOMIC_WRITE_MAX: Bytes = Bytes(1 << 20);
 
 /// A record of the write with the log space that it and the destage of its stripe may need.
 struct Piece {
@@ -32,7 +32,7 @@ struct Piece {
 
 impl Engine {
     /// Answers when durable as the volume's mode says; the range was checked against the volume's size.
-    pub async fn write_whole(
+    pub async fn write_atomic(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
         at: u64,
@@ -40,9 +40,9 @@ impl Engine {
     ) -> Result<(), ArrayError> {
         self.check_writable()?;
         let length: usize = data.iter().map(Shared::len).sum();
-        if !at.is_multiple_of(BLOCK as u64) || !length.is_multiple_of(BLOCK) || length as u64 > WHOLE_MAX.0 {
+        if !at.is_multiple_of(BLOCK as u64) || !length.is_multiple_of(BLOCK) || length as u64 > ATOMIC_WRITE_MAX.0 {
             return Err(ArrayError::Invalid(format!(
-                "a write of {length} bytes at {at} cannot be kept whole: only whole blocks of {BLOCK} bytes, at most {WHOLE_MAX}"
+                "a write of {length} bytes at {at} cannot be kept whole: only whole blocks of {BLOCK} bytes, at most {ATOMIC_WRITE_MAX}"
             )));
         }
         let pieces = self.pieces(volume, at, data, length);
@@ -54,12 +54,12 @@ impl Engine {
         }
         self.wait_for_room(length).await?;
         let cost = pieces.iter().map(|piece| piece.cost).sum();
-        let funds = match self.log.try_reserve(cost, Purpose::Host) {
-            Some(funds) => funds,
+        let reservation = match self.log.try_reserve(cost, Purpose::Host) {
+            Some(reservation) => reservation,
             None => self.reserve_for_host(cost).await?,
         };
         self.admit_all(volume, &pieces).await?;
-        let newest = self.append_together(volume, &pieces, together, funds);
+        let newest = self.append_together(volume, &pieces, together, reservation);
         match volume.mode() {
             WriteMode::Volatile => Ok(()),
             // Durable in the log on all its members: the group's flushes are behind this.
@@ -115,17 +115,17 @@ impl Engine {
         }
     }
 
-    fn append_together(&self, volume: &Volume, pieces: &[Piece], together: usize, mut funds: Reservation) -> Lsn {
-        if !self.io.lacks(Mutation::WholeGroup) {
+    fn append_together(&self, volume: &Volume, pieces: &[Piece], together: usize, mut reservation: Reservation) -> Lsn {
+        if !self.io.is_disabled(Mutation::WholeGroup) {
             self.log.keep_together(together);
         }
         let before = self.log.next_lsn();
         let mut newest = before;
         for piece in pieces {
             // One synchronous step: append, and dirty in the cache.
-            let mut paid = funds.split(piece.cost);
-            newest = self.append_with(&piece.record, &Pages::default(), &mut paid, Haste::Now);
-            self.fund_destage(volume, piece.key, paid);
+            let mut paid = reservation.split(piece.cost);
+            newest = self.append_with(&piece.record, &Pages::default(), &mut paid, FlushUrgency::Now);
+            self.keep_destage_reservation(volume, piece.key, paid);
         }
         assert_eq!(newest.0 + 1 - before.0, pieces.len() as u64, "a record came between those of one write");
         newest

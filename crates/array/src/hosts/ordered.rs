@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use stele_media::Shared;
 
-use crate::durable::log::Haste;
+use crate::durable::log::FlushUrgency;
 use crate::engine::Engine;
 use crate::hosts::write::slice_of;
 use crate::model::mutation::Mutation;
@@ -58,11 +58,12 @@ impl Engine {
             return Ok(());
         }
         self.check_writable()?;
-        if self.io.lacks(Mutation::WriteOrder) {
+        if self.io.is_disabled(Mutation::WriteOrder) {
             ordered();
             return self.write_host(volume, at, data).await;
         }
-        let places = parts(volume, at, data).into_iter().map(|part| self.place_part(volume, part, Haste::Linger));
+        let places =
+            parts(volume, at, data).into_iter().map(|part| self.place_part(volume, part, FlushUrgency::Linger));
         let mut newest = Lsn(0);
         for lsn in join_all(places).await {
             newest = newest.max(lsn?.unwrap_or_default());

@@ -15,7 +15,7 @@ use crate::cache::Held;
 use crate::engine::Engine;
 use crate::formats::entry::LOST;
 use crate::formats::map::{self, Home};
-use crate::layers::Found;
+use crate::layers::FoundStripe;
 use crate::model::ArrayError;
 use crate::model::place::{BlockKey, Lsn, StripeKey};
 use crate::runtime::sync::{StripeGuard, join_all};
@@ -219,7 +219,7 @@ impl Engine {
     }
 
     /// The newest mapping of the stripe that is not settled, in any of the layers.
-    pub fn unsettled_in(&self, found: &Found, stripe: u64) -> Option<Lsn> {
+    pub fn unsettled_in(&self, found: &FoundStripe, stripe: u64) -> Option<Lsn> {
         let unsettled = self.unsettled.borrow();
         if unsettled.is_empty() {
             return None;
@@ -231,7 +231,7 @@ impl Engine {
     /// that must be taken from the log first.
     fn copy_cached(
         &self,
-        found: &Found,
+        found: &FoundStripe,
         stripe: u64,
         block: u32,
         out: &mut [u8],

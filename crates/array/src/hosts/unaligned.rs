@@ -8,7 +8,7 @@ use stele_ground::BLOCK;
 use stele_media::{Buffer, Shared};
 
 use crate::cache::Held;
-use crate::durable::log::{Haste, Purpose};
+use crate::durable::log::{FlushUrgency, Purpose};
 use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::engine::apply::Pages;
@@ -38,8 +38,8 @@ impl Engine {
             }
             let piece = slice_of(&data, skip, length);
             let lsn = match from.is_multiple_of(block) && length.is_multiple_of(BLOCK) {
-                true => self.write_small(volume, from, piece, length, Haste::Now).await?,
-                false => self.write_ragged(volume, from, piece).await?,
+                true => self.write_small(volume, from, piece, length, FlushUrgency::Now).await?,
+                false => self.write_unaligned_part(volume, from, piece).await?,
             };
             newest = newest.max(lsn);
         }
@@ -47,7 +47,12 @@ impl Engine {
     }
 
     /// A part of one block: the block is read, changed and written whole.
-    async fn write_ragged(self: &Rc<Self>, volume: &Rc<Volume>, at: u64, data: Vec<Shared>) -> Result<Lsn, ArrayError> {
+    async fn write_unaligned_part(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        at: u64,
+        data: Vec<Shared>,
+    ) -> Result<Lsn, ArrayError> {
         let data = contiguous(&self.io, data);
         let number = at / BLOCK as u64;
         let stripe = at / volume.shape.data();
@@ -55,8 +60,8 @@ impl Engine {
         let inside = (number % u64::from(volume.shape.blocks())) as u32;
         let cost = self.log.cost_of(64 + BLOCK) + self.destage_cost(&volume.shape, 1);
         // Room is waited for without the stripe's lock, which the destage that makes room may need.
-        let mut funds = match self.log.try_reserve(cost, Purpose::Host) {
-            Some(funds) => funds,
+        let mut reservation = match self.log.try_reserve(cost, Purpose::Host) {
+            Some(reservation) => reservation,
             None => self.reserve_for_host(cost).await?,
         };
         loop {
@@ -77,8 +82,8 @@ impl Engine {
             whole[(at % BLOCK as u64) as usize..][..data.len()].copy_from_slice(&data);
             let at = number * BLOCK as u64;
             let record = Record::Write { volume: volume.id, at, data: vec![whole.freeze()] };
-            let lsn = self.append(&record, &Pages::default(), &mut funds);
-            self.fund_destage(volume, key, funds);
+            let lsn = self.append(&record, &Pages::default(), &mut reservation);
+            self.keep_destage_reservation(volume, key, reservation);
             return Ok(lsn);
         }
     }

@@ -10,7 +10,7 @@ use stele_codes::Strips;
 use stele_ground::{BLOCK, Duration, Instant};
 use stele_media::{Buffer, Priority, Shared};
 
-use crate::durable::log::{self, Haste, Purpose, Reservation};
+use crate::durable::log::{self, FlushUrgency, Purpose, Reservation};
 use crate::durable::records::Record;
 use crate::engine::Engine;
 use crate::engine::apply::Pages;
@@ -23,7 +23,7 @@ use crate::model::{ArrayError, WriteMode};
 use crate::runtime::io::Io;
 use crate::runtime::sync::join_all;
 use crate::state::redo::StripWrite;
-use crate::stripe::allocation::Claim;
+use crate::stripe::allocation::Allocation;
 use crate::stripe::digests_of;
 use crate::volumes::Volume;
 
@@ -99,7 +99,7 @@ impl Engine {
 
     async fn write_part(self: &Rc<Self>, volume: &Rc<Volume>, part: Part) -> Result<(), ArrayError> {
         let stripe = part.at / volume.shape.data();
-        let Some(newest) = self.place_part(volume, part, Haste::Now).await? else { return Ok(()) };
+        let Some(newest) = self.place_part(volume, part, FlushUrgency::Now).await? else { return Ok(()) };
         match volume.mode() {
             WriteMode::Volatile => Ok(()),
             // Durable in the log on all its members: the group's flushes are behind this.
@@ -117,7 +117,7 @@ impl Engine {
         self: &Rc<Self>,
         volume: &Rc<Volume>,
         part: Part,
-        haste: Haste,
+        urgency: FlushUrgency,
     ) -> Result<Option<Lsn>, ArrayError> {
         let Part { at, data, length } = part;
         let stripe_bytes = volume.shape.data();
@@ -132,7 +132,7 @@ impl Engine {
                 return Ok(None);
             }
         }
-        self.write_small(volume, at, data, length, haste).await.map(Some)
+        self.write_small(volume, at, data, length, urgency).await.map(Some)
     }
 
     async fn is_mapped(&self, volume: &Volume, stripe: u64) -> Result<bool, ArrayError> {
@@ -146,7 +146,7 @@ impl Engine {
         at: u64,
         data: Vec<Shared>,
         length: usize,
-        haste: Haste,
+        urgency: FlushUrgency,
     ) -> Result<Lsn, ArrayError> {
         let block = BLOCK as u64;
         if !at.is_multiple_of(block) || !length.is_multiple_of(BLOCK) {
@@ -156,7 +156,7 @@ impl Engine {
         let copy = self.copied(data, length);
         for from in (0..length).step_by(WRITE_MAX) {
             let piece = copy.slice(from..length.min(from + WRITE_MAX));
-            newest = self.append_write(volume, at + from as u64, piece, haste).await?;
+            newest = self.append_write(volume, at + from as u64, piece, urgency).await?;
         }
         Ok(newest)
     }
@@ -174,10 +174,16 @@ impl Engine {
     }
 
     /// Appends whole blocks of one stripe to the log and the dirty cache.
-    async fn append_write(&self, volume: &Rc<Volume>, at: u64, data: Shared, haste: Haste) -> Result<Lsn, ArrayError> {
+    async fn append_write(
+        &self,
+        volume: &Rc<Volume>,
+        at: u64,
+        data: Shared,
+        urgency: FlushUrgency,
+    ) -> Result<Lsn, ArrayError> {
         let blocks = data.len() / BLOCK;
         let record = Record::Write { volume: volume.id, at, data: vec![data] };
-        self.append_small(volume, at / volume.shape.data(), record, blocks, haste).await
+        self.append_small(volume, at / volume.shape.data(), record, blocks, urgency).await
     }
 
     /// Appends a record that makes so many blocks of the stripe dirty, when there is room for it and all it entails.
@@ -187,20 +193,20 @@ impl Engine {
         stripe: u64,
         record: Record,
         blocks: usize,
-        haste: Haste,
+        urgency: FlushUrgency,
     ) -> Result<Lsn, ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         self.check_can_wait(volume, stripe)?;
         self.wait_for_room(blocks * BLOCK).await?;
         let cost = self.log.cost(&record) + self.destage_cost(&volume.shape, blocks);
-        let mut funds = match self.log.try_reserve(cost, Purpose::Host) {
-            Some(funds) => funds,
+        let mut reservation = match self.log.try_reserve(cost, Purpose::Host) {
+            Some(reservation) => reservation,
             None => self.reserve_for_host(cost).await?,
         };
         self.admit(volume, stripe).await?;
         // One synchronous step: append, and dirty in the cache.
-        let lsn = self.append_with(&record, &Pages::default(), &mut funds, haste);
-        self.fund_destage(volume, key, funds);
+        let lsn = self.append_with(&record, &Pages::default(), &mut reservation, urgency);
+        self.keep_destage_reservation(volume, key, reservation);
         Ok(lsn)
     }
 
@@ -211,8 +217,8 @@ impl Engine {
         loop {
             self.check_writable()?;
             let changed = self.admission.room_made();
-            if let Some(funds) = self.log.try_reserve(cost, Purpose::Host) {
-                return Ok(funds);
+            if let Some(reservation) = self.log.try_reserve(cost, Purpose::Host) {
+                return Ok(reservation);
             }
             if let Some(error) = self.hopeless() {
                 return Err(error);
@@ -224,24 +230,26 @@ impl Engine {
             let sleep = self.io.sleep(Duration::from_millis(100));
             futures_util::pin_mut!(reserve, sleep, changed);
             let other = futures_util::future::select(sleep, changed);
-            if let futures_util::future::Either::Left((funds, _)) = futures_util::future::select(reserve, other).await {
-                return funds;
+            if let futures_util::future::Either::Left((reservation, _)) =
+                futures_util::future::select(reserve, other).await
+            {
+                return reservation;
             }
         }
     }
 
     /// Keeps log space for the stripe's destage, no more than it can need.
-    pub fn fund_destage(&self, volume: &Volume, key: StripeKey, mut funds: Reservation) {
+    pub fn keep_destage_reservation(&self, volume: &Volume, key: StripeKey, mut reservation: Reservation) {
         let dirty = self.cache.borrow().dirty_count(key);
         let need = self.destage_cost(&volume.shape, dirty);
-        let mut all = self.destage_funds.borrow_mut();
+        let mut all = self.destage_reservations.borrow_mut();
         if let Some(held) = all.remove(&key) {
-            funds.merge(held);
+            reservation.merge(held);
         }
-        if funds.bytes() > need {
-            drop(funds.split(funds.bytes() - need));
+        if reservation.bytes() > need {
+            drop(reservation.split(reservation.bytes() - need));
         }
-        all.insert(key, funds);
+        all.insert(key, reservation);
         drop(all);
         // The flow sleeps without a timer while nothing is dirty.
         if self.presses() || self.cache.borrow().dirty_stripes() == 1 {
@@ -250,14 +258,14 @@ impl Engine {
     }
 
     /// Log space kept for blocks that are dirty no more flows back.
-    pub fn trim_destage_funds(&self, volume: &Volume, stripe: u64) {
+    pub fn trim_destage_reservation(&self, volume: &Volume, stripe: u64) {
         let key = StripeKey { volume: volume.id, stripe };
-        let mut all = self.destage_funds.borrow_mut();
+        let mut all = self.destage_reservations.borrow_mut();
         match self.cache.borrow().dirty_count(key) {
             0 => drop(all.remove(&key)),
             dirty => {
-                if let Some(funds) = all.get_mut(&key) {
-                    funds.shrink_to(self.destage_cost(&volume.shape, dirty));
+                if let Some(reservation) = all.get_mut(&key) {
+                    reservation.shrink_to(self.destage_cost(&volume.shape, dirty));
                 }
             }
         }
@@ -377,7 +385,7 @@ impl Engine {
         let home = self.home(key).await?;
         let entitled = !matches!(home, Home::Slot(_))
             && (volume.spec.borrow().fully_allocated || self.promised.borrow().contains(&key));
-        let Some(claim) = self.claim(volume, entitled).await? else {
+        let Some(allocation) = self.allocate(volume, entitled).await? else {
             return match home {
                 Home::Slot(_) => Ok(false),
                 Home::Unmapped | Home::Zero => Err(self.full(volume)),
@@ -388,9 +396,9 @@ impl Engine {
             Home::Slot(slot) => Some(slot),
             Home::Unmapped | Home::Zero => None,
         };
-        let written = self.fill_slot(volume, stripe, claim, old, covers, &pieces).await;
+        let written = self.fill_slot(volume, stripe, allocation, old, covers, &pieces).await;
         if written.is_err() {
-            self.abandon(claim);
+            self.abandon(allocation);
         }
         let lsn = match written {
             // What some drive missed cannot be recorded: nothing may rest on the slot.
@@ -424,19 +432,19 @@ impl Engine {
         Some((before, after))
     }
 
-    /// Encodes a whole stripe, writes it into the claimed slot, flushes, and maps it. Answers the LSN of the mapping; the
-    /// claim is used up then. The stripe's lock is held.
+    /// Encodes a whole stripe, writes it into the allocated slot, flushes, and maps it. Answers the LSN of the mapping; the
+    /// allocation is used up then. The stripe's lock is held.
     pub async fn fill_slot(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
         stripe: u64,
-        claim: Claim,
+        allocation: Allocation,
         old: Option<SlotId>,
         covers: Lsn,
         pieces: &[Shared],
     ) -> Result<Lsn, ArrayError> {
         let shape = Rc::clone(&volume.shape);
-        let binding = self.binding(claim.slot, claim.generation);
+        let binding = self.binding(allocation.slot, allocation.generation);
         let strips: Vec<Shared> = (0..shape.k)
             .map(|strip| contiguous(&self.io, slice_of(pieces, strip * shape.strip, shape.strip)))
             .collect();
@@ -453,16 +461,16 @@ impl Engine {
         }
         let writes =
             strips.into_iter().enumerate().map(|(strip, data)| StripWrite { strip, at: 0, data: vec![data] }).collect();
-        self.store_slot(volume, stripe, claim, old, covers, digests, writes, Priority::Host).await
+        self.store_slot(volume, stripe, allocation, old, covers, digests, writes, Priority::Host).await
     }
 
-    /// Writes strips of a claimed slot, flushes them and appends the mapping.
+    /// Writes strips of an allocated slot, flushes them and appends the mapping.
     #[allow(clippy::too_many_arguments)]
     pub async fn store_slot(
         self: &Rc<Self>,
         volume: &Rc<Volume>,
         stripe: u64,
-        claim: Claim,
+        allocation: Allocation,
         old: Option<SlotId>,
         covers: Lsn,
         digests: Vec<u32>,
@@ -473,20 +481,20 @@ impl Engine {
         let mut target = crate::stripe::Stripe {
             volume: volume.id,
             stripe,
-            slot: claim.slot,
-            generation: claim.generation,
+            slot: allocation.slot,
+            generation: allocation.generation,
             shape: Rc::clone(shape),
-            places: self.places(shape, claim.slot, self.fresh_exceptions(claim.slot.row)),
+            places: self.places(shape, allocation.slot, self.fresh_exceptions(allocation.slot.row)),
             digests: Vec::new(),
-            binding: self.binding(claim.slot, claim.generation),
+            binding: self.binding(allocation.slot, allocation.generation),
         };
         let touched = Strips::of(writes.iter().map(|write| write.strip));
-        let mut funds = self.log.reserve(self.log.cost_of(64 + 4 * shape.digests()), Purpose::Inside).await?;
+        let mut reservation = self.log.reserve(self.log.cost_of(64 + 4 * shape.digests()), Purpose::Inside).await?;
         let record = Record::Map {
             volume: volume.id,
             stripe,
-            slot: claim.slot,
-            generation: claim.generation,
+            slot: allocation.slot,
+            generation: allocation.generation,
             old,
             covers,
             kind: target.binding.kind(),
@@ -494,7 +502,7 @@ impl Engine {
         };
         let pages = loop {
             let unwritten = self.write_strips(&target, writes.clone(), priority).await;
-            let unflushed = match self.io.lacks(Mutation::SlotFlush) {
+            let unflushed = match self.io.is_disabled(Mutation::SlotFlush) {
                 true => Strips::NONE,
                 false => self.flush_strips(&target, touched.without(unwritten)).await,
             };
@@ -513,7 +521,7 @@ impl Engine {
             let pages = self.pages_for(&record).await?;
             // A rebuild may have given the row other cells meanwhile: then the strips lie in the wrong ones. Nothing is
             // awaited from here to the append.
-            let places = self.places(shape, claim.slot, self.fresh_exceptions(claim.slot.row));
+            let places = self.places(shape, allocation.slot, self.fresh_exceptions(allocation.slot.row));
             if places == target.places {
                 break pages;
             }
@@ -526,9 +534,9 @@ impl Engine {
             // Held back from reuse until the mapping is durable (invariant 5).
             self.space.hold(old);
         }
-        let lsn = self.append(&record, &pages, &mut funds);
-        self.trim_destage_funds(volume, stripe);
-        self.space.let_go(claim.slot);
+        let lsn = self.append(&record, &pages, &mut reservation);
+        self.trim_destage_reservation(volume, stripe);
+        self.space.let_go(allocation.slot);
         self.unsettled.borrow_mut().insert(StripeKey { volume: volume.id, stripe }, lsn);
         self.admission.make_room();
         Ok(lsn)
@@ -536,7 +544,7 @@ impl Engine {
 
     /// Waits until a mapping is durable; then readers need not wait any more and the old slot is free.
     pub async fn settle_map(&self, key: StripeKey, lsn: Lsn, old: Option<SlotId>) -> Result<(), ArrayError> {
-        if !self.io.lacks(Mutation::SlotReuse) {
+        if !self.io.is_disabled(Mutation::SlotReuse) {
             self.log.durable(lsn).await?;
             assert!(self.log.durable_lsn() >= lsn, "invariant 2: a mapping is shown to readers before it is durable");
         }

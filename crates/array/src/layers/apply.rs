@@ -12,7 +12,7 @@ use crate::formats::{entry, tables};
 use crate::model::place::{SlotId, StripeKey};
 use crate::volumes::ahead::STRIPES;
 use crate::volumes::face::Face;
-use crate::volumes::{Kind, Volume};
+use crate::volumes::{LayerKind, Volume};
 
 impl Engine {
     pub(crate) fn apply_layer(&self, new: &NewLayer, pages: &Pages) {
@@ -37,14 +37,14 @@ impl Engine {
         match new.reason {
             Reason::Clone => {}
             Reason::Snapshot => {
-                former.kind.set(Kind::Snapshot);
+                former.kind.set(LayerKind::Snapshot);
                 *former.face.borrow_mut() = Some(Face::new(new.layer, STRIPES));
                 former.origin.set(volume.face_id());
                 former.made.set(new.made);
                 former.spec.borrow_mut().name.clone_from(&new.name);
                 self.volumes.show(&former);
             }
-            Reason::Rollback => former.kind.set(Kind::GivenUp),
+            Reason::Rollback => former.kind.set(LayerKind::GivenUp),
         }
         if volume.spec.borrow().fully_allocated {
             self.space.promise(volume.class, volume.stripes());
@@ -58,7 +58,7 @@ impl Engine {
 
     pub(crate) fn apply_given_up(&self, volume: &Volume) {
         assert!(!volume.retained.get(), "a volume with retained records is never deleted");
-        volume.kind.set(Kind::GivenUp);
+        volume.kind.set(LayerKind::GivenUp);
         if let Some(face) = volume.face.take() {
             self.volumes.hide(face.id);
         }

@@ -15,7 +15,7 @@ use crate::formats::shape::is_name;
 use crate::model::mutation::Mutation;
 use crate::model::{ArrayError, VolumeStatus};
 use crate::runtime::sync::Permit;
-use crate::volumes::{Kind, Volume};
+use crate::volumes::{LayerKind, Volume};
 
 impl Engine {
     pub async fn snapshot_volume(
@@ -29,7 +29,7 @@ impl Engine {
         let volume = self.named(volume)?;
         self.check_new_name(name)?;
         refuse_owned(&volume, "gets no snapshots: its owner keeps versions of its own")?;
-        if volume.kind.get() == Kind::Snapshot {
+        if volume.kind.get() == LayerKind::Snapshot {
             return Err(ArrayError::Invalid(format!("'{}' is a snapshot already; make a clone of it", volume.name())));
         }
         self.check_depth(&volume)?;
@@ -46,7 +46,7 @@ impl Engine {
         self.check_writable()?;
         let snapshot = self.named(snapshot)?;
         self.check_new_name(name)?;
-        if snapshot.kind.get() != Kind::Snapshot {
+        if snapshot.kind.get() != LayerKind::Snapshot {
             return Err(ArrayError::Invalid(format!(
                 "'{}' is a volume; take a snapshot of it and clone that",
                 snapshot.name()
@@ -66,7 +66,7 @@ impl Engine {
         self.check_writable()?;
         let (volume, snapshot) = (self.named(volume)?, self.named(snapshot)?);
         refuse_owned(&volume, "is never rolled back: what its owner has promised since would be undone")?;
-        if volume.kind.get() == Kind::Snapshot || snapshot.origin.get() != volume.face_id() {
+        if volume.kind.get() == LayerKind::Snapshot || snapshot.origin.get() != volume.face_id() {
             return Err(ArrayError::Invalid(format!(
                 "'{}' is no snapshot of volume '{}'; `stele volume list` shows which are",
                 snapshot.name(),
@@ -113,8 +113,8 @@ impl Engine {
     fn check_nobody_of(&self, volume: &Volume) -> Result<(), ArrayError> {
         let face = volume.face_id();
         let (what, others) = match volume.kind.get() {
-            Kind::Snapshot => ("clones", Kind::Volume),
-            Kind::Volume | Kind::GivenUp => ("snapshots", Kind::Snapshot),
+            LayerKind::Snapshot => ("clones", LayerKind::Volume),
+            LayerKind::Volume | LayerKind::GivenUp => ("snapshots", LayerKind::Snapshot),
         };
         let of_it: Vec<String> = self
             .volumes
@@ -188,7 +188,7 @@ impl Engine {
     async fn stop_writes(&self, volume: &Volume) -> Option<Permit> {
         let face = volume.face.borrow().clone();
         match face {
-            Some(face) if !self.io.lacks(Mutation::LayerGate) => Some(face.stop_writes().await),
+            Some(face) if !self.io.is_disabled(Mutation::LayerGate) => Some(face.stop_writes().await),
             _ => None,
         }
     }

@@ -40,10 +40,10 @@ impl Engine {
         for (block, dirty) in dirty {
             data[*block as usize * BLOCK..][..BLOCK].copy_from_slice(&dirty.data);
         }
-        let Some(claim) = self.claim(volume, true).await? else { return Err(self.full(volume)) };
-        let filled = self.fill_slot(volume, stripe, claim, None, covers, &[data.freeze()]).await;
+        let Some(allocation) = self.allocate(volume, true).await? else { return Err(self.full(volume)) };
+        let filled = self.fill_slot(volume, stripe, allocation, None, covers, &[data.freeze()]).await;
         if filled.is_err() {
-            self.abandon(claim);
+            self.abandon(allocation);
         }
         self.settle_map(StripeKey { volume: volume.id, stripe }, filled?, None).await?;
         self.keep_clean(volume, stripe, dirty, covers);

@@ -18,7 +18,7 @@ use crate::formats::tables;
 use crate::model::ArrayError;
 use crate::model::place::StripeKey;
 use crate::runtime::sync::join_all;
-use crate::volumes::{Kind, Volume};
+use crate::volumes::{LayerKind, Volume};
 
 /// Stripes worked on at once.
 const STRIPES_AT_ONCE: usize = 128;
@@ -68,7 +68,7 @@ impl Engine {
     /// A layer that may go now, those that nobody stands on first; and the one that stands on it.
     fn next_given_up(&self) -> Option<(Rc<Volume>, Option<Rc<Volume>>)> {
         let given_up: Vec<Rc<Volume>> =
-            self.volumes.all().into_iter().filter(|layer| layer.kind.get() == Kind::GivenUp).collect();
+            self.volumes.all().into_iter().filter(|layer| layer.kind.get() == LayerKind::GivenUp).collect();
         let standing = |layer: &Rc<Volume>| self.volumes.standing_on(layer.id);
         let free = given_up.iter().find(|layer| standing(layer).is_empty());
         let single = || given_up.iter().find(|layer| standing(layer).len() == 1);

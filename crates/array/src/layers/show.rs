@@ -12,7 +12,7 @@ use crate::formats::tables;
 use crate::model::place::{PageId, StripeKey};
 use crate::model::{ArrayError, VolumeDetail, VolumeStatus};
 use crate::stripe::losses::ranges;
-use crate::volumes::{Kind, Volume};
+use crate::volumes::{LayerKind, Volume};
 
 impl Engine {
     pub fn volume_status(&self, volume: &Volume) -> VolumeStatus {
@@ -22,7 +22,7 @@ impl Engine {
             id: face.as_ref().map_or(volume.id, |face| face.id),
             spec: volume.spec.borrow().clone(),
             retained: volume.retained.get(),
-            snapshot: volume.kind.get() == Kind::Snapshot,
+            snapshot: volume.kind.get() == LayerKind::Snapshot,
             origin: volume.origin.get().and_then(name_of),
             made: volume.made.get(),
             read_ahead: face.as_ref().map_or(0, |face| face.ahead.stripes()),

@@ -16,14 +16,14 @@ struct Level {
 }
 
 /// Who answers for a stripe, as it was found. Pages are kept in memory as long as this is.
-pub struct Found {
+pub struct FoundStripe {
     /// Layers without a word for the stripe, the newest first.
     above: Vec<Level>,
     owner: Level,
     home: Home,
 }
 
-impl Found {
+impl FoundStripe {
     /// The layer whose word counts; the lowest if none has one.
     pub fn owner(&self) -> &Rc<Volume> {
         &self.owner.volume
@@ -64,14 +64,14 @@ impl Engine {
     }
 
     /// Looks from the layer downwards. The answer may be old when it is here: see [`Engine::still`].
-    pub async fn find(&self, volume: &Rc<Volume>, stripe: u64) -> Result<Found, ArrayError> {
+    pub async fn find(&self, volume: &Rc<Volume>, stripe: u64) -> Result<FoundStripe, ArrayError> {
         let mut above = Vec::new();
         let mut level = self.level(volume, stripe).await?;
         loop {
             let home = Engine::word(&level, stripe);
             let base = level.volume.base.get().filter(|_| home == Home::Unmapped);
             let Some(base) = base.and_then(|base| self.volumes.get(base)) else {
-                return Ok(Found { above, owner: level, home });
+                return Ok(FoundStripe { above, owner: level, home });
             };
             let next = self.level(&base, stripe).await?;
             above.push(level);
@@ -80,7 +80,7 @@ impl Engine {
     }
 
     /// Whether that is what would be found now. Nothing waits in here: with a yes it holds until the next await.
-    pub fn still(&self, found: &Found, stripe: u64) -> bool {
+    pub fn still(&self, found: &FoundStripe, stripe: u64) -> bool {
         let unchanged = |level: &Level, home: Home| match &level.page {
             Some(_) => Engine::word(level, stripe) == home,
             None => {
@@ -98,7 +98,7 @@ impl Engine {
     }
 
     /// As `find`, and true at this moment.
-    pub async fn found(&self, volume: &Rc<Volume>, stripe: u64) -> Result<Found, ArrayError> {
+    pub async fn found(&self, volume: &Rc<Volume>, stripe: u64) -> Result<FoundStripe, ArrayError> {
         loop {
             let found = self.find(volume, stripe).await?;
             if self.still(&found, stripe) {

@@ -329,10 +329,10 @@ impl Serving {
             return Err(ArrayError::Missing(format!("{old} has left the pool already; add drives instead")));
         }
         // A driver that opens a drive for this does not know where it is.
-        let own = if engine.io.lacks(Mutation::Enclosures) { attached.enclosure } else { own };
+        let own = if engine.io.is_disabled(Mutation::Enclosures) { attached.enclosure } else { own };
         let attached = Attached { enclosure: enclosure.unwrap_or(own), ..attached };
         let answers = engine.drives.index(old).is_some();
-        if answers && state.votes() && !give_up && !engine.io.lacks(Mutation::CopyFirst) {
+        if answers && state.votes() && !give_up && !engine.io.is_disabled(Mutation::CopyFirst) {
             return self.hand_over(old, index, identity, attached).await;
         }
         if answers || !give_up {

@@ -29,8 +29,9 @@ pub enum Event {
         volume: VolumeId,
         request: Request,
     },
-    /// As `Submit`, for a write of at most [`crate::hosts::atomic::WHOLE_MAX`] bytes in blocks of 4096 that is there as a whole or not at all.
-    SubmitWhole {
+    /// As `Submit`, for a write of at most [`ATOMIC_WRITE_MAX`](crate::ATOMIC_WRITE_MAX) bytes in blocks of 4096 that is there
+    /// as a whole or not at all.
+    SubmitAtomic {
         volume: VolumeId,
         request: Request,
     },

@@ -31,7 +31,7 @@ pub struct SlotId {
 
 /// An allocation unit of a drive.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Cell {
+pub struct StripCell {
     pub drive: DriveNumber,
     pub unit: u32,
 }

@@ -13,7 +13,7 @@ use crate::model::place::Lsn;
 use crate::model::{ArrayError, Command, Reply, VolumeSpec, VolumeStatus, WriteMode};
 use crate::space::layout::RowClass;
 use crate::volumes::ahead::STRIPES_MAX;
-use crate::volumes::{Kind, Volume};
+use crate::volumes::{LayerKind, Volume};
 
 impl Serving {
     pub async fn obey(self: &Rc<Self>, command: Command) -> Result<Reply, ArrayError> {
@@ -194,11 +194,11 @@ impl Engine {
 
     /// Records what makes a promise last.
     pub async fn record_promised(&self, record: Record, promise: Promise<'_>) -> Result<Lsn, ArrayError> {
-        let mut funds = self.log.reserve(self.log.cost(&record), Purpose::Inside).await?;
+        let mut reservation = self.log.reserve(self.log.cost(&record), Purpose::Inside).await?;
         let pages = self.pages_for(&record).await?;
         // One step: the record promises the slots anew.
         drop(promise);
-        Ok(self.append(&record, &pages, &mut funds))
+        Ok(self.append(&record, &pages, &mut reservation))
     }
 
     /// Log, anchors and table pages survive as many losses as the strongest code, and one more.
@@ -222,12 +222,12 @@ impl Engine {
         for row in self.space.empty_rows() {
             let Some(class) = self.space.row_class(row) else { continue };
             let slots = u64::from(self.space.slots(row));
-            let mut funds = self.log.reserve(self.log.cost_of(64), Purpose::Inside).await?;
+            let mut reservation = self.log.reserve(self.log.cost_of(64), Purpose::Inside).await?;
             let record = Record::RowFree { row };
             let pages = self.pages_for(&record).await?;
             // Only what no promise needs, and only if it is still empty.
             if self.space.is_empty(row) && self.space.unpromised(class) >= slots {
-                self.append(&record, &pages, &mut funds);
+                self.append(&record, &pages, &mut reservation);
             }
         }
         Ok(())
@@ -237,7 +237,7 @@ impl Engine {
         let _turn = self.administering.lock().await;
         self.check_writable()?;
         let volume = self.named(name)?;
-        if volume.kind.get() == Kind::Snapshot {
+        if volume.kind.get() == LayerKind::Snapshot {
             return Err(ArrayError::Refused(format!("snapshot '{name}' stays as it is; make a clone and grow that")));
         }
         if size.0 < volume.size() {

@@ -214,7 +214,7 @@ pub async fn open(io: Io, options: OpenOptions, drives: Vec<Attached>) -> Result
     Ok(Recovered { engine, rejected })
 }
 
-fn reject(engine: &Engine, found: &[crate::drives::label::Found], drives: &[Attached]) -> Vec<Rejected> {
+fn reject(engine: &Engine, found: &[crate::drives::label::FoundLabel], drives: &[Attached]) -> Vec<Rejected> {
     let mut rejected = Vec::new();
     for (index, (found, drive)) in found.iter().zip(drives).enumerate() {
         if engine.drives.labels.number(index).is_some() {
@@ -365,7 +365,7 @@ impl Replay {
             Record::Destaged { volume, stripe, covers } => {
                 let key = StripeKey { volume: *volume, stripe: *stripe };
                 self.forget_versions(engine, key, *covers);
-                if let Some(pending) = self.redo.get_mut(&key).filter(|_| !engine.io.lacks(Mutation::RedoDone)) {
+                if let Some(pending) = self.redo.get_mut(&key).filter(|_| !engine.io.is_disabled(Mutation::RedoDone)) {
                     pending.retain(|pending| pending.covers > *covers);
                 }
             }
@@ -427,8 +427,8 @@ async fn promise_slots(engine: &Engine) -> Result<(), ArrayError> {
     for key in dirty {
         let Some(volume) = engine.volumes.get(key.volume) else { continue };
         let cost = engine.destage_cost(&volume.shape, engine.cache.borrow().dirty_count(key));
-        if let Some(funds) = engine.log.try_reserve(cost, Purpose::Inside) {
-            engine.destage_funds.borrow_mut().insert(key, funds);
+        if let Some(reservation) = engine.log.try_reserve(cost, Purpose::Inside) {
+            engine.destage_reservations.borrow_mut().insert(key, reservation);
         }
         if !matches!(engine.home(key).await?, Home::Slot(_)) && !volume.spec.borrow().fully_allocated {
             engine.space.promise(volume.class, 1);
@@ -444,7 +444,7 @@ async fn finish_redo(engine: &Rc<Engine>, replay: Replay) -> Result<(), ArrayErr
     for (key, pending) in replay.redo {
         let Some(volume) = engine.volumes.get(key.volume) else { continue };
         for (at, redo) in pending.iter().enumerate() {
-            // Carried forward: a later record holds the images themselves.
+            // Relogged: a later record holds the images themselves.
             let again = |later: &Pending| later.slot == redo.slot && later.generation == redo.generation;
             redo_one(engine, &volume, key, redo, pending[at + 1..].iter().any(again)).await?;
         }
@@ -471,7 +471,7 @@ async fn redo_one(
     redo: &Pending,
     again: bool,
 ) -> Result<(), ArrayError> {
-    let unchecked = engine.io.lacks(Mutation::RedoGeneration);
+    let unchecked = engine.io.is_disabled(Mutation::RedoGeneration);
     if engine.home(key).await? != Home::Slot(redo.slot) && !unchecked {
         return Ok(());
     }

@@ -10,7 +10,7 @@ use crate::model::place::DriveNumber;
 use crate::model::{AlarmKind, CodeSpace, DriveStatus, PoolStatus};
 use crate::space::layout::RowClass;
 use crate::upkeep::hospital::condition::standing;
-use crate::volumes::Kind;
+use crate::volumes::LayerKind;
 
 impl Serving {
     pub fn status(&self) -> PoolStatus {
@@ -165,7 +165,7 @@ fn codes(engine: &Engine) -> Vec<CodeSpace> {
             codes.push((class, CodeSpace { code, strip, volumes: 0, promised, allocated, free }));
             codes.len() - 1
         });
-        if volume.kind.get() == Kind::Volume
+        if volume.kind.get() == LayerKind::Volume
             && let Some((_, space)) = codes.get_mut(at)
         {
             space.volumes += 1;

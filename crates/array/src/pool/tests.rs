@@ -12,7 +12,6 @@ use crate::testing::{Fixture, Trouble, pattern, spec};
 
 mod absent;
 mod agreement;
-mod carry;
 mod copies;
 mod digests;
 mod generations;
@@ -20,13 +19,14 @@ mod losses;
 mod lost;
 mod memory;
 mod protections;
-mod ragged;
 mod redo;
+mod relog;
 mod sealed;
 mod shared;
 mod shown;
 mod strangers;
 mod through;
+mod unaligned;
 
 const KIB: usize = 1024;
 

@@ -93,7 +93,7 @@ impl Machine for Through {
                 Event::Submit { volume: VolumeId(2), request } => {
                     self.held.push((Instant(u64::MAX), VolumeId(2), request));
                 }
-                Event::Submit { .. } | Event::SubmitOrdered { .. } | Event::SubmitWhole { .. } => {
+                Event::Submit { .. } | Event::SubmitOrdered { .. } | Event::SubmitAtomic { .. } => {
                     panic!("a belief is broken")
                 }
                 Event::Completed { completion: Completion { tag: 0, result, .. }, .. } => {

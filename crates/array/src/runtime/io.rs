@@ -29,7 +29,7 @@ pub mod service;
 mod turns;
 
 pub use service::DriveCounters;
-use service::{Ended, Kind, Service, Untimed, kind};
+use service::{Ended, OpKind, Service, Untimed, kind};
 
 /// Requests handed out to one drive at a time.
 pub const DEPTH: usize = 128;
@@ -46,7 +46,7 @@ struct Inner {
     mutations: Cell<Mutations>,
     spawner: Spawner,
     actions: RefCell<Vec<Action>>,
-    drives: RefCell<Vec<DriveState>>,
+    drives: RefCell<Vec<IoState>>,
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     next_timer: Cell<u64>,
     buffers: BufferPool,
@@ -59,7 +59,7 @@ struct Inner {
 }
 
 #[derive(Default)]
-struct DriveState {
+struct IoState {
     slots: Vec<Slot>,
     free: Vec<usize>,
     waiting: BTreeMap<(Priority, u64), Request>,
@@ -136,7 +136,7 @@ impl Io {
 
     /// True when a test has taken this protection away.
     #[inline]
-    pub fn lacks(&self, protection: Mutation) -> bool {
+    pub fn is_disabled(&self, protection: Mutation) -> bool {
         self.0.mutations.get().has(protection)
     }
 
@@ -291,7 +291,7 @@ impl Io {
     /// Adds a drive; its index is the next free one.
     pub fn attach(&self) -> usize {
         let mut drives = self.0.drives.borrow_mut();
-        drives.push(DriveState { unflushed: true, ..DriveState::default() });
+        drives.push(IoState { unflushed: true, ..IoState::default() });
         drives.len() - 1
     }
 
@@ -375,7 +375,7 @@ impl Io {
         let mut flushed = None;
         let mut waker = None;
         let (done, counted) = (completion.result.is_ok(), kind(&completion.op));
-        let volatile = counted == Kind::Write && !(done && matches!(completion.op, Op::Write { fua: true, .. }));
+        let volatile = counted == OpKind::Write && !(done && matches!(completion.op, Op::Write { fua: true, .. }));
         match std::mem::replace(&mut slot.state, SlotState::Free) {
             // It was answered in the drive's place; whoever asked may still have to fetch that answer.
             SlotState::Done(answer) if owed => slot.state = SlotState::Done(answer),
@@ -397,7 +397,7 @@ impl Io {
                 state.free.push(index);
             }
             SlotState::Flush => {
-                ended.counted = Some((Kind::Flush, 0, done));
+                ended.counted = Some((OpKind::Flush, 0, done));
                 state.unflushed |= !done;
                 flushed = state.flushing.take().map(|round| (round, completion.result));
                 slot.tenant = slot.tenant.wrapping_add(1);
@@ -467,7 +467,7 @@ impl Io {
 
 const NEVER: Instant = Instant(u64::MAX);
 
-impl DriveState {
+impl IoState {
     fn occupy(&mut self, state: SlotState) -> (usize, u64) {
         let index = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {

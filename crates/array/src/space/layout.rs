@@ -18,7 +18,7 @@ use stele_codes::Code;
 use stele_ground::Dice;
 
 use crate::drives::label::Configuration;
-use crate::model::place::{Cell, DriveNumber, RowId};
+use crate::model::place::{DriveNumber, RowId, StripCell};
 
 pub mod balance;
 pub mod crowding;
@@ -44,7 +44,7 @@ pub struct Layout {
     /// Rows made since open: moves the dice on.
     made: u64,
     /// Cells that no row has and nobody may take: their release is not durable yet.
-    withheld: BTreeSet<Cell>,
+    withheld: BTreeSet<StripCell>,
     withholding: bool,
 }
 
@@ -140,7 +140,7 @@ impl Layout {
         dice.shuffle(parity);
         let member = |drive: usize| {
             let unit = self.drives.get(drive)?.units.first_free()?;
-            Some(Member { cell: Cell { drive: DriveNumber(drive as u16), unit }, replacement: None })
+            Some(Member { cell: StripCell { drive: DriveNumber(drive as u16), unit }, replacement: None })
         };
         let members = drives.into_iter().map(member).collect::<Option<_>>()?;
         Some(Row { id: self.free_id(), class, members })
@@ -201,12 +201,12 @@ impl Layout {
 
     /// A cell for the strips of a lost member: on a drive that holds no other member or replacement of the row, within the
     /// enclosure rule where possible, the least filled first. May use the reserve.
-    pub fn choose_spare(&self, row: RowId, member: usize, allowed: &dyn Fn(DriveNumber) -> bool) -> Option<Cell> {
+    pub fn choose_spare(&self, row: RowId, member: usize, allowed: &dyn Fn(DriveNumber) -> bool) -> Option<StripCell> {
         let row = self.rows.get(&row)?;
         let others = || row.members.iter().enumerate().filter(|(at, _)| *at != member).map(|(_, member)| member);
         let in_enclosure = |enclosure: u32| {
             let here =
-                |cell: Cell| self.drives.get(usize::from(cell.drive.0)).is_some_and(|d| d.enclosure == enclosure);
+                |cell: StripCell| self.drives.get(usize::from(cell.drive.0)).is_some_and(|d| d.enclosure == enclosure);
             others().filter(|other| here(other.replacement.unwrap_or(other.cell))).count()
         };
         let most = row.class.code.tolerates();
@@ -225,12 +225,12 @@ impl Layout {
             )
         })?;
         let unit = self.drives.get(best.drive)?.units.first_free()?;
-        Some(Cell { drive: DriveNumber(best.drive as u16), unit })
+        Some(StripCell { drive: DriveNumber(best.drive as u16), unit })
     }
 
     /// True when `insert_row` would take the row: for rows that were read and not made here.
     pub fn admits(&self, row: &Row) -> bool {
-        let free = |cell: Cell| {
+        let free = |cell: StripCell| {
             let units = self.drives.get(usize::from(cell.drive.0)).map(|drive| &drive.units);
             units.is_some_and(|units| cell.unit < units.total() && !units.is_taken(cell.unit))
         };
@@ -267,12 +267,12 @@ impl Layout {
     }
 
     /// Sets, or with none releases, a member's replacement.
-    pub fn set_replacement(&mut self, row: RowId, member: usize, cell: Option<Cell>) {
+    pub fn set_replacement(&mut self, row: RowId, member: usize, cell: Option<StripCell>) {
         self.alter(row, member, |member| member.replacement = cell);
     }
 
     /// The member's cell becomes `cell`; its former cell is released, and a replacement is cleared.
-    pub fn change_member(&mut self, row: RowId, member: usize, cell: Cell) {
+    pub fn change_member(&mut self, row: RowId, member: usize, cell: StripCell) {
         self.alter(row, member, |member| *member = Member { cell, replacement: None });
     }
 
@@ -282,7 +282,7 @@ impl Layout {
         let Some(place) = after.members.get_mut(member) else { return };
         change(place);
         assert!(distinct(&after), "invariant 12: row {} would have a drive twice", id.0);
-        let (old, new): (Vec<Cell>, Vec<Cell>) = (cells(&before).collect(), cells(&after).collect());
+        let (old, new): (Vec<StripCell>, Vec<StripCell>) = (cells(&before).collect(), cells(&after).collect());
         self.count_pairs(&before, u32::MAX);
         for cell in old.iter().filter(|cell| !new.contains(cell)) {
             self.release(*cell, id);
@@ -296,7 +296,7 @@ impl Layout {
 
     /// Makes a change whose releases are not durable yet. Answers the cells that it gave up: they stay taken until
     /// `give_back`.
-    pub fn withhold(&mut self, change: impl FnOnce(&mut Layout)) -> Vec<Cell> {
+    pub fn withhold(&mut self, change: impl FnOnce(&mut Layout)) -> Vec<StripCell> {
         let before = self.withheld.clone();
         self.withholding = true;
         change(self);
@@ -305,7 +305,7 @@ impl Layout {
     }
 
     /// The release of these cells is durable: they are free.
-    pub fn give_back(&mut self, cells: &[Cell]) {
+    pub fn give_back(&mut self, cells: &[StripCell]) {
         for cell in cells {
             assert!(self.withheld.remove(cell), "invariant 4: {cell:?} is given back and was not withheld");
             if let Some(drive) = self.drives.get_mut(usize::from(cell.drive.0)) {
@@ -374,7 +374,7 @@ impl Layout {
 
     /// Every asserted invariant, at once; for tests and scrub: distinct drives, one owner per cell, counts that agree.
     pub fn check(&self) {
-        let mut owners: BTreeMap<Cell, RowId> = BTreeMap::new();
+        let mut owners: BTreeMap<StripCell, RowId> = BTreeMap::new();
         for row in self.rows.values() {
             assert!(distinct(row), "invariant 12: row {} has a drive twice", row.id.0);
             for cell in cells(row) {
@@ -399,14 +399,14 @@ impl Layout {
         self.together.get(a * self.drives.len() + b).copied().unwrap_or(0)
     }
 
-    fn take(&mut self, cell: Cell, row: RowId) {
+    fn take(&mut self, cell: StripCell, row: RowId) {
         let drive = self.drives.get_mut(usize::from(cell.drive.0));
         let drive = drive.unwrap_or_else(|| panic!("{cell:?} lies on no drive of the pool"));
         drive.units.take(cell.unit);
         *drive.rows.entry(row).or_default() += 1;
     }
 
-    fn release(&mut self, cell: Cell, row: RowId) {
+    fn release(&mut self, cell: StripCell, row: RowId) {
         let Some(drive) = self.drives.get_mut(usize::from(cell.drive.0)) else { return };
         match self.withholding {
             true => assert!(self.withheld.insert(cell), "invariant 4: {cell:?} is given up twice"),
@@ -442,7 +442,7 @@ impl Layout {
     }
 }
 
-fn cells(row: &Row) -> impl Iterator<Item = Cell> + '_ {
+fn cells(row: &Row) -> impl Iterator<Item = StripCell> + '_ {
     row.members.iter().flat_map(|member| [Some(member.cell), member.replacement]).flatten()
 }
 

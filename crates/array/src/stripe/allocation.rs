@@ -15,15 +15,15 @@ use crate::volumes::Volume;
 /// A slot nobody else will write, and the generation it will have. Given back by `abandon` or turned into a stripe
 /// by a `Map` record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Claim {
+pub struct Allocation {
     pub slot: SlotId,
     pub generation: u64,
 }
 
 impl Engine {
-    /// Claims a slot for the stripe. `entitled`: one was promised to it. None when there is no room beside what
+    /// Allocates a slot for the stripe. `entitled`: one was promised to it. None when there is no room beside what
     /// is promised to others.
-    pub async fn claim(&self, volume: &Volume, entitled: bool) -> Result<Option<Claim>, ArrayError> {
+    pub async fn allocate(&self, volume: &Volume, entitled: bool) -> Result<Option<Allocation>, ArrayError> {
         let class = volume.class;
         loop {
             let room = if entitled { self.space.free(class) } else { self.space.unpromised(class) };
@@ -39,19 +39,19 @@ impl Engine {
                 self.io.sleep(Duration::from_millis(1)).await;
                 continue;
             };
-            if let Some(claim) = self.claim_in(volume, row, cursor).await? {
-                return Ok(Some(claim));
+            if let Some(allocation) = self.allocate_in(volume, row, cursor).await? {
+                return Ok(Some(allocation));
             }
         }
     }
 
     /// Searches the row from `cursor` on, once around. None when others were faster.
-    async fn claim_in(
+    async fn allocate_in(
         &self,
         volume: &Volume,
         row: crate::model::place::RowId,
         cursor: u32,
-    ) -> Result<Option<Claim>, ArrayError> {
+    ) -> Result<Option<Allocation>, ArrayError> {
         let (class, slots) = (volume.class, self.space.slots(row));
         for step in 0..slots {
             let slot = SlotId { row, index: (cursor + step) % slots };
@@ -67,15 +67,15 @@ impl Engine {
             }
             if head.is_free() && self.space.hold(slot) {
                 let generation = head.generation.max(self.space.generation_floor.get()) + 1;
-                return Ok(Some(Claim { slot, generation }));
+                return Ok(Some(Allocation { slot, generation }));
             }
         }
         Ok(None)
     }
 
-    /// Nothing came of the claim.
-    pub fn abandon(&self, claim: Claim) {
-        self.space.let_go(claim.slot);
+    /// Nothing came of the allocation.
+    pub fn abandon(&self, allocation: Allocation) {
+        self.space.let_go(allocation.slot);
     }
 
     /// Rows to write to in turn, so that a stream keeps all drives busy.
@@ -86,7 +86,7 @@ impl Engine {
     /// Adds a row to the class. False when no cells are left for one.
     pub async fn grow(&self, class: RowClass) -> Result<bool, ArrayError> {
         let cost = self.log.cost_of(1024);
-        let mut funds = self.log.reserve(cost, Purpose::Inside).await?;
+        let mut reservation = self.log.reserve(cost, Purpose::Inside).await?;
         if let Some(lsn) = self.take_back_cells()
             && self.space.layout.borrow().choose_row(class, &|_| true).is_none()
         {
@@ -102,26 +102,26 @@ impl Engine {
         };
         let Some((row, allowed)) = choice else {
             // A pool as wide as its code goes on with rows that lack a drive; nothing else is left.
-            return self.grow_degraded(class, funds).await;
+            return self.grow_degraded(class, reservation).await;
         };
         self.check_row(&row, allowed);
         let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
         // The choice is made again after the wait: cells may have gone meanwhile.
         let again = self.space.layout.borrow().choose_row(class, &|drive| row.uses(drive));
         let Some(row) = again.filter(|again| again.id == row.id) else { return Ok(true) };
-        self.create_row(row, &pages, &mut funds);
+        self.create_row(row, &pages, &mut reservation);
         Ok(true)
     }
 
-    fn create_row(&self, row: Row, pages: &Pages, funds: &mut Reservation) {
+    fn create_row(&self, row: Row, pages: &Pages, reservation: &mut Reservation) {
         if !self.space.layout.borrow().within_enclosure_rule(&row) {
             self.moving.note_crowded();
         }
-        self.append(&Record::RowCreate { row }, pages, funds);
+        self.append(&Record::RowCreate { row }, pages, reservation);
         self.space.note_room(false);
     }
 
-    async fn grow_degraded(&self, class: RowClass, mut funds: Reservation) -> Result<bool, ArrayError> {
+    async fn grow_degraded(&self, class: RowClass, mut reservation: Reservation) -> Result<bool, ArrayError> {
         let any = |drive: DriveNumber| self.drive_state(drive).votes();
         let choice = self.space.layout.borrow().choose_row(class, &any);
         let Some(row) = choice else {
@@ -135,7 +135,7 @@ impl Engine {
         let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
         let again = self.space.layout.borrow().choose_row(class, &any);
         let Some(row) = again.filter(|again| *again == row) else { return Ok(true) };
-        self.create_row(row, &pages, &mut funds);
+        self.create_row(row, &pages, &mut reservation);
         Ok(true)
     }
 

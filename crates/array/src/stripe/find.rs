@@ -13,7 +13,7 @@ use crate::formats::tables;
 use crate::model::ArrayError;
 use crate::model::mutation::Mutation;
 use crate::model::place::{PageId, RowId, SlotId, StripeKey};
-use crate::stripe::{Place, Stripe};
+use crate::stripe::{StripPlace, Stripe};
 use crate::volumes::Volume;
 
 impl Engine {
@@ -57,7 +57,7 @@ impl Engine {
 
     /// How the digests of a slot that is filled now are made.
     pub fn binding(&self, slot: SlotId, generation: u64) -> Binding {
-        let kind = if self.io.lacks(Mutation::StrongDigest) { DigestKind::Crc32c } else { DigestKind::Xxh3 };
+        let kind = if self.io.is_disabled(Mutation::StrongDigest) { DigestKind::Crc32c } else { DigestKind::Xxh3 };
         Binding::new(kind, self.pool, slot, generation)
     }
 
@@ -85,7 +85,7 @@ impl Engine {
     }
 
     /// Where the strips of a slot lie under an exception mask.
-    pub fn places(&self, shape: &Shape, slot: SlotId, exceptions: u32) -> Vec<Place> {
+    pub fn places(&self, shape: &Shape, slot: SlotId, exceptions: u32) -> Vec<StripPlace> {
         let layout = self.space.layout.borrow();
         let configuration = self.drives.labels.configuration();
         let row = layout.row(slot.row);
@@ -96,7 +96,7 @@ impl Engine {
                     Some(cell) if exceptions >> strip & 1 == 1 => cell,
                     _ => member.cell,
                 };
-                Place { cell, at: configuration.cell_at(cell) + u64::from(slot.index) * shape.strip as u64 }
+                StripPlace { cell, at: configuration.cell_at(cell) + u64::from(slot.index) * shape.strip as u64 }
             })
             .collect()
     }

@@ -14,7 +14,7 @@ use stele_ground::{Bytes, Duration, VolumeId};
 
 use crate::engine::Engine;
 use crate::formats::shape::Shape;
-use crate::model::place::{Cell as StripCell, SlotId, StripeKey};
+use crate::model::place::{SlotId, StripCell, StripeKey};
 use crate::model::{AlarmKind, ArrayError, Severity};
 use crate::space::layout::{Row, RowKind};
 use crate::volumes::Volume;

@@ -14,7 +14,7 @@ use stele_codes::Strips;
 use stele_ground::{BLOCK, Duration};
 use stele_media::{Priority, Shared};
 
-use crate::durable::log::{Haste, Purpose};
+use crate::durable::log::{FlushUrgency, Purpose};
 use crate::durable::records::{Image, Record, RedoImage};
 use crate::engine::Engine;
 use crate::engine::apply::Pages;
@@ -25,8 +25,8 @@ use crate::state::redo::{Redo, StripWrite};
 use crate::stripe::{Stripe, Units};
 use crate::volumes::Volume;
 
-/// Bytes of images in a record that carries them forward, about.
-const CARRY_MAX: usize = 256 << 10;
+/// Bytes of images in a record that repeats them, about.
+const RELOG_MAX: usize = 256 << 10;
 
 impl Engine {
     /// Keeps the images, and in the log what their replay needs.
@@ -80,8 +80,8 @@ impl Engine {
             // The strips were flushed by `place_redo`.
             let done = Record::Destaged { volume: key.volume, stripe: key.stripe, covers };
             match self.log.try_reserve(self.log.cost(&done), Purpose::Inside) {
-                Some(mut funds) => {
-                    self.append_with(&done, &Pages::default(), &mut funds, Haste::Whenever);
+                Some(mut reservation) => {
+                    self.append_with(&done, &Pages::default(), &mut reservation, FlushUrgency::Whenever);
                     return;
                 }
                 None => self.io.sleep(Duration::from_millis(20)).await,
@@ -123,7 +123,7 @@ impl Engine {
         self.check_strips(volume, of)?;
         let touched = Strips::of(writes.iter().map(|write| write.strip));
         let unwritten = self.write_strips(of, writes, Priority::Destage).await;
-        let unflushed = match self.io.lacks(Mutation::StripFlush) {
+        let unflushed = match self.io.is_disabled(Mutation::StripFlush) {
             true => Strips::NONE,
             false => self.flush_strips(of, touched.without(unwritten)).await,
         };
@@ -164,20 +164,20 @@ impl Engine {
 
     /// Appends the stripe's images that need records below this one anew, complete in themselves, so that the records they
     /// came from may go. The stripe's lock is held. False where the log has no room for it.
-    pub async fn carry_redo(&self, key: StripeKey, below: Lsn, purpose: Purpose) -> Result<bool, ArrayError> {
+    pub async fn relog_redo(&self, key: StripeKey, below: Lsn, purpose: Purpose) -> Result<bool, ArrayError> {
         let records: Vec<(usize, Record)> = {
             let all = self.redo.borrow();
             let lists = all.of(key).iter().enumerate().filter(|(_, redo)| redo.oldest < below);
-            lists.flat_map(|(at, redo)| carried(key, redo).into_iter().map(move |record| (at, record))).collect()
+            lists.flat_map(|(at, redo)| repeated(key, redo).into_iter().map(move |record| (at, record))).collect()
         };
         let cost = records.iter().map(|(_, record)| self.log.cost(record)).sum();
         let Some((_, record)) = records.first() else { return Ok(true) };
-        let Some(mut funds) = self.log.try_reserve(cost, purpose) else { return Ok(false) };
+        let Some(mut reservation) = self.log.try_reserve(cost, purpose) else { return Ok(false) };
         let pages: Pages = self.pages_for(record).await?;
         // One moment: with the last of them in the log, none of the earlier records is needed.
         let mut first: BTreeMap<usize, Lsn> = BTreeMap::new();
         for (at, record) in &records {
-            let lsn = self.append(record, &pages, &mut funds);
+            let lsn = self.append(record, &pages, &mut reservation);
             first.entry(*at).or_insert(lsn);
         }
         let renewed = self.redo.borrow_mut().renew(key, &first);
@@ -190,19 +190,19 @@ impl Engine {
 }
 
 /// Records that hold the images themselves. Their digests are in the tables since the first record of them.
-fn carried(key: StripeKey, redo: &Redo) -> Vec<Record> {
+fn repeated(key: StripeKey, redo: &Redo) -> Vec<Record> {
     let mut groups: Vec<(usize, Vec<RedoImage>)> = Vec::new();
     for write in &redo.writes {
         let mut at = write.at;
         for piece in &write.data {
-            for from in (0..piece.len()).step_by(CARRY_MAX) {
-                let data: Shared = piece.slice(from..piece.len().min(from + CARRY_MAX));
+            for from in (0..piece.len()).step_by(RELOG_MAX) {
+                let data: Shared = piece.slice(from..piece.len().min(from + RELOG_MAX));
                 let length = data.len();
                 let image =
                     RedoImage { strip: write.strip as u8, block: (at / BLOCK) as u32, source: Image::Inline(data) };
                 at += length;
                 match groups.last_mut() {
-                    Some((bytes, images)) if *bytes + length <= CARRY_MAX => {
+                    Some((bytes, images)) if *bytes + length <= RELOG_MAX => {
                         *bytes += length;
                         images.push(image);
                     }

@@ -131,7 +131,7 @@ impl Engine {
     /// Invariant 14: where every unit verified, encoding the data again gives the parity.
     fn is_wrong_parity(&self, of: &Stripe, columns: &Columns) -> bool {
         let shape = &of.shape;
-        if !columns.lost.is_empty() || self.io.lacks(crate::model::mutation::Mutation::ReadDigest) {
+        if !columns.lost.is_empty() || self.io.is_disabled(crate::model::mutation::Mutation::ReadDigest) {
             return false;
         }
         let strips: Vec<&[u8]> = columns.strips.iter().flatten().map(|buffer| &buffer[..]).collect();
@@ -158,18 +158,21 @@ impl Engine {
             format!("volume '{}': stripe {} at offset {}", volume.name(), of.stripe, of.stripe * of.shape.data());
         let shared = self.slot_head(&of.shape, of.slot).await?.references > 1;
         // In-place writes that are owed belong to the slot as it is.
-        let claim =
-            if shared || self.redo.borrow().covers(key).is_some() { None } else { self.claim(volume, false).await? };
-        let done = match claim {
+        let allocation = if shared || self.redo.borrow().covers(key).is_some() {
+            None
+        } else {
+            self.allocate(volume, false).await?
+        };
+        let done = match allocation {
             None => false,
-            Some(claim) => {
+            Some(allocation) => {
                 let pieces: Vec<_> =
                     columns.strips.into_iter().take(of.shape.k).flatten().map(Buffer::freeze).collect();
                 // What is dirty is not in the new slot: nothing in the log is covered by it.
                 let covers = Lsn(0);
-                let stored = self.fill_slot(volume, of.stripe, claim, Some(of.slot), covers, &pieces).await;
+                let stored = self.fill_slot(volume, of.stripe, allocation, Some(of.slot), covers, &pieces).await;
                 if stored.is_err() {
-                    self.abandon(claim);
+                    self.abandon(allocation);
                 }
                 self.settle_map(key, stored?, Some(of.slot)).await?;
                 true

@@ -35,7 +35,7 @@ impl Engine {
             self.compare();
         }
         self.hospital.earn();
-        if self.io.lacks(Mutation::Hedge) { Course::AskFor(DAY) } else { self.hospital.course(drive) }
+        if self.io.is_disabled(Mutation::Hedge) { Course::AskFor(DAY) } else { self.hospital.course(drive) }
     }
 
     /// Present, up to date, and answering as its peers do.
@@ -55,7 +55,7 @@ impl Engine {
             .collect();
         let mut means: Vec<Duration> = served.iter().map(|(_, service)| service.mean).collect();
         means.sort_unstable();
-        if means.len() < 3 || self.io.lacks(Mutation::Peers) {
+        if means.len() < 3 || self.io.is_disabled(Mutation::Peers) {
             hospital.set_patience(OVERDUE_MAX);
             return;
         }

@@ -32,7 +32,7 @@ use crate::upkeep::enclosures::cannot_spread;
 
 /// Stripes moved at once.
 const MOVES: usize = 8;
-/// What was claimed in a row before it was closed is written, or given up, in so long.
+/// What was allocated in a row before it was closed is written, or given up, in so long.
 const WRITERS_MAX: Duration = Duration::from_secs(60);
 /// Before what could not be moved is tried again.
 const PUT_OFF: Duration = Duration::from_secs(5);
@@ -92,7 +92,7 @@ impl Engine {
             return Ok(Step::Moved);
         }
         let mut crowded = self.crowding().crowded;
-        if self.io.lacks(Mutation::Enclosures) {
+        if self.io.is_disabled(Mutation::Enclosures) {
             crowded.clear();
         }
         if let Some(row) = self.row_to_spread(&crowded) {
@@ -160,14 +160,14 @@ impl Engine {
     /// Adds a row on cells of the reserve: those of the row that is emptied come free in their stead. False where even that
     /// is not to be had.
     pub async fn grow_to_move(&self, class: RowClass) -> Result<bool, ArrayError> {
-        let mut funds = self.log.reserve(self.log.cost_of(1024), Purpose::Inside).await?;
+        let mut reservation = self.log.reserve(self.log.cost_of(1024), Purpose::Inside).await?;
         let sound = self.sound_drives();
         let choose = || self.space.layout.borrow().choose_row_to_move(class, &|drive| sound.contains(&drive));
         let Some(row) = choose() else { return Ok(false) };
         let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
         // The choice is made again after the wait: cells may have gone meanwhile.
         let Some(row) = choose().filter(|again| again.id == row.id) else { return Ok(true) };
-        self.append(&Record::RowCreate { row }, &pages, &mut funds);
+        self.append(&Record::RowCreate { row }, &pages, &mut reservation);
         Ok(true)
     }
 
@@ -181,7 +181,7 @@ impl Engine {
                 // Somebody else found it empty and gave it up.
                 return Ok(Step::Moved);
             }
-            // Claimed before the row was closed, or held until a release is durable: soon over.
+            // Allocated before the row was closed, or held until a release is durable: soon over.
             if self.space.is_empty(row) {
                 break;
             }
@@ -196,10 +196,10 @@ impl Engine {
             self.check_writable()?;
         }
         let record = Record::RowFree { row };
-        let mut funds = self.log.reserve(self.log.cost_of(64), Purpose::Inside).await?;
+        let mut reservation = self.log.reserve(self.log.cost_of(64), Purpose::Inside).await?;
         let pages = self.pages_for(&record).await?;
         if self.space.is_empty(row) {
-            self.append(&record, &pages, &mut funds);
+            self.append(&record, &pages, &mut reservation);
         }
         Ok(Step::Moved)
     }
@@ -280,19 +280,19 @@ impl Engine {
                 volume.name()
             )));
         }
-        let Some(claim) = self.claim(&volume, false).await? else {
+        let Some(allocation) = self.allocate(&volume, false).await? else {
             return Ok(Some(format!(
                 "volume '{}': no slot is left elsewhere; delete data or add drives",
                 volume.name()
             )));
         };
-        let (digests, writes) = content(&of, columns, &self.binding(claim.slot, claim.generation));
+        let (digests, writes) = content(&of, columns, &self.binding(allocation.slot, allocation.generation));
         // What is dirty is not in the new slot: nothing in the log is covered by it.
         let covers = Lsn(0);
         let stored =
-            self.store_slot(&volume, stripe, claim, Some(old), covers, digests, writes, Priority::Rebuild).await;
+            self.store_slot(&volume, stripe, allocation, Some(old), covers, digests, writes, Priority::Rebuild).await;
         if stored.is_err() {
-            self.abandon(claim);
+            self.abandon(allocation);
         }
         self.settle_map(key, stored?, Some(old)).await?;
         if newly_lost {

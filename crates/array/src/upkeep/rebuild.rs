@@ -23,11 +23,11 @@ use crate::engine::Engine;
 use crate::formats::entry;
 use crate::formats::map::Home;
 use crate::model::mutation::Mutation;
-use crate::model::place::{Cell, DriveNumber, RowId, SlotId, StripeKey};
+use crate::model::place::{DriveNumber, RowId, SlotId, StripCell, StripeKey};
 use crate::model::{AlarmKind, ArrayError, Severity};
 use crate::space::layout::Row;
 use crate::state::redo::StripWrite;
-use crate::stripe::{Place, Stripe, runs};
+use crate::stripe::{StripPlace, Stripe, runs};
 
 mod breadth;
 mod leave;
@@ -102,7 +102,7 @@ struct Round {
 impl Engine {
     /// Waits until background work may move so many bytes.
     pub async fn throttle(&self, bytes: u64, critical: bool) {
-        if self.io.lacks(Mutation::Throttle) {
+        if self.io.is_disabled(Mutation::Throttle) {
             return;
         }
         let rate = match (self.options.background_rate, self.hosts_wait()) {
@@ -216,7 +216,7 @@ impl Engine {
         let layout = self.space.layout.borrow();
         for row in layout.rows().filter(|row| self.space.row_class(row.id).is_some()) {
             // A member whose strips have all moved to a sound drive is as good as any other.
-            let bad = |cell: &Cell| unsound.contains(&cell.drive);
+            let bad = |cell: &StripCell| unsound.contains(&cell.drive);
             let moved =
                 |at: usize| row.members[at].replacement.is_some_and(|cell| !bad(&cell)) && done.has_moved(row.id, at);
             let weak = row.members.iter().enumerate().filter(|(at, member)| bad(&member.cell) && !moved(*at)).count();
@@ -250,7 +250,7 @@ impl Engine {
                 tasks.extend((!is_done).then_some((std::cmp::Reverse(lost), task)));
             }
         }
-        match self.io.lacks(Mutation::UrgentFirst) {
+        match self.io.is_disabled(Mutation::UrgentFirst) {
             true => tasks.sort_unstable_by_key(|(_, task)| (task.row, task.member)),
             false => tasks.sort_unstable_by_key(|(lost, task)| (task.left, *lost, *task)),
         }
@@ -364,7 +364,7 @@ impl Engine {
         let sound = |drive: DriveNumber| self.drives.is_sound(drive);
         self.take_back_cells();
         let cost = self.log.cost_of(64);
-        let mut funds = self.log.reserve(cost, Purpose::Inside).await?;
+        let mut reservation = self.log.reserve(cost, Purpose::Inside).await?;
         let place = Record::Replacement { row: row.id, member: member as u8, cell: None };
         let pages = self.pages_for(&place).await?;
         let choose = || self.space.layout.borrow().choose_spare(row.id, member, &sound);
@@ -400,7 +400,7 @@ impl Engine {
         });
         assert!(distinct, "invariant 12: a spare lies on a drive of its own");
         let record = Record::Replacement { row: row.id, member: member as u8, cell: Some(cell) };
-        self.append(&record, &pages, &mut funds);
+        self.append(&record, &pages, &mut reservation);
         self.rebuilding.forget_moved(row.id, member as u8);
         self.losses_seen.has_spare(row.id, member as u8);
         self.rebuilding.note_spare(false);
@@ -434,7 +434,7 @@ impl Engine {
             self.io.sleep(Duration::from_millis(1)).await;
             self.check_writable()?;
         }
-        // Nobody claims in the row now, so what this finds is all there is.
+        // Nobody allocates in the row now, so what this finds is all there is.
         for index in 0..self.space.slots(task.row) {
             let slot = SlotId { row: task.row, index };
             let Some(shape) = self.row_shape(slot) else { return Ok(true) };
@@ -518,7 +518,7 @@ impl Engine {
         Ok(Placed::There)
     }
 
-    fn target(&self, of: &Stripe, member: usize, to_spare: bool) -> Option<Place> {
+    fn target(&self, of: &Stripe, member: usize, to_spare: bool) -> Option<StripPlace> {
         let exceptions = if to_spare { 1 << member } else { 0 };
         let layout = self.space.layout.borrow();
         let has = layout.row(of.slot.row)?.members.get(member)?.replacement.is_some();
@@ -533,7 +533,7 @@ impl Engine {
     async fn serve_promoted(self: &Rc<Self>) {
         loop {
             let next = self.rebuilding.next_promoted();
-            let Some(key) = next.filter(|_| !self.io.lacks(Mutation::Promotion)) else { return };
+            let Some(key) = next.filter(|_| !self.io.is_disabled(Mutation::Promotion)) else { return };
             let _ = self.promote(key).await;
         }
     }

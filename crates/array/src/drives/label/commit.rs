@@ -15,7 +15,7 @@ impl Labels {
     /// flushed nothing is written with that epoch.
     pub async fn promise(&self, discovery: &Discovery) -> Result<(), ArrayError> {
         let _turn = self.0.committing.lock().await;
-        if self.0.io.lacks(Mutation::Promise) {
+        if self.0.io.is_disabled(Mutation::Promise) {
             return Ok(());
         }
         let ballot = self.0.next.get();
@@ -97,7 +97,7 @@ impl Labels {
         // Where too few drives are here nothing is begun, so that nothing is left undecided.
         let here: Vec<DriveNumber> = self.takers(&old, &new);
         let hopeful = majority(&old, &here) && majority(&new, &here);
-        if !hopeful && !self.0.override_quorum && !self.0.io.lacks(Mutation::LabelMajority) {
+        if !hopeful && !self.0.override_quorum && !self.0.io.is_disabled(Mutation::LabelMajority) {
             return Err(too_few(here.len(), &new));
         }
         let results = self.write_everywhere(&new, &here).await;
@@ -105,7 +105,7 @@ impl Labels {
             results.iter().filter(|(_, result)| result.is_ok()).map(|(drive, _)| *drive).collect();
         let agreed = majority(&old, &held) && majority(&new, &held)
             || self.0.override_quorum && !held.is_empty()
-            || self.0.io.lacks(Mutation::LabelMajority);
+            || self.0.io.is_disabled(Mutation::LabelMajority);
         if !agreed {
             let error = too_few(held.len(), &new);
             *self.0.undecided.borrow_mut() = Some(error.clone());
@@ -141,7 +141,7 @@ impl Labels {
     ) -> Vec<(DriveNumber, Result<(), MediaError>)> {
         let writes = targets.iter().map(|number| {
             let (register, state) = (self.register(*number), new.drives[usize::from(number.0)].state);
-            let caught_up = register.caught_up || self.0.io.lacks(Mutation::LabelComplete);
+            let caught_up = register.caught_up || self.0.io.is_disabled(Mutation::LabelComplete);
             let complete = agreement::renewed(register.complete, caught_up, state, new.epoch);
             self.write_one(new, *number, register.promised.max(new.epoch), complete, false)
         });

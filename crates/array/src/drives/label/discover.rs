@@ -44,7 +44,7 @@ pub enum Verdict {
 
 /// A drive and its judgement; the note gives cause and next step, empty for a member.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FoundLabel {
     pub verdict: Verdict,
     pub note: String,
     /// Sequence of its newest label, 0 without one.
@@ -57,7 +57,7 @@ pub struct Discovery {
     /// The newest configuration found.
     pub configuration: Configuration,
     /// By driver index.
-    pub found: Vec<Found>,
+    pub found: Vec<FoundLabel>,
     /// What was read, by driver index.
     pub labels: Vec<Option<Box<Label>>>,
     /// The epoch that an opening is to announce.
@@ -142,7 +142,7 @@ pub fn judge(drives: &[Attached], readings: &[Reading]) -> Result<Discovery, Arr
     let pool = choose_pool(drives, readings)?;
     let configuration = choose_configuration(pool, readings)
         .ok_or_else(|| ArrayError::Missing("no drive carries the label of a pool".to_owned()))?;
-    let mut found: Vec<Found> =
+    let mut found: Vec<FoundLabel> =
         drives.iter().zip(readings).map(|(drive, reading)| judge_one(&configuration, drive, reading)).collect();
     let mut present = BTreeMap::new();
     resolve_duplicates(drives, readings, &mut found, &mut present);
@@ -176,7 +176,7 @@ fn judge_age(
     name: &str,
     number: DriveNumber,
     label: &Label,
-    found: &mut Found,
+    found: &mut FoundLabel,
 ) {
     let theirs = &label.configuration;
     let (complete, now) = (label.complete, configuration.epoch);
@@ -249,9 +249,9 @@ fn choose_configuration(pool: PoolId, readings: &[Reading]) -> Option<Configurat
     Some(best.clone())
 }
 
-fn judge_one(configuration: &Configuration, drive: &Attached, reading: &Reading) -> Found {
+fn judge_one(configuration: &Configuration, drive: &Attached, reading: &Reading) -> FoundLabel {
     let name = &drive.name;
-    let of_none = |verdict: Verdict, note: String| Found { verdict, note, sequence: 0 };
+    let of_none = |verdict: Verdict, note: String| FoundLabel { verdict, note, sequence: 0 };
     let label = match reading {
         Reading::Label(label) => label,
         Reading::Unreadable(message) => {
@@ -274,7 +274,7 @@ fn judge_one(configuration: &Configuration, drive: &Attached, reading: &Reading)
         }
     };
     let (verdict, note) = judge_label(configuration, drive, label);
-    Found { verdict, note, sequence: label.sequence }
+    FoundLabel { verdict, note, sequence: label.sequence }
 }
 
 fn judge_label(configuration: &Configuration, drive: &Attached, label: &Label) -> (Verdict, String) {
@@ -317,7 +317,7 @@ fn judge_label(configuration: &Configuration, drive: &Attached, label: &Label) -
 fn resolve_duplicates(
     drives: &[Attached],
     readings: &[Reading],
-    found: &mut [Found],
+    found: &mut [FoundLabel],
     present: &mut BTreeMap<DriveNumber, usize>,
 ) {
     let age = |index: usize| {

@@ -8,7 +8,7 @@
 use stele_media::{MediaError, MediaFault, Priority, Shared};
 
 use super::group::{Header, Payload};
-use super::{Flight, Live, Log, State, WINDOW};
+use super::{Flight, Live, Log, LogState, WINDOW};
 use crate::drives::label::LOG_AT;
 use crate::model::mutation::Mutation;
 use crate::model::place::{DriveNumber, Lsn};
@@ -20,7 +20,7 @@ const PIPELINED_MIN: usize = 64 << 10;
 /// Times a write or flush is tried when the drive says that trying again may help.
 const TRIES: u32 = 3;
 
-impl State {
+impl LogState {
     /// A group waits, and may go now.
     fn may_depart(&self) -> bool {
         let large = !self.full.is_empty() || self.filling.as_ref().is_some_and(|group| group.length() >= PIPELINED_MIN);
@@ -161,7 +161,7 @@ impl Log {
                 return Err(MediaError::new(MediaFault::Gone, format!("{member} is not attached")));
             };
             let (at, data) = (LOG_AT + offset, vec![bytes.clone()]);
-            let result = match io.lacks(Mutation::LogFlush) {
+            let result = match io.is_disabled(Mutation::LogFlush) {
                 true => io.write(index, at, data, Priority::Urgent).await,
                 false => io.write_durable(index, at, data, Priority::Urgent).await,
             };
@@ -180,7 +180,7 @@ impl Log {
             return;
         }
         let mut moved = false;
-        if self.0.io.lacks(Mutation::LogOrder)
+        if self.0.io.is_disabled(Mutation::LogOrder)
             && let Some(at) = state.flights.iter().rposition(|flight| flight.landed)
         {
             let last = state.flights[at].last;

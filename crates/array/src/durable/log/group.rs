@@ -9,7 +9,7 @@ use stele_ground::digest::{crc32c, fingerprint};
 use stele_ground::{BLOCK, Instant, PoolId};
 use stele_media::{Buffer, Shared};
 
-use super::linger::Haste;
+use super::linger::FlushUrgency;
 use crate::durable::records::Record;
 use crate::model::place::Lsn;
 
@@ -219,11 +219,11 @@ impl Filling {
     }
 
     /// Notes how long a record just pushed may wait.
-    pub fn hurry(&mut self, haste: Haste, now: Instant) {
-        match haste {
-            Haste::Now => self.urgent = true,
-            Haste::Linger if !self.lingers => (self.lingers, self.since) = (true, now),
-            Haste::Linger | Haste::Whenever => {}
+    pub fn hurry(&mut self, urgency: FlushUrgency, now: Instant) {
+        match urgency {
+            FlushUrgency::Now => self.urgent = true,
+            FlushUrgency::Linger if !self.lingers => (self.lingers, self.since) = (true, now),
+            FlushUrgency::Linger | FlushUrgency::Whenever => {}
         }
     }
 

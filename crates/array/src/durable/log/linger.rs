@@ -2,7 +2,7 @@
 //!
 //! Whoever writes something and then its name (an object, then its record in the catalog) needs both durable, the first not
 //! without the second. Were the first group to depart at once, the second would wait for the whole of it. So a record may
-//! linger: it has its place in the order at once, and its group departs with the next record that is in haste, when it
+//! linger: it has its place in the order at once, and its group departs with the next record that is urgent, when it
 //! is large, or after [`LINGER_MAX`], in case nothing follows.
 
 use stele_ground::Duration;
@@ -16,7 +16,7 @@ pub const LINGER_MAX: Duration = Duration::from_millis(1);
 
 /// When a record's group departs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Haste {
+pub enum FlushUrgency {
     /// As soon as it can.
     Now,
     /// With a record that follows, or after [`LINGER_MAX`].

@@ -14,7 +14,7 @@ use stele_media::{MediaFault, Priority, Shared};
 
 use super::group::{self, Header};
 use super::ring::{Expected, RingReader};
-use super::{Live, Log, LogPosition, State, WINDOW, membership};
+use super::{Live, Log, LogPosition, LogState, WINDOW, membership};
 use crate::drives::label::{LOG_AT, Labels, LogEpoch};
 use crate::durable::records::Record;
 use crate::model::ArrayError;
@@ -90,7 +90,7 @@ impl Log {
             let keep: Vec<DriveNumber> = latest.iter().copied().filter(usable).collect();
             let members = membership::choose(labels, &keep, &avoid);
             membership::enough(labels, &members)?;
-            if io.lacks(Mutation::LogReplicate) {
+            if io.is_disabled(Mutation::LogReplicate) {
                 break members;
             }
             match walk.replicate(labels, &members).await? {
@@ -141,8 +141,8 @@ impl Walk {
             sequence: from.group,
             epoch: 0,
             previous: from.previous,
-            check_epoch: !io.lacks(Mutation::LogEpoch),
-            check_chain: !io.lacks(Mutation::LogChain),
+            check_epoch: !io.is_disabled(Mutation::LogEpoch),
+            check_chain: !io.is_disabled(Mutation::LogChain),
         };
         Ok(Walk {
             io: io.clone(),
@@ -222,7 +222,7 @@ impl Walk {
         let missing = self.expected.sequence;
         let agreed = self.epochs.last().map_or(0, |epoch| epoch.first_group);
         let mut watermark = agreed.saturating_sub(1).max(from.group);
-        if self.io.lacks(Mutation::LogHole) {
+        if self.io.is_disabled(Mutation::LogHole) {
             return Ok(());
         }
         let (pool, start, end, ring) = (self.expected.pool, from.offset, self.offset, self.ring);
@@ -259,9 +259,9 @@ impl Walk {
         ))
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> LogState {
         let next_lsn = self.next_lsn.unwrap_or(Lsn(1));
-        let mut state = State::new(self.ring, Vec::new(), 0);
+        let mut state = LogState::new(self.ring, Vec::new(), 0);
         state.next_lsn = next_lsn;
         state.durable = Lsn(next_lsn.0 - 1);
         state.next_group = self.expected.sequence;

@@ -18,7 +18,7 @@ pub enum Purpose {
     Inside,
     /// Appending anew what cannot be destaged: leaves half of that for checkpoints. Whoever waits for room in the log must not
     /// stand in the way of it.
-    Carry,
+    Relog,
     /// What lets the log shrink again: may use all.
     Checkpoint,
 }
@@ -132,7 +132,7 @@ impl Log {
         match purpose {
             Purpose::Host => capacity - capacity / 8,
             Purpose::Inside => capacity - (capacity / 32).max(16 << 10),
-            Purpose::Carry => capacity - (capacity / 64).max(8 << 10),
+            Purpose::Relog => capacity - (capacity / 64).max(8 << 10),
             Purpose::Checkpoint => capacity,
         }
     }

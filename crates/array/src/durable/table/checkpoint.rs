@@ -15,7 +15,7 @@ use stele_media::Shared;
 
 use super::directory::{CHUNK, CHUNK_TABLE, Entry, INDEX, INDEX_TABLE, digest_of, encode_chunk};
 use super::late::Changes;
-use super::space::Place;
+use super::space::PagePlace;
 use super::{Inner, PAGE, Page, ROOT_MAX, Table};
 use crate::durable::anchor::Anchor;
 use crate::durable::log::{Log, Reservation};
@@ -49,11 +49,11 @@ pub struct Checkpoint {
     chunks: BTreeSet<(u32, u32)>,
     index: BTreeSet<u32>,
     /// Taken at the cut, in order: pages, chunks, index pages.
-    places: Vec<Place>,
+    places: Vec<PagePlace>,
     /// Why there was no room.
     refused: Option<ArrayError>,
     /// Places given back once the anchor is durable.
-    released: Vec<Place>,
+    released: Vec<PagePlace>,
     /// The anchor may be on some drive: places must not be used again before the next one.
     anchoring: bool,
     done: bool,
@@ -82,9 +82,9 @@ impl Table {
         let sequence = store.sequence + 1;
         let mut cache = inner.cache.borrow_mut();
         let (cut, last, left_out) = match paid_from {
-            Some(funds) => {
-                let cut = log.append(&Record::Checkpoint { sequence }, funds);
-                let (left_out, last) = self.leave_out(&cache, log, funds);
+            Some(reservation) => {
+                let cut = log.append(&Record::Checkpoint { sequence }, reservation);
+                let (left_out, last) = self.leave_out(&cache, log, reservation);
                 (cut, last.unwrap_or(cut), left_out)
             }
             None => (log.next_lsn(), Lsn(log.next_lsn().0 - 1), BTreeSet::new()),
@@ -109,7 +109,7 @@ impl Table {
             index.insert(store.directory.ensure(*key) / INDEX as u32);
         }
         store.moved = false;
-        if inner.io.lacks(Mutation::PageReuse) {
+        if inner.io.is_disabled(Mutation::PageReuse) {
             for (page, _) in &pages {
                 if let Some(place) = store.directory.set(page.id, Entry::default()).place() {
                     store.space.release(place);
@@ -144,7 +144,7 @@ impl Table {
     }
 
     /// Places for so many pages, in rows whose drives are all here; makes rows as needed.
-    fn take_places(&self, wanted: usize) -> Result<Vec<Place>, ArrayError> {
+    fn take_places(&self, wanted: usize) -> Result<Vec<PagePlace>, ArrayError> {
         let inner = &self.0;
         let mut store = inner.store.borrow_mut();
         let whole = |row: RowId| {
@@ -307,14 +307,14 @@ impl Checkpoint {
             return Err(error);
         }
         let _turn = self.table.0.writing.lock().await;
-        if self.table.0.io.lacks(Mutation::CutCopy) {
+        if self.table.0.io.is_disabled(Mutation::CutCopy) {
             // Without copies at the cut, a page is stored as it is when its turn comes.
             self.log.durable(self.last).await?;
         }
         let pool = self.table.0.labels.configuration().pool;
         let short = self.sequence as u32;
         let mut places = self.places.iter().copied();
-        let mut writes: Vec<(Place, Shared)> = Vec::with_capacity(self.places.len());
+        let mut writes: Vec<(PagePlace, Shared)> = Vec::with_capacity(self.places.len());
         let mut store_one = |id: PageId, bytes: Shared| -> Entry {
             let place = places.next().unwrap_or_else(|| panic!("{id} was not counted at the cut"));
             let entry = Entry::new(place, digest_of(pool, id, short, &bytes), short);
@@ -354,11 +354,11 @@ impl Checkpoint {
     }
 
     /// Writes all pages to all members of their rows, and flushes every drive that was written to.
-    async fn put(&self, writes: Vec<(Place, Shared)>) -> Result<(), ArrayError> {
+    async fn put(&self, writes: Vec<(PagePlace, Shared)>) -> Result<(), ArrayError> {
         let inner = &self.table.0;
         self.table.count(|counters| counters.page_writes += writes.len() as u64);
         let slots = Semaphore::new(RUNS);
-        let mut runs: Vec<(Place, Vec<Shared>)> = Vec::new();
+        let mut runs: Vec<(PagePlace, Vec<Shared>)> = Vec::new();
         for (place, bytes) in writes {
             match runs.last_mut() {
                 Some((first, run))
@@ -383,7 +383,7 @@ impl Checkpoint {
             held.entry(row).and_modify(|held| held.retain(|drive| drives.contains(drive))).or_insert(drives);
         }
         let drives: BTreeSet<DriveNumber> = held.values().flatten().copied().collect();
-        if !inner.io.lacks(Mutation::PageFlush) {
+        if !inner.io.is_disabled(Mutation::PageFlush) {
             let flushed = join_all(drives.iter().map(|drive| self.table.flush(*drive))).await;
             for (drive, flushed) in drives.iter().zip(flushed) {
                 if !flushed {
@@ -409,7 +409,7 @@ impl Checkpoint {
     async fn write_anchor(&mut self, index: &BTreeMap<u32, Entry>) -> Result<(), ArrayError> {
         let inner = Rc::clone(&self.table.0);
         // The newest record included: the log is then never empty from the anchor's position on.
-        if !inner.io.lacks(Mutation::AnchorOrder) {
+        if !inner.io.is_disabled(Mutation::AnchorOrder) {
             self.log.durable(self.last).await?;
         }
         let replay = self.log.position(self.oldest);
@@ -450,7 +450,7 @@ impl Checkpoint {
     ) {
         let inner = Rc::clone(&self.table.0);
         let mut store = inner.store.borrow_mut();
-        let mut former: Vec<Place> = std::mem::take(&mut self.released);
+        let mut former: Vec<PagePlace> = std::mem::take(&mut self.released);
         for (id, entry) in entries {
             former.extend(store.directory.set(id, entry).place());
         }

@@ -10,7 +10,7 @@ use stele_ground::{BLOCK, PoolId};
 use stele_media::{Buffer, Shared};
 
 use super::PAGE;
-use super::space::Place;
+use super::space::PagePlace;
 use crate::formats::codec::{Reader, Writer};
 use crate::model::place::PageId;
 
@@ -36,12 +36,12 @@ pub struct Entry {
 impl Entry {
     pub const SIZE: usize = 16;
 
-    pub fn new(place: Place, digest: u32, sequence: u32) -> Entry {
+    pub fn new(place: PagePlace, digest: u32, sequence: u32) -> Entry {
         Entry { packed: place.packed() + 1, digest, sequence }
     }
 
-    pub fn place(&self) -> Option<Place> {
-        self.packed.checked_sub(1).map(Place::unpack)
+    pub fn place(&self) -> Option<PagePlace> {
+        self.packed.checked_sub(1).map(PagePlace::unpack)
     }
 
     pub fn encode(&self, w: &mut Writer<'_>) {
@@ -144,7 +144,7 @@ impl Directory {
     }
 
     /// Forgets all pages of a table and answers their places, its chunks' included.
-    pub fn forget(&mut self, table: u32) -> Vec<Place> {
+    pub fn forget(&mut self, table: u32) -> Vec<PagePlace> {
         let keys: Vec<(u32, u32)> = self.chunks.range((table, 0)..=(table, u32::MAX)).map(|(key, _)| *key).collect();
         let mut places = Vec::new();
         for key in keys {

@@ -90,13 +90,13 @@ impl Table {
         &self,
         cache: &Cache,
         log: &Log,
-        funds: &mut Reservation,
+        reservation: &mut Reservation,
     ) -> (BTreeSet<PageId>, Option<Lsn>) {
         let words = |id: &PageId| {
             let page: &Rc<Page> = cache.pages.get(id)?;
             Some(PagePatch { id: *id, words: page.words()? })
         };
-        let mut patches: Vec<PagePatch> = match funds.bytes() {
+        let mut patches: Vec<PagePatch> = match reservation.bytes() {
             0 => Vec::new(),
             _ => cache.dirty.iter().filter_map(words).collect(),
         };
@@ -109,7 +109,7 @@ impl Table {
         while patches.peek().is_some() {
             let mut pages: Vec<PagePatch> = Vec::new();
             let mut bytes = Record::Patches { pages: Vec::new() }.encoded();
-            let fits = |bytes: usize| bytes <= most && log.cost_of(bytes) <= funds.bytes();
+            let fits = |bytes: usize| bytes <= most && log.cost_of(bytes) <= reservation.bytes();
             while let Some(patch) = patches.next_if(|patch| fits(bytes + patch.encoded())) {
                 bytes += patch.encoded();
                 pages.push(patch);
@@ -120,8 +120,8 @@ impl Table {
             left_out.extend(pages.iter().map(|patch| patch.id));
             let record = Record::Patches { pages };
             assert_eq!(record.encoded(), bytes, "a record of patches has the size that was counted");
-            if !self.0.io.lacks(Mutation::PageWords) {
-                last = Some(log.append(&record, funds));
+            if !self.0.io.is_disabled(Mutation::PageWords) {
+                last = Some(log.append(&record, reservation));
             }
         }
         self.count(|counters| counters.left_out += left_out.len() as u64);

@@ -74,7 +74,7 @@ impl Table {
             match Table::load(io, labels, layout, cache, read_only, &anchor).await {
                 Ok(table) => {
                     let mut sequence = anchor.sequence;
-                    if !read_only && !io.lacks(Mutation::AnchorSpread) {
+                    if !read_only && !io.is_disabled(Mutation::AnchorSpread) {
                         sequence = table.take_up(&anchor).await?;
                     }
                     let opened = Opened { sequence, cut: anchor.cut, replay: anchor.replay, root: anchor.root };
@@ -93,7 +93,7 @@ impl Table {
     async fn take_up(&self, anchor: &Anchor) -> Result<u64, ArrayError> {
         let epoch = self.0.labels.configuration().epoch;
         // A switch of tests leaves it as old as it was.
-        let taken = match self.0.io.lacks(Mutation::AnchorEpoch) {
+        let taken = match self.0.io.is_disabled(Mutation::AnchorEpoch) {
             true => anchor.clone(),
             false => Anchor { epoch, sequence: anchor.sequence + 1, ..anchor.clone() },
         };

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use stele_media::{Buffer, Priority, Shared};
 
 use super::directory::{Entry, digest_of};
-use super::space::Place;
+use super::space::PagePlace;
 use super::{PAGE, Table};
 use crate::durable::anchor::{self, Anchor};
 use crate::model::ArrayError;
 use crate::model::mutation::Mutation;
-use crate::model::place::{Cell, DriveNumber, PageId, RowId};
+use crate::model::place::{DriveNumber, PageId, RowId, StripCell};
 use crate::runtime::sync::join_all;
 use crate::space::layout::Row;
 
@@ -24,7 +24,13 @@ impl Table {
         self.read_among(id, entry, place, &self.cells(place)).await
     }
 
-    async fn read_among(&self, id: PageId, entry: Entry, place: Place, cells: &[Cell]) -> Result<Buffer, ArrayError> {
+    async fn read_among(
+        &self,
+        id: PageId,
+        entry: Entry,
+        place: PagePlace,
+        cells: &[StripCell],
+    ) -> Result<Buffer, ArrayError> {
         let mut bad: Vec<DriveNumber> = Vec::new();
         // Reads spread over the replicas by the page's number.
         let first = (id.index as usize).wrapping_add(place.index as usize) % cells.len().max(1);
@@ -47,7 +53,7 @@ impl Table {
         )))
     }
 
-    async fn read_replica(&self, id: PageId, entry: Entry, place: Place, cell: Cell) -> Option<Buffer> {
+    async fn read_replica(&self, id: PageId, entry: Entry, place: PagePlace, cell: StripCell) -> Option<Buffer> {
         let inner = &self.0;
         if !inner.labels.is_usable(cell.drive) {
             return None;
@@ -57,10 +63,10 @@ impl Table {
         self.count(|counters| counters.page_reads += 1);
         let pool = inner.labels.configuration().pool;
         let verified = digest_of(pool, id, entry.sequence, &bytes) == entry.digest;
-        (verified || inner.io.lacks(Mutation::PageDigest)).then_some(bytes)
+        (verified || inner.io.is_disabled(Mutation::PageDigest)).then_some(bytes)
     }
 
-    fn repair_later(&self, id: PageId, entry: Entry, place: Place, bad: Vec<DriveNumber>, bytes: Shared) {
+    fn repair_later(&self, id: PageId, entry: Entry, place: PagePlace, bad: Vec<DriveNumber>, bytes: Shared) {
         let table = self.clone();
         self.0.io.spawn(async move {
             let _turn = table.0.writing.lock().await;
@@ -83,7 +89,7 @@ impl Table {
     }
 
     /// Writes a verified page over bad replicas. The caller holds `writing` and knows that the place is still the page's.
-    async fn repair(&self, place: Place, bad: &[DriveNumber], bytes: &Shared) -> u64 {
+    async fn repair(&self, place: PagePlace, bad: &[DriveNumber], bytes: &Shared) -> u64 {
         let mut repaired = 0;
         for cell in self.cells(place).into_iter().filter(|cell| bad.contains(&cell.drive)) {
             if !self.0.labels.is_usable(cell.drive) {
@@ -100,7 +106,7 @@ impl Table {
     }
 
     /// Writes pages one after another from a place on; answers the drives that took them.
-    pub(super) async fn write_run(&self, place: Place, run: Vec<Shared>) -> BTreeSet<DriveNumber> {
+    pub(super) async fn write_run(&self, place: PagePlace, run: Vec<Shared>) -> BTreeSet<DriveNumber> {
         let cells = self.cells(place);
         let writes = join_all(cells.iter().map(|cell| {
             let run = run.clone();
@@ -123,13 +129,13 @@ impl Table {
     }
 
     /// Where the replicas of a row's pages are: a member that has moved is where it moved to.
-    fn cells(&self, place: Place) -> Vec<Cell> {
+    fn cells(&self, place: PagePlace) -> Vec<StripCell> {
         let layout = self.0.layout.borrow();
         let cell = |row: &Row| row.members.iter().map(|m| m.replacement.unwrap_or(m.cell)).collect();
         layout.row(place.row).map_or_else(Vec::new, cell)
     }
 
-    fn at(&self, place: Place, cell: Cell) -> u64 {
+    fn at(&self, place: PagePlace, cell: StripCell) -> u64 {
         self.0.labels.configuration().cell_at(cell) + u64::from(place.index) * PAGE as u64
     }
 
@@ -177,7 +183,7 @@ impl Table {
     }
 
     /// Copies every page of a row to a new cell, verified, and flushes it.
-    async fn fill(&self, row: RowId, cell: Cell) -> Result<(), ArrayError> {
+    async fn fill(&self, row: RowId, cell: StripCell) -> Result<(), ArrayError> {
         let pages: Vec<(PageId, Entry)> = {
             let store = self.0.store.borrow();
             store.directory.all().filter(|(_, entry)| entry.place().is_some_and(|place| place.row == row)).collect()
@@ -202,7 +208,7 @@ impl Table {
     pub(super) fn settle_rows(&self, rows: &[RowId]) {
         let mut layout = self.0.layout.borrow_mut();
         for row in rows {
-            let moved: Vec<(usize, Cell)> = layout.row(*row).map_or_else(Vec::new, |row| {
+            let moved: Vec<(usize, StripCell)> = layout.row(*row).map_or_else(Vec::new, |row| {
                 row.members.iter().enumerate().filter_map(|(at, m)| Some((at, m.replacement?))).collect()
             });
             for (member, cell) in moved {
@@ -282,9 +288,9 @@ impl Table {
         Ok(repaired)
     }
 
-    async fn scrub_page(&self, id: PageId, entry: Entry, place: Place) -> Result<u64, ArrayError> {
+    async fn scrub_page(&self, id: PageId, entry: Entry, place: PagePlace) -> Result<u64, ArrayError> {
         let cells = self.cells(place);
-        let usable: Vec<Cell> = cells.into_iter().filter(|cell| self.0.labels.is_usable(cell.drive)).collect();
+        let usable: Vec<StripCell> = cells.into_iter().filter(|cell| self.0.labels.is_usable(cell.drive)).collect();
         let reads = join_all(usable.iter().map(|cell| self.read_replica(id, entry, place, *cell))).await;
         let bad: Vec<DriveNumber> =
             usable.iter().zip(&reads).filter(|(_, read)| read.is_none()).map(|(cell, _)| cell.drive).collect();

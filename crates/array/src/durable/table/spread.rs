@@ -20,14 +20,14 @@ impl Table {
             async move {
                 let index = inner.labels.index(*drive)?;
                 inner.io.write(index, at, vec![bytes], Priority::Urgent).await.ok()?;
-                (inner.io.lacks(Mutation::AnchorFlush) || self.flush(*drive).await).then_some(())
+                (inner.io.is_disabled(Mutation::AnchorFlush) || self.flush(*drive).await).then_some(())
             }
         }))
         .await;
         let held = results.into_iter().flatten().count();
         let least = inner.labels.configuration().tolerates as usize + 1;
         let accepted = inner.labels.overridden() && held > 0;
-        if held < least && !accepted && !inner.io.lacks(Mutation::AnchorQuorum) {
+        if held < least && !accepted && !inner.io.is_disabled(Mutation::AnchorQuorum) {
             return Err(ArrayError::Degraded(format!(
                 "the anchor of checkpoint {sequence} is on {held} of the {least} drives it needs; return or replace drives"
             )));

@@ -165,7 +165,7 @@ fn whole_writes(mutations: Mutations, seed: u64) -> bool {
         let at = ((seed * 4 + number * 20) % 1000) as usize * KIB;
         torn.clone_from(&model);
         torn[at..at + length].copy_from_slice(&pattern(seed << 8 | number, length));
-        match fixture.write_whole(volume, at as u64, &torn[at..at + length]) {
+        match fixture.write_atomic(volume, at as u64, &torn[at..at + length]) {
             Ok(()) => model.clone_from(&torn),
             Err(Trouble::PowerCut) => break,
             Err(other) => panic!("{other:?}"),

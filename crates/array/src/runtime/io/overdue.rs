@@ -6,7 +6,7 @@
 use stele_ground::Instant;
 use stele_media::{Completion, MediaError, MediaFault, Op};
 
-use super::{DriveState, Io, NEVER, SlotState, gone};
+use super::{Io, IoState, NEVER, SlotState, gone};
 
 /// Names a request that is out on a drive.
 pub type Out = (Instant, usize, u32);
@@ -57,7 +57,7 @@ impl Io {
         {
             let mut drives = self.0.drives.borrow_mut();
             let Some(state) = drives.get_mut(drive) else { return };
-            let DriveState { slots, flushing, .. } = state;
+            let IoState { slots, flushing, .. } = state;
             for (at, slot) in slots.iter_mut().enumerate().filter(|(_, slot)| slot.is_out()) {
                 if !which(slot) {
                     continue;

@@ -59,7 +59,7 @@ pub(super) struct Ended {
     /// Of a read that was answered: requests that were out when it was handed out.
     pub depth: Option<u32>,
     /// Kind, bytes, and whether it was done, of what is counted.
-    pub counted: Option<(Kind, u64, bool)>,
+    pub counted: Option<(OpKind, u64, bool)>,
 }
 
 impl Io {
@@ -124,26 +124,26 @@ pub struct DriveCounters {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum OpKind {
     Read,
     Write,
     Flush,
 }
 
-pub(super) fn kind(op: &Op) -> Kind {
+pub(super) fn kind(op: &Op) -> OpKind {
     match op {
-        Op::Read { .. } | Op::View { .. } | Op::Extents { .. } => Kind::Read,
-        Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. } => Kind::Write,
-        Op::Flush => Kind::Flush,
+        Op::Read { .. } | Op::View { .. } | Op::Extents { .. } => OpKind::Read,
+        Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. } => OpKind::Write,
+        Op::Flush => OpKind::Flush,
     }
 }
 
 impl DriveCounters {
-    pub(super) fn count(&mut self, kind: Kind, bytes: u64, elapsed: Duration, done: bool) {
+    pub(super) fn count(&mut self, kind: OpKind, bytes: u64, elapsed: Duration, done: bool) {
         let (count, moved, errors, time) = match kind {
-            Kind::Read => (&mut self.reads, &mut self.read_bytes, &mut self.read_errors, &mut self.read_time),
-            Kind::Write => (&mut self.writes, &mut self.written_bytes, &mut self.write_errors, &mut self.write_time),
-            Kind::Flush => (&mut self.flushes, &mut 0, &mut self.write_errors, &mut self.flush_time),
+            OpKind::Read => (&mut self.reads, &mut self.read_bytes, &mut self.read_errors, &mut self.read_time),
+            OpKind::Write => (&mut self.writes, &mut self.written_bytes, &mut self.write_errors, &mut self.write_time),
+            OpKind::Flush => (&mut self.flushes, &mut 0, &mut self.write_errors, &mut self.flush_time),
         };
         *count += 1;
         *moved += bytes;

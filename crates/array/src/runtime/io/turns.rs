@@ -7,12 +7,12 @@ use std::ops::Bound::{Excluded, Unbounded};
 
 use stele_media::{Priority, Request};
 
-use super::DriveState;
+use super::IoState;
 
 /// Of the requests that a drive is handed while others wait, one in so many is the oldest of the less urgent.
 pub(super) const TURN: u32 = 8;
 
-impl DriveState {
+impl IoState {
     /// The most urgent of those that wait, or when it is their turn the oldest of the less urgent.
     pub(super) fn next_waiting(&mut self) -> Option<Request> {
         let (first, _) = self.waiting.first_key_value()?;

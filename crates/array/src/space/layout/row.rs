@@ -5,7 +5,7 @@ use stele_ground::Bytes;
 
 use crate::formats::codec::{Reader, Writer};
 use crate::model::DigestUnit;
-use crate::model::place::{Cell, DriveNumber, RowId};
+use crate::model::place::{DriveNumber, RowId, StripCell};
 
 /// Who uses a row.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -29,10 +29,10 @@ pub struct RowClass {
 /// A row's share on one drive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Member {
-    pub cell: Cell,
+    pub cell: StripCell,
     /// Where strips move to while the member's drive is lost or being replaced; which strips have moved is an
     /// exception bit in each slot's entry.
-    pub replacement: Option<Cell>,
+    pub replacement: Option<StripCell>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -135,6 +135,6 @@ impl Row {
 fn decode_member(r: &mut Reader) -> Option<Member> {
     let (drive, replaced, unit) = (DriveNumber(r.u16()?), r.u16()? != 0, r.u32()?);
     let (spare, _, spare_unit, _) = (DriveNumber(r.u16()?), r.u16()?, r.u32()?, r.u32()?);
-    let replacement = replaced.then_some(Cell { drive: spare, unit: spare_unit });
-    Some(Member { cell: Cell { drive, unit }, replacement })
+    let replacement = replaced.then_some(StripCell { drive: spare, unit: spare_unit });
+    Some(Member { cell: StripCell { drive, unit }, replacement })
 }

@@ -12,7 +12,7 @@ use crate::drives::label::DriveState;
 use crate::engine::Engine;
 use crate::engine::serving::Serving;
 use crate::model::mutation::Mutation;
-use crate::model::place::{Cell, DriveNumber};
+use crate::model::place::{DriveNumber, StripCell};
 use crate::model::{AlarmKind, ArrayError, Attached, Severity};
 use crate::space::layout::RowKind;
 
@@ -212,7 +212,7 @@ impl Engine {
     /// Why the drive cannot be spared, if so: a stripe or a page of the tables could not be read, the log would have too few members,
     /// or the labels no majority.
     pub fn can_do_without(&self, drive: DriveNumber) -> Result<(), String> {
-        if !self.drive_state(drive).votes() || self.io.lacks(Mutation::Needed) {
+        if !self.drive_state(drive).votes() || self.io.is_disabled(Mutation::Needed) {
             return Ok(());
         }
         self.check_can_lose(drive).map_err(|error| error.to_string())?;
@@ -227,7 +227,7 @@ impl Engine {
         if lasting < members {
             return Err(format!("the log needs {members} drives, and {lasting} would be left"));
         }
-        let sound = |cell: Cell| cell.drive != drive && self.drives.is_sound(cell.drive);
+        let sound = |cell: StripCell| cell.drive != drive && self.drives.is_sound(cell.drive);
         let layout = self.space.layout.borrow();
         let mut tables = layout.rows().filter(|row| row.class.kind == RowKind::Table && row.uses(drive));
         if tables.any(|row| !row.members.iter().any(|member| sound(member.replacement.unwrap_or(member.cell)))) {

@@ -16,7 +16,7 @@ use stele_ground::{Duration, VolumeId};
 use super::{Done, Need, Placed, Task};
 use crate::engine::Engine;
 use crate::model::ArrayError;
-use crate::model::place::{Cell as Place, DriveNumber, RowId, SlotId};
+use crate::model::place::{DriveNumber, RowId, SlotId, StripCell};
 use crate::space::layout::{Row, RowKind};
 
 /// Rows worked on at once, at most.
@@ -195,7 +195,7 @@ impl Engine {
 
     /// How many strips of the row's stripes count as lost, if `lost` drives were: a spare cell counts once all have moved to it.
     pub fn strips_without(&self, row: &Row, lost: impl Fn(DriveNumber) -> bool) -> usize {
-        let gone = |cell: Place| lost(cell.drive) || !self.drives.is_sound(cell.drive);
+        let gone = |cell: StripCell| lost(cell.drive) || !self.drives.is_sound(cell.drive);
         let members = row.members.iter().enumerate().filter(|(at, member)| {
             let spare = member.replacement.filter(|_| self.rebuilding.has_moved(row.id, *at as u8));
             gone(member.cell) && spare.is_none_or(gone)

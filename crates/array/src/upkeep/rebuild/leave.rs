@@ -38,7 +38,7 @@ impl Engine {
     /// Gives the member's spare cell up.
     pub(super) async fn leave_spare(self: &Rc<Self>, task: Task) -> Result<Leave, ArrayError> {
         self.rebuilding.forget_moved(task.row, task.member);
-        // What is claimed in the row meanwhile is to lie in the cell too, so that only the second pass sees the last of it.
+        // What is allocated in the row meanwhile is to lie in the cell too, so that only the second pass sees the last of it.
         let left = self.leave_strips(task).await?;
         if left != Leave::Done {
             return Ok(left);

@@ -20,10 +20,10 @@ fn departures(opened: &Opened) -> Vec<u32> {
     groups.collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
-fn append(opened: &Opened, haste: Haste) -> Lsn {
+fn append(opened: &Opened, urgency: FlushUrgency) -> Lsn {
     let record = Record::Write { volume: VolumeId(1), at: 0, data: vec![vec![1; 4096].into()] };
     let mut paid = opened.log.try_reserve(opened.log.cost(&record), Purpose::Host).expect("free");
-    opened.log.append_with(&record, &mut paid, haste)
+    opened.log.append_with(&record, &mut paid, urgency)
 }
 
 #[test]
@@ -31,14 +31,14 @@ fn a_record_that_lingers_departs_with_the_next_that_does_not() {
     type After = fn(&Opened, Lsn);
     let check = |what: &str, after: After, records: &[u32]| {
         let opened = Bench::new(6, 4 * MIB, 3).open().expect("no cut").expect("opens");
-        let lsn = append(&opened, Haste::Linger);
+        let lsn = append(&opened, FlushUrgency::Linger);
         assert_eq!(departures(&opened), [], "{what}: it left before anything followed");
         after(&opened, lsn);
         assert_eq!(departures(&opened), records, "{what}");
     };
     check("nothing follows", |_, _| (), &[]);
-    check("another that lingers follows", |opened, _| _ = append(opened, Haste::Linger), &[]);
-    check("one in haste follows", |opened, _| _ = append(opened, Haste::Now), &[2]);
+    check("another that lingers follows", |opened, _| _ = append(opened, FlushUrgency::Linger), &[]);
+    check("one urgent follows", |opened, _| _ = append(opened, FlushUrgency::Now), &[2]);
     check(
         "somebody waits for it",
         |opened, lsn| {
@@ -55,7 +55,7 @@ fn a_record_that_lingers_departs_with_the_next_that_does_not() {
         },
         &[],
     );
-    check("one that nobody waits for follows", |opened, _| _ = append(opened, Haste::Whenever), &[]);
+    check("one that nobody waits for follows", |opened, _| _ = append(opened, FlushUrgency::Whenever), &[]);
     check("its time is up", |opened, _| opened.io.advance(opened.io.now() + LINGER_MAX), &[1]);
 }
 
@@ -64,7 +64,7 @@ fn a_record_that_nobody_waits_for_departs_with_whatever_does() {
     type After = fn(&Opened, Lsn);
     let check = |what: &str, after: After, records: &[u32]| {
         let opened = Bench::new(6, 4 * MIB, 3).open().expect("no cut").expect("opens");
-        let lsn = append(&opened, Haste::Whenever);
+        let lsn = append(&opened, FlushUrgency::Whenever);
         assert_eq!(departures(&opened), [], "{what}: it left before anything followed");
         after(&opened, lsn);
         assert_eq!(departures(&opened), records, "{what}");
@@ -74,11 +74,11 @@ fn a_record_that_nobody_waits_for_departs_with_whatever_does() {
         |opened, _| opened.io.advance(opened.io.now() + stele_ground::Duration::from_secs(9)),
         &[],
     );
-    check("one in haste follows", |opened, _| _ = append(opened, Haste::Now), &[2]);
+    check("one urgent follows", |opened, _| _ = append(opened, FlushUrgency::Now), &[2]);
     check(
         "one lingers long enough",
         |opened, _| {
-            append(opened, Haste::Linger);
+            append(opened, FlushUrgency::Linger);
             assert_eq!(departures(opened), [], "it waits a while");
             opened.io.advance(opened.io.now() + LINGER_MAX);
         },
@@ -100,6 +100,6 @@ fn a_record_that_nobody_waits_for_departs_with_whatever_does() {
         },
         &[2],
     );
-    let many = |opened: &Opened, _| (0..20).for_each(|_| _ = append(opened, Haste::Whenever));
+    let many = |opened: &Opened, _| (0..20).for_each(|_| _ = append(opened, FlushUrgency::Whenever));
     check("they hold back a part of the ring", many, &[21]);
 }

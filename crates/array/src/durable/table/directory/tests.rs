@@ -3,7 +3,7 @@ use crate::model::place::RowId;
 use stele_ground::Dice;
 
 fn entry(dice: &mut Dice) -> Entry {
-    let place = Place { row: RowId(dice.below(500) as u32), index: dice.below(65_536) as u32 };
+    let place = PagePlace { row: RowId(dice.below(500) as u32), index: dice.below(65_536) as u32 };
     Entry::new(place, dice.roll() as u32, dice.below(9) as u32)
 }
 

@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn checkpoints_of_random_pages_keep_to_long_runs() {
     let (pages, changed, per_row) = (1_000, 600, 128);
-    let mut space = Space::default();
+    let mut space = PageSpace::default();
     // The pages, and twice a checkpoint's worth free.
     (0..19).for_each(|row| space.add_row(RowId(row), per_row));
     let mut homes = space.take(pages, &|_| true).unwrap();
@@ -17,7 +17,7 @@ fn checkpoints_of_random_pages_keep_to_long_runs() {
         order.truncate(changed);
         order.sort_unstable();
         let places = space.take(changed, &|_| true).unwrap();
-        let breaks = |pair: &&[Place]| pair[0].row != pair[1].row || pair[0].index + 1 != pair[1].index;
+        let breaks = |pair: &&[PagePlace]| pair[0].row != pair[1].row || pair[0].index + 1 != pair[1].index;
         if round >= 30 {
             written += changed;
             runs += 1 + places.windows(2).filter(breaks).count();
@@ -32,7 +32,7 @@ fn checkpoints_of_random_pages_keep_to_long_runs() {
 
 #[test]
 fn places_are_given_once_and_only_where_they_fit() {
-    let mut space = Space::default();
+    let mut space = PageSpace::default();
     (0..3).for_each(|row| space.add_row(RowId(row), 10));
     assert_eq!(space.take(21, &|row| row != RowId(1)), None);
     assert_eq!(space.used(), 0, "what is not enough is not taken");
