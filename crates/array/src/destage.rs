@@ -23,7 +23,7 @@ use crate::formats::entry::{DigestKind, ZERO};
 use crate::formats::map::Home;
 use crate::formats::shape::Shape;
 use crate::model::mutation::Mutation;
-use crate::model::place::{Lsn, SlotId, StripeKey};
+use crate::model::place::{BlockKey, Lsn, SlotId, StripeKey};
 use crate::model::{ArrayError, DigestUnit};
 use crate::runtime::io::Io;
 use crate::state::destaging::AGE_STEP;
@@ -89,9 +89,9 @@ impl Engine {
         // What an earlier destage left undone comes first.
         self.place_redo(volume, stripe).await?;
         self.restore_memory(key).await?;
-        let dirty: Dirty = self.cache.borrow().dirty_of(key).into_iter().collect();
+        let dirty: Dirty = self.look(|core| core.cache.dirty_of(key)).into_iter().collect();
         let Some(covers) = dirty.values().map(|block| block.lsn).max() else { return Ok(()) };
-        let held = self.destage_reservations.borrow_mut().remove(&key);
+        let held = self.step(|core| core.destage_reservations.remove(&key));
         let reservation = match held {
             Some(reservation) => reservation,
             // An attempt that failed gave them back. All at once, before anything is appended or the log is pinned.
@@ -167,8 +167,8 @@ impl Engine {
     ) -> Result<(), ArrayError> {
         let shape = Rc::clone(&volume.shape);
         let key = StripeKey { volume: volume.id, stripe };
-        let Some(claim) = self.allocate(volume, true).await? else { return Err(self.full(volume)) };
-        let binding = self.binding(claim.slot, claim.generation);
+        let Some(allocation) = self.allocate(volume, true).await? else { return Err(self.full(volume)) };
+        let binding = self.binding(allocation.slot, allocation.generation);
         // Where one digest covers a strip, strips are written whole from the start.
         let whole = shape.unit == DigestUnit::Strip;
         let units: BTreeSet<usize> = dirty.keys().map(|block| shape.strip_of(*block).1 / shape.unit_blocks()).collect();
@@ -190,9 +190,10 @@ impl Engine {
                 writes.push(StripWrite { strip, at: bytes.start, data: vec![buffer.freeze()] });
             }
         }
-        let stored = self.store_slot(volume, stripe, claim, None, covers, digests, writes, Priority::Destage).await;
+        let stored =
+            self.store_slot(volume, stripe, allocation, None, covers, digests, writes, Priority::Destage).await;
         if stored.is_err() {
-            self.abandon(claim);
+            self.abandon(allocation);
         }
         self.settle_map(key, stored?, None).await?;
         self.keep_clean(volume, stripe, dirty, covers);
@@ -202,13 +203,12 @@ impl Engine {
     /// Blocks just destaged stay in the cache as clean ones, unless they were written again.
     pub fn keep_clean(&self, volume: &Volume, stripe: u64, dirty: &Dirty, covers: Lsn) {
         let first = stripe * u64::from(volume.shape.blocks());
-        let mut cache = self.cache.borrow_mut();
-        for (block, data) in dirty.iter().filter(|(_, block)| block.lsn <= covers) {
-            cache.put_clean(
-                crate::model::place::BlockKey { volume: volume.id, block: first + u64::from(*block) },
-                &data.data,
-            );
-        }
+        self.step(|core| {
+            for (block, data) in dirty.iter().filter(|(_, block)| block.lsn <= covers) {
+                let key = BlockKey { volume: volume.id, block: first + u64::from(*block) };
+                core.cache.put_clean(key, &data.data);
+            }
+        });
     }
 
     /// Moves a stripe to a new slot, with what is dirty of it.
@@ -228,11 +228,11 @@ impl Engine {
         for (block, dirty) in dirty {
             data[*block as usize * BLOCK..][..BLOCK].copy_from_slice(&dirty.data);
         }
-        let Some(claim) = self.allocate(volume, false).await? else { return Ok(Move::NoSlot) };
+        let Some(allocation) = self.allocate(volume, false).await? else { return Ok(Move::NoSlot) };
         let pieces = [data.freeze()];
-        let filled = self.fill_slot(volume, stripe, claim, Some(old), covers, &pieces).await;
+        let filled = self.fill_slot(volume, stripe, allocation, Some(old), covers, &pieces).await;
         if filled.is_err() {
-            self.abandon(claim);
+            self.abandon(allocation);
         }
         self.settle_map(StripeKey { volume: volume.id, stripe }, filled?, Some(old)).await?;
         self.keep_clean(volume, stripe, dirty, covers);
@@ -244,7 +244,7 @@ impl Engine {
     fn unplaced(&self, volume: &Volume, key: StripeKey, dirty: &Dirty) -> Dirty {
         let left = |block: u32, lsn: Lsn| {
             let (strip, at) = volume.shape.strip_of(block);
-            !self.redo.borrow().holds(key, strip, at, lsn)
+            !self.look(|core| core.redo.holds(key, strip, at, lsn))
         };
         let dirty = dirty.iter().filter(|(block, data)| left(**block, data.lsn));
         dirty.map(|(block, data)| (*block, data.clone())).collect()
@@ -396,7 +396,7 @@ impl Engine {
             let wanted = self.destaging.wanted();
             let batch = self.choose_batch(&mut from);
             if batch.is_empty() {
-                let waiting = self.cache.borrow().dirty_bytes() > 0;
+                let waiting = self.look(|core| core.cache.dirty_bytes()) > 0;
                 if waiting {
                     let sleep = self.io.sleep(AGE_STEP);
                     futures_util::pin_mut!(sleep, wanted);
@@ -410,7 +410,7 @@ impl Engine {
                 let permit = self.destaging.turn().await;
                 let Some(volume) = self.volumes.get(key.volume) else { continue };
                 let engine = Rc::clone(&self);
-                let bytes = (self.cache.borrow().dirty_count(key) * BLOCK) as u64;
+                let bytes = (self.look(|core| core.cache.dirty_count(key)) * BLOCK) as u64;
                 self.destaging.begin(bytes);
                 self.io.spawn(async move {
                     let result = engine.destage_at(&volume, key.stripe, Pace::FLOW).await;

@@ -1,8 +1,7 @@
 //! The open pool: what all flows share. Flows (read, write, destage, rebuild, scrub) are asynchronous and only choose;
 //! every change of state is one synchronous step: the record is appended and applied without an await between.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
 use stele_ground::{PoolId, VolumeId, digest};
@@ -14,7 +13,7 @@ use crate::durable::log::{FlushUrgency, Log, Purpose, Reservation};
 use crate::durable::records::Record;
 use crate::durable::table::Table;
 use crate::model::mutation::Mutation;
-use crate::model::place::{DriveNumber, Lsn, StripCell, StripeKey};
+use crate::model::place::{DriveNumber, Lsn, StripeKey};
 use crate::model::{Action, Alarm, AlarmKind, ArrayError, CacheLimits, OpenOptions, Severity};
 use crate::runtime::io::Io;
 use crate::runtime::sync::{Mutex, StripeLocks};
@@ -29,14 +28,16 @@ use crate::state::membership::Membership;
 use crate::state::moving::Moving;
 use crate::state::rebuilding::Rebuilding;
 use crate::state::reclaiming::Reclaiming;
-use crate::state::redo::Redos;
 use crate::state::repairing::Repairing;
 use crate::state::scrubbing::Scrubbing;
 use crate::state::standing::Standing;
 use crate::volumes::{Volume, Volumes};
 
 pub mod apply;
+mod core;
 pub mod serving;
+
+pub use self::core::Core;
 
 pub struct Engine {
     pub io: Io,
@@ -45,7 +46,6 @@ pub struct Engine {
     pub drives: Drives,
     pub space: Space,
     pub volumes: Volumes,
-    pub cache: RefCell<Cache>,
     pub locks: StripeLocks,
     pub count: Counters,
     pub options: OpenOptions,
@@ -53,21 +53,8 @@ pub struct Engine {
     pub limits: CacheLimits,
     /// First words of the pool's identity, bound into every digest.
     pub pool: u64,
-    /// Stripes whose newest mapping is not durable yet: readers wait for the LSN.
-    pub unsettled: RefCell<BTreeMap<StripeKey, Lsn>>,
-    /// Dirty stripes without a slot: each has one promised.
-    pub promised: RefCell<BTreeSet<StripeKey>>,
-    /// Log space for the destage of each dirty stripe.
-    pub destage_reservations: RefCell<BTreeMap<StripeKey, Reservation>>,
-    /// Records that the log must keep although no dirty block needs them: redo images under way.
-    pub log_pins: RefCell<BTreeMap<Lsn, u32>>,
-    /// In-place writes that are not recorded as done.
-    pub redo: RefCell<Redos>,
-    /// Lost stripes as they stand in their table.
-    pub lost_slots: RefCell<Vec<Option<StripeKey>>>,
-    pub lost_changed: Cell<bool>,
-    /// Cells whose release is not durable yet, with the record that gave them up.
-    pub withheld: RefCell<VecDeque<(Lsn, Vec<StripCell>)>>,
+    /// Changed in steps only.
+    core: RefCell<Core>,
     pub standing: Standing,
     pub admission: Admission,
     pub destaging: Destaging,
@@ -120,19 +107,11 @@ impl Engine {
             drives,
             space,
             volumes: Volumes::default(),
-            cache: RefCell::new(cache),
             locks: StripeLocks::default(),
             count: Counters::default(),
             limits: options.cache_limits(),
             options,
-            unsettled: RefCell::default(),
-            promised: RefCell::default(),
-            destage_reservations: RefCell::default(),
-            log_pins: RefCell::default(),
-            redo: RefCell::default(),
-            lost_slots: RefCell::default(),
-            lost_changed: Cell::new(false),
-            withheld: RefCell::default(),
+            core: RefCell::new(Core::new(cache)),
             standing: Standing::new(read_only),
             admission: Admission::new(now),
             destaging: Destaging::new(destages, now),
@@ -210,15 +189,18 @@ impl Engine {
         reservation: &mut Reservation,
         urgency: FlushUrgency,
     ) -> Lsn {
-        let lsn = self.log.append_with(record, reservation, urgency);
-        self.apply(lsn, record, pages);
-        if let Record::Destaged { volume, stripe, .. }
-        | Record::Adopted { from: volume, stripe, .. }
-        | Record::Map { volume, stripe, .. }
-        | Record::Unmap { volume, stripe, .. } = record
-        {
-            self.forget_redo(StripeKey { volume: *volume, stripe: *stripe });
-        }
+        let lsn = self.step(|core| {
+            let lsn = self.log.append_with(record, reservation, urgency);
+            self.apply(core, lsn, record, pages);
+            if let Record::Destaged { volume, stripe, .. }
+            | Record::Adopted { from: volume, stripe, .. }
+            | Record::Map { volume, stripe, .. }
+            | Record::Unmap { volume, stripe, .. } = record
+            {
+                core.forget_redo(StripeKey { volume: *volume, stripe: *stripe });
+            }
+            lsn
+        });
         if self.table.wants_checkpoint() {
             self.checkpointing.note_table_changed();
         }
@@ -226,25 +208,18 @@ impl Engine {
     }
 
     pub fn pin_log(&self, lsn: Lsn) {
-        *self.log_pins.borrow_mut().entry(lsn).or_insert(0) += 1;
+        self.step(|core| core.pins.pin(lsn));
     }
 
     pub fn unpin_log(&self, lsn: Lsn) {
-        let mut pins = self.log_pins.borrow_mut();
-        if let Some(count) = pins.get_mut(&lsn) {
-            *count -= 1;
-            if *count == 0 {
-                pins.remove(&lsn);
-            }
-        }
+        self.step(|core| core.pins.unpin(lsn));
     }
 
     /// Invariant 9: the oldest record still needed; everything older may be trimmed.
     pub fn oldest_needed(&self) -> Lsn {
         let next = self.log.next_lsn();
-        let dirty = self.cache.borrow().oldest_dirty().unwrap_or(next);
-        let pinned = self.log_pins.borrow().keys().next().copied().unwrap_or(next);
-        dirty.min(pinned)
+        let (dirty, pinned) = self.look(|core| (core.cache.oldest_dirty(), core.pins.oldest()));
+        dirty.unwrap_or(next).min(pinned.unwrap_or(next))
     }
 
     // Drives.

@@ -305,8 +305,10 @@ impl Engine {
         let home = self.home(key).await?;
         let nothing = match home {
             Home::Slot(_) => false,
-            Home::Zero => !self.cache.borrow().is_dirty(key),
-            Home::Unmapped => !self.cache.borrow().is_dirty(key) && !self.shows_through(volume, stripe).await?,
+            Home::Zero => !self.look(|core| core.cache.is_dirty(key)),
+            Home::Unmapped => {
+                !self.look(|core| core.cache.is_dirty(key)) && !self.shows_through(volume, stripe).await?
+            }
         };
         if nothing {
             return self.what_shows_that(volume, stripe).await;
@@ -353,7 +355,7 @@ impl Engine {
         }
         let lsn = self.append(&record, &pages, &mut reservation);
         self.trim_destage_reservation(volume, stripe);
-        self.unsettled.borrow_mut().insert(key, lsn);
+        self.step(|core| core.unsettled.insert(key, lsn));
         self.settle_map(key, lsn, slot).await?;
         self.admission.make_room();
         Ok(lsn)
@@ -369,7 +371,7 @@ impl Engine {
     ) -> Result<Option<Lsn>, ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         let home = self.home(key).await?;
-        let owns = matches!(home, Home::Slot(_)) || self.cache.borrow().is_dirty(key);
+        let owns = matches!(home, Home::Slot(_)) || self.look(|core| core.cache.is_dirty(key));
         if !owns && (home == Home::Zero || !self.shows_through(volume, stripe).await?) {
             return self.what_shows_that(volume, stripe).await;
         }
@@ -405,7 +407,8 @@ impl Engine {
             let stripe = here / stripe_bytes;
             let to = ((stripe + 1) * stripe_bytes).min(end);
             let found = self.found(volume, stripe).await?;
-            let is_dirty = |layer: &Rc<Volume>| self.cache.borrow().is_dirty(StripeKey { volume: layer.id, stripe });
+            let is_dirty =
+                |layer: &Rc<Volume>| self.look(|core| core.cache.is_dirty(StripeKey { volume: layer.id, stripe }));
             let shown = since.and_then(|layer| found.layers().position(|found| found.id == layer));
             let state = match found.home() {
                 _ if shown.is_some_and(|shown| !found.layers().take(shown).any(is_dirty)) => ExtentState::Hole,

@@ -97,7 +97,7 @@ impl Pool {
     /// Inverts a bit of what waits to be destaged, as failing memory does. False where nothing waits. Never outside tests.
     #[doc(hidden)]
     pub fn spoil_memory(&mut self, which: u64, bit: usize) -> bool {
-        self.serving().is_some_and(|serving| serving.engine.cache.borrow_mut().spoil(which, bit))
+        self.serving().is_some_and(|serving| serving.engine.step(|core| core.cache.spoil(which, bit)))
     }
 
     /// Takes in one event. A read that the cache can answer is answered here; nothing else runs before `run`.

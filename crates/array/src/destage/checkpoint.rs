@@ -99,23 +99,22 @@ impl Engine {
             // The cut: from here to `begin_checkpoint` nothing waits. What changed during the fetches is fetched too.
             let complete = self.space.changed().iter().all(|row| rows.iter().any(|(have, _)| have == row))
                 && self.volumes.all().iter().all(|volume| volumes.iter().any(|(have, _)| have.id == volume.id))
-                && self.lost_slots.borrow().len() <= lost.len() * LOST_PER_PAGE as usize;
+                && self.look(|core| core.lost.entries().len()) <= lost.len() * LOST_PER_PAGE as usize;
             if !complete {
                 continue;
             }
             self.save_counts(&rows, &volumes, &lost);
             let root = Root {
                 next_volume: self.volumes.next.get(),
-                lost: self.lost_slots.borrow().len() as u32,
+                lost: self.look(|core| core.lost.entries().len()) as u32,
                 generation_floor: self.space.generation_floor.get(),
                 generation_high: self.space.generation_high.get(),
                 scrub_age: self.scrub_age(),
                 scrub_row: self.scrubbing.row(),
             };
             let oldest = self.oldest_needed();
-            let pinned = self.log_pins.borrow().keys().next().copied();
-            let dirty = self.cache.borrow().oldest_dirty();
-            let owed = self.redo.borrow().oldest();
+            let (pinned, dirty, owed) =
+                self.look(|core| (core.pins.oldest(), core.cache.oldest_dirty(), core.redo.oldest()));
             let kept = [pinned, dirty, owed].into_iter().flatten().all(|lsn| oldest <= lsn);
             assert!(kept, "invariant 9: the log would be trimmed above what is not on its strips");
             break (oldest, self.table.begin_checkpoint(&self.log, oldest, root.encode(), reservation.as_mut()));
@@ -183,7 +182,7 @@ impl Engine {
     }
 
     async fn fetch_lost(&self) -> Result<Vec<PageRef>, ArrayError> {
-        let count = (self.lost_slots.borrow().len() as u32).div_ceil(LOST_PER_PAGE);
+        let count = (self.look(|core| core.lost.entries().len()) as u32).div_ceil(LOST_PER_PAGE);
         let mut pages = Vec::new();
         for index in 0..count {
             pages.push(self.fetch(PageId { table: LOST, index }).await?);
@@ -208,12 +207,13 @@ impl Engine {
                 page.change(|bytes| volume.encode(bytes));
             }
         }
-        if self.lost_changed.replace(false) {
-            let slots = self.lost_slots.borrow();
-            for (page, slots) in lost.iter().zip(slots.chunks(LOST_PER_PAGE as usize)) {
-                page.change(|bytes| write_lost(bytes, slots));
+        self.step(|core| {
+            if core.lost.note_saved() {
+                for (page, entries) in lost.iter().zip(core.lost.entries().chunks(LOST_PER_PAGE as usize)) {
+                    page.change(|bytes| write_lost(bytes, entries));
+                }
             }
-        }
+        });
     }
 
     /// Runs for the pool's life: a checkpoint whenever the log or the table's memory asks for one.

@@ -34,12 +34,12 @@ impl CacheLimits {
 
 impl Engine {
     pub fn cache_status(&self) -> CacheStatus {
-        let cache = self.cache.borrow();
+        let (clean, dirty) = self.look(|core| (core.cache.clean_bytes(), core.cache.dirty_bytes()));
         CacheStatus {
             limits: self.limits,
             size: self.options.block_cache,
-            clean: Bytes(cache.clean_bytes()),
-            dirty: Bytes(cache.dirty_bytes()),
+            clean: Bytes(clean),
+            dirty: Bytes(dirty),
             flushing: self.destaging.is_flushing(),
         }
     }
@@ -48,29 +48,30 @@ impl Engine {
     pub fn choose_batch(&self, from: &mut StripeKey) -> Vec<StripeKey> {
         let now = self.io.now();
         let crowded = self.is_crowded();
-        let cache = self.cache.borrow();
         let pressed = self.log_presses();
         let open = |key: &StripeKey| !self.locks.is_held(key.volume, key.stripe) && self.destaging.may_try(*key, now);
-        let batch: Vec<StripeKey> = if pressed && !crowded {
-            // The oldest come first, for only they let the log be trimmed.
-            cache.by_age().map(|(_, key)| key).filter(open).take(BATCH).collect()
-        } else if self.destaging.is_draining() {
-            cache.elevator(*from).filter(open).take(BATCH).collect()
-        } else if crowded {
-            // No more than brings it down to the low mark, with what is on its way.
-            let low = self.limits.marks().1.0 + self.destaging.under_way();
-            let mut excess = cache.dirty_bytes().saturating_sub(low);
-            let down = |key: &StripeKey| {
-                let goes = excess > 0;
-                excess = excess.saturating_sub((cache.dirty_count(*key) * BLOCK) as u64);
-                goes
-            };
-            cache.elevator(*from).filter(open).take_while(down).take(BATCH).collect()
-        } else {
-            let limit = self.aged(now);
-            let old = cache.by_age().take_while(|(lsn, _)| *lsn < limit);
-            old.map(|(_, key)| key).filter(open).take(BATCH).collect()
-        };
+        let batch: Vec<StripeKey> = self.look(|core| {
+            if pressed && !crowded {
+                // The oldest come first, for only they let the log be trimmed.
+                core.cache.by_age().map(|(_, key)| key).filter(open).take(BATCH).collect()
+            } else if self.destaging.is_draining() {
+                core.cache.elevator(*from).filter(open).take(BATCH).collect()
+            } else if crowded {
+                // No more than brings it down to the low mark, with what is on its way.
+                let low = self.limits.marks().1.0 + self.destaging.under_way();
+                let mut excess = core.cache.dirty_bytes().saturating_sub(low);
+                let down = |key: &StripeKey| {
+                    let goes = excess > 0;
+                    excess = excess.saturating_sub((core.cache.dirty_count(*key) * BLOCK) as u64);
+                    goes
+                };
+                core.cache.elevator(*from).filter(open).take_while(down).take(BATCH).collect()
+            } else {
+                let limit = self.aged(now);
+                let old = core.cache.by_age().take_while(|(lsn, _)| *lsn < limit);
+                old.map(|(_, key)| key).filter(open).take(BATCH).collect()
+            }
+        });
         if let Some(last) = batch.last() {
             *from = StripeKey { volume: last.volume, stripe: last.stripe + 1 };
         }
@@ -79,7 +80,7 @@ impl Engine {
 
     /// The dirty blocks have passed the high mark, and are not down at the low one yet.
     fn is_crowded(&self) -> bool {
-        let dirty = self.cache.borrow().dirty_bytes();
+        let dirty = self.look(|core| core.cache.dirty_bytes());
         self.destaging.watch_marks(dirty, self.limits.marks())
     }
 

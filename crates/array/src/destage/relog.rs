@@ -15,8 +15,8 @@ use stele_media::Shared;
 
 use crate::durable::log::{self, Purpose};
 use crate::durable::records::Record;
-use crate::engine::Engine;
 use crate::engine::apply::Pages;
+use crate::engine::{Core, Engine};
 use crate::model::ArrayError;
 use crate::model::place::{BlockKey, Lsn, StripeKey};
 use crate::state::destaging::Stuck;
@@ -40,7 +40,7 @@ impl Engine {
         tracing::warn!(volume = %key.volume, stripe = key.stripe, "destage put off: {error}");
         let lasting = !log::is_no_room(error);
         // Room that it does not use now is others', and first that of relogging.
-        self.destage_reservations.borrow_mut().remove(&key);
+        self.step(|core| core.destage_reservations.remove(&key));
         let again = self.io.now() + if lasting { RETRY_AFTER } else { RETRY_WITHOUT_ROOM };
         self.destaging.put_off(key, Stuck { again, lasting });
     }
@@ -52,20 +52,22 @@ impl Engine {
 
     /// Some dirty stripe older than the record can be destaged, or is being.
     pub fn can_destage_below(&self, lsn: Lsn) -> bool {
-        let cache = self.cache.borrow();
-        cache.by_age().take_while(|(oldest, _)| *oldest < lsn).any(|(_, key)| !self.is_stuck(key))
+        self.look(|core| {
+            let mut old = core.cache.by_age().take_while(|(oldest, _)| *oldest < lsn);
+            old.any(|(_, key)| !self.is_stuck(key))
+        })
     }
 
     /// Bytes that are dirty and cannot be destaged.
     pub fn stuck_bytes(&self) -> u64 {
-        let cache = self.cache.borrow();
-        self.destaging.stuck().into_iter().map(|key| (cache.dirty_count(key) * BLOCK) as u64).sum()
+        let stuck = self.destaging.stuck().into_iter();
+        self.look(|core| stuck.map(|key| (core.cache.dirty_count(key) * BLOCK) as u64).sum())
     }
 
     /// Log bytes that everything dirty takes when it is appended anew, closely packed.
     fn packed(&self) -> u64 {
-        let dirty = self.cache.borrow().dirty_bytes();
-        dirty + dirty / BLOCK as u64 * RELOG_HEADER + self.redo.borrow().bytes()
+        let dirty = self.look(|core| core.cache.dirty_bytes());
+        dirty + dirty / BLOCK as u64 * RELOG_HEADER + self.look(|core| core.redo.bytes())
     }
 
     /// So much of the log is neither dirty nor promised that relogging makes room.
@@ -101,8 +103,8 @@ impl Engine {
                 "the log is full, and no checkpoint can be written that would let it be trimmed: {error}"
             )));
         }
-        let all_stuck = self.cache.borrow().by_age().all(|(_, key)| self.is_stuck(key));
-        let dirty = self.cache.borrow().dirty_stripes() > 0;
+        let all_stuck = self.look(|core| core.cache.by_age().all(|(_, key)| self.is_stuck(key)));
+        let dirty = self.look(|core| core.cache.dirty_stripes()) > 0;
         (dirty && all_stuck && !self.is_worth_relogging()).then(|| {
             ArrayError::Degraded(
                 "the log is full of writes to stripes that cannot be changed, as too many of their strips are absent or \
@@ -146,18 +148,17 @@ impl Engine {
 
     /// No record that is needed for another stripe is older than those that are needed for this one, dirty or owed.
     pub fn keeps_log(&self, key: StripeKey) -> bool {
-        let dirty = self.cache.borrow().by_age().next();
-        dirty.into_iter().chain(self.redo.borrow().first()).min().is_some_and(|(_, oldest)| oldest == key)
+        let (dirty, owed) = self.look(|core| (core.cache.by_age().next(), core.redo.first()));
+        dirty.into_iter().chain(owed).min().is_some_and(|(_, oldest)| oldest == key)
     }
 
     /// Stuck stripes that need records below this one, the oldest first.
     fn stuck_below(&self, lsn: Lsn) -> Vec<StripeKey> {
-        let cache = self.cache.borrow();
-        let dirty = cache.by_age().take_while(|(oldest, _)| *oldest < lsn);
-        let mut old: Vec<(Lsn, StripeKey)> = dirty
-            .chain(self.redo.borrow().older_than(lsn))
-            .filter(|(_, key)| self.destaging.is_put_off(*key))
-            .collect();
+        let mut old: Vec<(Lsn, StripeKey)> = self.look(|core| {
+            let dirty = core.cache.by_age().take_while(|(oldest, _)| *oldest < lsn);
+            let all = dirty.chain(core.redo.older_than(lsn));
+            all.filter(|(_, key)| self.destaging.is_put_off(*key)).collect()
+        });
         old.sort_unstable();
         let mut seen = std::collections::BTreeSet::new();
         old.retain(|(_, key)| seen.insert(*key));
@@ -167,7 +168,7 @@ impl Engine {
     /// The stripe's dirty blocks below a record. Its lock is held. False where the log has no room for all of them.
     fn relog_blocks(&self, volume: &Volume, key: StripeKey, below: Lsn, purpose: Purpose) -> bool {
         let first = key.stripe * u64::from(volume.shape.blocks());
-        let old = self.cache.borrow().dirty_of(key).into_iter().filter(|(_, block)| block.lsn < below);
+        let old = self.look(|core| core.cache.dirty_of(key)).into_iter().filter(|(_, block)| block.lsn < below);
         let numbers: Vec<usize> = old.map(|(number, _)| number as usize).collect();
         let mut all = true;
         let mut waiting: VecDeque<Range<usize>> =
@@ -189,15 +190,13 @@ impl Engine {
             // One moment: what is appended is the newest content.
             let from = first + run.start as u64;
             let block = |at: usize| BlockKey { volume: key.volume, block: first + at as u64 };
-            let data: Option<Vec<Shared>> = {
-                let cache = self.cache.borrow();
-                run.map(|at| cache.dirty(block(at)).map(|dirty| dirty.data.clone())).collect()
-            };
+            let dirty = |at: usize, core: &Core| core.cache.dirty(block(at)).map(|dirty| dirty.data.clone());
+            let data: Option<Vec<Shared>> = self.look(|core| run.map(|at| dirty(at, core)).collect());
             let Some(data) = data else { continue };
             let record = Record::Write { volume: key.volume, at: from * BLOCK as u64, data };
             self.append(&record, &Pages::default(), &mut reservation);
         }
-        self.cache.borrow_mut().renew_age(key);
+        self.step(|core| core.cache.renew_age(key));
         all
     }
 }

@@ -11,7 +11,7 @@ use stele_ground::digest::fingerprint;
 use crate::cache::DirtyBlock;
 use crate::durable::records::Record;
 use crate::durable::table::PageRef;
-use crate::engine::Engine;
+use crate::engine::{Core, Engine};
 use crate::formats::entry::{self, DigestKind, Head, LOST};
 use crate::formats::map::{self, Home};
 use crate::formats::shape::Shape;
@@ -108,17 +108,17 @@ impl Engine {
         Some(Shape::new(class.code, class.strip.0, unit))
     }
 
-    pub fn apply(&self, lsn: Lsn, record: &Record, pages: &Pages) {
-        self.apply_tables(lsn, record, pages);
-        self.apply_cache(lsn, record);
+    pub fn apply(&self, core: &mut Core, lsn: Lsn, record: &Record, pages: &Pages) {
+        self.apply_tables(core, lsn, record, pages);
+        self.apply_cache(core, lsn, record);
     }
 
     /// Tables, layout and volumes.
-    fn apply_tables(&self, lsn: Lsn, record: &Record, pages: &Pages) {
+    fn apply_tables(&self, core: &mut Core, lsn: Lsn, record: &Record, pages: &Pages) {
         match record {
             Record::Map { volume, stripe, slot, generation, old, kind, digests, .. } => {
                 let Some(volume) = self.volumes.get(*volume) else { return };
-                self.apply_map(&volume, *stripe, *slot, *generation, *old, *kind, digests, pages);
+                self.apply_map(core, &volume, *stripe, *slot, *generation, *old, *kind, digests, pages);
             }
             Record::Unmap { volume, stripe, slot, zero, .. } => {
                 let Some(volume) = self.volumes.get(*volume) else { return };
@@ -130,9 +130,9 @@ impl Engine {
                     if volume.spec.borrow().fully_allocated {
                         self.space.promise(volume.class, 1);
                     }
-                    self.list_lost(StripeKey { volume: volume.id, stripe: *stripe }, false);
+                    self.list_lost(core, StripeKey { volume: volume.id, stripe: *stripe }, false);
                 }
-                self.break_promise(&volume, *stripe);
+                self.break_promise(core, &volume, *stripe);
             }
             Record::Redo { volume, slot, generation, digests, .. } => {
                 let Some(volume) = self.volumes.get(*volume) else { return };
@@ -170,29 +170,29 @@ impl Engine {
                 // A number used again must not meet its former generations.
                 self.space.generation_floor.set(self.space.generation_high.get());
                 self.space.remove_row(*row);
-                self.release_cells(lsn, |layout| layout.remove_row(*row));
+                self.release_cells(core, lsn, |layout| layout.remove_row(*row));
                 self.table.forget(tables::slots(*row));
                 let (id, at) = tables::row(*row);
                 pages.get(id).change(|bytes| bytes[at..at + tables::ROW_ENTRY].fill(0));
             }
             Record::Replacement { row, member, cell } => {
-                self.release_cells(lsn, |layout| layout.set_replacement(*row, usize::from(*member), *cell));
+                self.release_cells(core, lsn, |layout| layout.set_replacement(*row, usize::from(*member), *cell));
                 self.save_row(*row, pages);
             }
             Record::MemberChanged { row, member, cell } => {
-                self.release_cells(lsn, |layout| layout.change_member(*row, usize::from(*member), *cell));
+                self.release_cells(core, lsn, |layout| layout.change_member(*row, usize::from(*member), *cell));
                 self.save_row(*row, pages);
             }
             Record::VolumeCreate { volume, spec } => {
                 let volume = Rc::new(Volume::new(*volume, spec.clone()));
-                self.cache.borrow_mut().add_volume(volume.id, volume.shape.blocks());
+                core.cache.add_volume(volume.id, volume.shape.blocks());
                 if spec.fully_allocated {
                     self.space.promise(volume.class, volume.stripes());
                 }
                 pages.get(tables::volume(volume.id)).change(|bytes| volume.encode(bytes));
                 self.volumes.insert(volume);
             }
-            Record::VolumeDelete { volume } => self.apply_delete(*volume, pages),
+            Record::VolumeDelete { volume } => self.apply_delete(core, *volume, pages),
             Record::VolumeResize { volume, size } => {
                 self.change_volume(*volume, pages, |volume| {
                     let before = volume.stripes();
@@ -209,9 +209,9 @@ impl Engine {
                 self.change_volume(*volume, pages, |volume| volume.spec.borrow_mut().mode = *mode);
             }
             Record::Lost { volume, stripe, strips, .. } => {
-                self.list_lost(StripeKey { volume: *volume, stripe: *stripe }, *strips != 0);
+                self.list_lost(core, StripeKey { volume: *volume, stripe: *stripe }, *strips != 0);
             }
-            Record::Layer(new) => self.apply_layer(new, pages),
+            Record::Layer(new) => self.apply_layer(core, new, pages),
             Record::Patches { pages: patches } => {
                 for patch in patches {
                     pages.get(patch.id).patch(patch.words.iter().map(|(at, word)| (usize::from(*at), *word)));
@@ -220,7 +220,7 @@ impl Engine {
             Record::GivenUp { volume } => self.change_volume(*volume, pages, |volume| self.apply_given_up(volume)),
             Record::Adopted { from, to, stripe, slot } => {
                 let (Some(from), Some(to)) = (self.volumes.get(*from), self.volumes.get(*to)) else { return };
-                self.apply_adopted(&from, &to, *stripe, *slot, pages);
+                self.apply_adopted(core, &from, &to, *stripe, *slot, pages);
             }
             Record::VolumeReadAhead { volume, stripes } => self.change_volume(*volume, pages, |volume| {
                 if let Some(face) = &*volume.face.borrow() {
@@ -239,6 +239,7 @@ impl Engine {
     #[allow(clippy::too_many_arguments)]
     fn apply_map(
         &self,
+        core: &mut Core,
         volume: &Rc<Volume>,
         stripe: u64,
         slot: SlotId,
@@ -274,14 +275,14 @@ impl Engine {
             }
         }
         self.set_home(volume, stripe, Home::Slot(slot), pages);
-        self.break_promise(volume, stripe);
+        self.break_promise(core, volume, stripe);
         // A stripe written whole anew is lost no more, unless the mapping itself says so.
-        self.list_lost(StripeKey { volume: volume.id, stripe }, digests.contains(&LOST));
+        self.list_lost(core, StripeKey { volume: volume.id, stripe }, digests.contains(&LOST));
     }
 
     /// The stripe needs its promised slot no longer.
-    pub(crate) fn break_promise(&self, volume: &Volume, stripe: u64) {
-        if self.promised.borrow_mut().remove(&StripeKey { volume: volume.id, stripe }) {
+    pub(crate) fn break_promise(&self, core: &mut Core, volume: &Volume, stripe: u64) {
+        if core.promised.remove(&StripeKey { volume: volume.id, stripe }) {
             self.space.release(volume.class, 1);
         }
     }
@@ -293,24 +294,27 @@ impl Engine {
 
     /// Makes a change of the layout that may give cells up. They are free when its record is durable: a crash before that
     /// gives them back to whom they belonged, and what lies on them must still be theirs.
-    fn release_cells(&self, lsn: Lsn, change: impl FnOnce(&mut Layout)) {
+    fn release_cells(&self, core: &mut Core, lsn: Lsn, change: impl FnOnce(&mut Layout)) {
         let cells = self.space.layout.borrow_mut().withhold(change);
         if !cells.is_empty() {
-            self.withheld.borrow_mut().push_back((lsn, cells));
+            core.withheld.push_back((lsn, cells));
         }
-        self.take_back_cells();
+        self.give_back(core);
     }
 
     /// Frees cells whose release has become durable. Answers the record that the next ones wait for.
     pub fn take_back_cells(&self) -> Option<Lsn> {
+        self.step(|core| self.give_back(core))
+    }
+
+    fn give_back(&self, core: &mut Core) -> Option<Lsn> {
         let durable = self.log.durable_lsn();
-        let mut withheld = self.withheld.borrow_mut();
-        while withheld.front().is_some_and(|(lsn, _)| *lsn <= durable)
-            && let Some((_, cells)) = withheld.pop_front()
+        while core.withheld.front().is_some_and(|(lsn, _)| *lsn <= durable)
+            && let Some((_, cells)) = core.withheld.pop_front()
         {
             self.space.layout.borrow_mut().give_back(&cells);
         }
-        withheld.front().map(|(lsn, _)| *lsn)
+        core.withheld.front().map(|(lsn, _)| *lsn)
     }
 
     /// One reference less; the caller holds the slot back from reuse until the record is durable (invariant 5). A slot that
@@ -351,7 +355,7 @@ impl Engine {
         pages.get(tables::volume(id)).change(|bytes| volume.encode(bytes));
     }
 
-    fn apply_delete(&self, id: VolumeId, pages: &Pages) {
+    fn apply_delete(&self, core: &mut Core, id: VolumeId, pages: &Pages) {
         let Some(volume) = self.volumes.remove(id) else { return };
         assert!(!volume.retained.get(), "a volume with retained records is never deleted");
         assert_eq!(volume.mapped.get(), 0, "invariant 4: volume {id} is deleted and still owns slots");
@@ -361,13 +365,12 @@ impl Engine {
         }
         // Promised to writes that came too late.
         let of_it = |key: &StripeKey| key.volume == id;
-        let promised = self.promised.borrow().iter().filter(|key| of_it(key)).count() as u64;
+        let promised = core.promised.iter().filter(|key| of_it(key)).count() as u64;
         self.space.release(volume.class, promised);
-        self.promised.borrow_mut().retain(|key| !of_it(key));
-        self.destage_reservations.borrow_mut().retain(|key, _| !of_it(key));
+        core.forget_stripes(of_it);
         self.destaging.forget(of_it);
         for stripe in std::mem::take(&mut *volume.lost.borrow_mut()) {
-            self.list_lost(StripeKey { volume: id, stripe }, false);
+            self.list_lost(core, StripeKey { volume: id, stripe }, false);
         }
         self.rebase(&volume, pages);
         self.table.forget(tables::map(id));
@@ -376,24 +379,9 @@ impl Engine {
     }
 
     /// Enters a stripe into the list of lost ones, or takes it off.
-    pub fn list_lost(&self, key: StripeKey, lost: bool) {
+    pub fn list_lost(&self, core: &mut Core, key: StripeKey, lost: bool) {
         let volume = self.volumes.get(key.volume);
-        let mut slots = self.lost_slots.borrow_mut();
-        let place = slots.iter().position(|slot| *slot == Some(key));
-        match (lost, place) {
-            (true, None) => {
-                match slots.iter().position(Option::is_none) {
-                    Some(free) => slots[free] = Some(key),
-                    None => slots.push(Some(key)),
-                }
-                self.lost_changed.set(true);
-            }
-            (false, Some(place)) => {
-                slots[place] = None;
-                self.lost_changed.set(true);
-            }
-            _ => {}
-        }
+        core.lost.set(key, lost);
         if let Some(volume) = volume {
             let mut list = volume.lost.borrow_mut();
             if lost {
@@ -405,8 +393,8 @@ impl Engine {
     }
 
     /// Dirty and clean blocks.
-    pub fn apply_cache(&self, lsn: Lsn, record: &Record) {
-        let mut cache = self.cache.borrow_mut();
+    pub fn apply_cache(&self, core: &mut Core, lsn: Lsn, record: &Record) {
+        let cache = &mut core.cache;
         match record {
             Record::Write { volume, at, data } => {
                 let mut block = at / stele_ground::BLOCK as u64;

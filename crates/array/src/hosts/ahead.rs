@@ -65,14 +65,13 @@ impl Engine {
                 return;
             }
             let came: Vec<BlockKey> = run.filter_map(|block| self.cached_layer(volume, first + block as u64)).collect();
-            let mut cache = self.cache.borrow_mut();
-            let marked = came.into_iter().filter(|key| cache.mark_ahead(*key, face.id)).count();
+            let marked = self.step(|core| came.into_iter().filter(|key| core.cache.mark_ahead(*key, face.id)).count());
             face.ahead.note_fetched((marked * BLOCK) as u64);
         }
     }
 
     pub fn ahead_counts(&self, face: &Face) -> AheadCounts {
-        let (useful, wasted) = self.cache.borrow().ahead_of(face.id);
+        let (useful, wasted) = self.look(|core| core.cache.ahead_of(face.id));
         AheadCounts { fetched: Bytes(face.ahead.fetched()), useful: Bytes(useful), wasted: Bytes(wasted) }
     }
 }

@@ -14,7 +14,7 @@ impl Engine {
     /// Puts right whatever is dirty of the stripe and not as it came.
     pub async fn restore_memory(&self, stripe: StripeKey) -> Result<(), ArrayError> {
         loop {
-            let spoilt = self.cache.borrow().spoilt_of(stripe);
+            let spoilt = self.look(|core| core.cache.spoilt_of(stripe));
             let Some(block) = spoilt else { return Ok(()) };
             self.restore_block(block).await?;
         }
@@ -22,8 +22,8 @@ impl Engine {
 
     /// Takes the block from the log, if it is dirty and not as it came.
     pub async fn restore_block(&self, key: BlockKey) -> Result<(), ArrayError> {
-        let spoilt = |lsn: &Lsn| self.cache.borrow().is_spoilt(key, *lsn);
-        let lsn = self.cache.borrow().dirty(key).map(|block| block.lsn);
+        let spoilt = |lsn: &Lsn| self.look(|core| core.cache.is_spoilt(key, *lsn));
+        let lsn = self.look(|core| core.cache.dirty(key).map(|block| block.lsn));
         let Some(lsn) = lsn.filter(&spoilt) else { return Ok(()) };
         let record = self.log.fetch(lsn).await?;
         // Written again or destaged meanwhile: it is another block by now.
@@ -37,7 +37,7 @@ impl Engine {
                  the block anew, and have the machine's memory tested"
             )));
         };
-        self.cache.borrow_mut().restore(key, lsn, data);
+        self.step(|core| core.cache.restore(key, lsn, data));
         self.alarm(
             AlarmKind::MemoryDamaged,
             Severity::Critical,

@@ -78,9 +78,15 @@ impl Engine {
                     None => return false,
                 },
             };
-            match self.cache.borrow_mut().get_as(key, !stream) {
-                Some(Held::Good(data, lsn)) if lsn <= durable => each(data, skip..skip + take),
-                _ => return false,
+            let found = self.step(|core| match core.cache.get_as(key, !stream) {
+                Some(Held::Good(data, lsn)) if lsn <= durable => {
+                    each(data, skip..skip + take);
+                    true
+                }
+                _ => false,
+            });
+            if !found {
+                return false;
             }
             here += take as u64;
         }
@@ -144,7 +150,7 @@ impl Engine {
         block: u32,
         out: &mut [u8],
     ) -> Result<(), ArrayError> {
-        let looked = self.look(volume, stripe, block, out).await?;
+        let looked = self.find_blocks(volume, stripe, block, out).await?;
         // A layer that was given up may have lost stripes to others already.
         volume.check_stays()?;
         let Some((of, runs)) = looked else { return Ok(()) };
@@ -165,7 +171,7 @@ impl Engine {
 
     /// One picture of the piece: copies what the cache holds and says what the drives must be asked for. None when
     /// nothing is left to ask.
-    async fn look(
+    async fn find_blocks(
         &self,
         volume: &Rc<Volume>,
         stripe: u64,
@@ -220,11 +226,13 @@ impl Engine {
 
     /// The newest mapping of the stripe that is not settled, in any of the layers.
     pub fn unsettled_in(&self, found: &FoundStripe, stripe: u64) -> Option<Lsn> {
-        let unsettled = self.unsettled.borrow();
-        if unsettled.is_empty() {
-            return None;
-        }
-        found.layers().filter_map(|layer| unsettled.get(&StripeKey { volume: layer.id, stripe })).max().copied()
+        self.look(|core| {
+            if core.unsettled.is_empty() {
+                return None;
+            }
+            let of = |layer: &Rc<Volume>| core.unsettled.get(&StripeKey { volume: layer.id, stripe }).copied();
+            found.layers().filter_map(of).max()
+        })
     }
 
     /// Copies cached blocks; the others are zeros, or asked of the drives when the stripe owns a slot. The error: a block
@@ -238,31 +246,32 @@ impl Engine {
         mapped: bool,
     ) -> Result<(Vec<Run>, Lsn), BlockKey> {
         let shape = &found.owner().shape;
-        let mut cache = self.cache.borrow_mut();
         let mut runs: Vec<Run> = Vec::new();
         let mut newest = Lsn(0);
         let first = stripe * u64::from(shape.blocks());
-        for (place, out) in out.chunks_mut(BLOCK).enumerate() {
-            let inside = block + place as u32;
-            let key = |layer: &Rc<Volume>| BlockKey { volume: layer.id, block: first + u64::from(inside) };
-            let held = found.layers().map(key).find(|key| cache.holds(*key));
-            match held.and_then(|key| cache.get(key)) {
-                Some(Held::Spoilt) => return Err(held.unwrap_or(key(found.owner()))),
-                Some(Held::Good(data, lsn)) => {
-                    out.copy_from_slice(data);
-                    newest = newest.max(lsn);
-                }
-                None if !mapped => out.fill(0),
-                None => {
-                    let (strip, at) = shape.strip_of(inside);
-                    match runs.last_mut() {
-                        Some(run) if run.strip == strip && run.blocks.end == at => run.blocks.end += 1,
-                        _ => runs.push(Run { strip, blocks: at..at + 1, place }),
+        self.step(|core| {
+            for (place, out) in out.chunks_mut(BLOCK).enumerate() {
+                let inside = block + place as u32;
+                let key = |layer: &Rc<Volume>| BlockKey { volume: layer.id, block: first + u64::from(inside) };
+                let held = found.layers().map(key).find(|key| core.cache.holds(*key));
+                match held.and_then(|key| core.cache.get(key)) {
+                    Some(Held::Spoilt) => return Err(held.unwrap_or(key(found.owner()))),
+                    Some(Held::Good(data, lsn)) => {
+                        out.copy_from_slice(data);
+                        newest = newest.max(lsn);
+                    }
+                    None if !mapped => out.fill(0),
+                    None => {
+                        let (strip, at) = shape.strip_of(inside);
+                        match runs.last_mut() {
+                            Some(run) if run.strip == strip && run.blocks.end == at => run.blocks.end += 1,
+                            _ => runs.push(Run { strip, blocks: at..at + 1, place }),
+                        }
                     }
                 }
             }
-        }
-        Ok((runs, newest))
+            Ok((runs, newest))
+        })
     }
 
     /// The units that hold a run, if every one verifies.
@@ -300,10 +309,11 @@ impl Engine {
             return;
         }
         let first = of.stripe * u64::from(shape.blocks()) + u64::from(block) + run.place as u64;
-        let mut cache = self.cache.borrow_mut();
-        for (number, data) in data[skip..skip + length].chunks(BLOCK).enumerate() {
-            cache.put_clean(BlockKey { volume: of.volume, block: first + number as u64 }, data);
-        }
+        self.step(|core| {
+            for (number, data) in data[skip..skip + length].chunks(BLOCK).enumerate() {
+                core.cache.put_clean(BlockKey { volume: of.volume, block: first + number as u64 }, data);
+            }
+        });
     }
 
     /// Whether the picture still stands for these units: same slot, same generation, same digests, nothing on its way.
@@ -314,7 +324,7 @@ impl Engine {
         let (Some(map_page), Some(slot_page)) = (self.table.cached(map_id), self.table.cached(slot_id)) else {
             return false;
         };
-        !self.unsettled.borrow().contains_key(&key)
+        !self.look(|core| core.unsettled.contains_key(&key))
             && map_page.read(|bytes| map::get(bytes, map_at)) == Home::Slot(of.slot)
             && slot_page.read(|bytes| {
                 crate::formats::entry::head(bytes, slot_at).generation == of.generation
@@ -369,7 +379,7 @@ impl Engine {
         Ok(())
     }
 
-    /// As `look`, with a lock on the stripe in the layer whose slot it is in. `held`: the caller has that of this layer
+    /// As `find_blocks`, with a lock on the stripe in the layer whose slot it is in. `held`: the caller has that of this layer
     /// already. Locks are taken from the newest layer downwards, never the other way.
     async fn look_locked(
         &self,
@@ -381,7 +391,7 @@ impl Engine {
     ) -> Result<Option<(Option<StripeGuard>, Stripe, Vec<Run>)>, ArrayError> {
         let mut locked: Option<(VolumeId, Option<StripeGuard>)> = held.map(|layer| (layer, None));
         loop {
-            let Some((of, runs)) = self.look(volume, stripe, block, out).await? else { return Ok(None) };
+            let Some((of, runs)) = self.find_blocks(volume, stripe, block, out).await? else { return Ok(None) };
             match locked {
                 Some((layer, guard)) if layer == of.volume => return Ok(Some((guard, of, runs))),
                 // It has another owner by now: a layer was merged meanwhile.

@@ -74,10 +74,16 @@ impl Engine {
             if !self.admits(volume, stripe).await? || !self.has_room(BLOCK) {
                 continue;
             }
-            match self.cache.borrow_mut().get(BlockKey { volume: volume.id, block: number }) {
-                Some(Held::Good(bytes, _)) => whole.copy_from_slice(bytes),
-                Some(Held::Spoilt) => continue,
-                None => {}
+            let is_sound = self.step(|core| match core.cache.get(BlockKey { volume: volume.id, block: number }) {
+                Some(Held::Good(bytes, _)) => {
+                    whole.copy_from_slice(bytes);
+                    true
+                }
+                Some(Held::Spoilt) => false,
+                None => true,
+            });
+            if !is_sound {
+                continue;
             }
             whole[(at % BLOCK as u64) as usize..][..data.len()].copy_from_slice(&data);
             let at = number * BLOCK as u64;

@@ -240,19 +240,18 @@ impl Engine {
 
     /// Keeps log space for the stripe's destage, no more than it can need.
     pub fn keep_destage_reservation(&self, volume: &Volume, key: StripeKey, mut reservation: Reservation) {
-        let dirty = self.cache.borrow().dirty_count(key);
-        let need = self.destage_cost(&volume.shape, dirty);
-        let mut all = self.destage_reservations.borrow_mut();
-        if let Some(held) = all.remove(&key) {
-            reservation.merge(held);
-        }
-        if reservation.bytes() > need {
-            drop(reservation.split(reservation.bytes() - need));
-        }
-        all.insert(key, reservation);
-        drop(all);
+        self.step(|core| {
+            let need = self.destage_cost(&volume.shape, core.cache.dirty_count(key));
+            if let Some(held) = core.destage_reservations.remove(&key) {
+                reservation.merge(held);
+            }
+            if reservation.bytes() > need {
+                drop(reservation.split(reservation.bytes() - need));
+            }
+            core.destage_reservations.insert(key, reservation);
+        });
         // The flow sleeps without a timer while nothing is dirty.
-        if self.presses() || self.cache.borrow().dirty_stripes() == 1 {
+        if self.presses() || self.look(|core| core.cache.dirty_stripes()) == 1 {
             self.destaging.want();
         }
     }
@@ -260,15 +259,14 @@ impl Engine {
     /// Log space kept for blocks that are dirty no more flows back.
     pub fn trim_destage_reservation(&self, volume: &Volume, stripe: u64) {
         let key = StripeKey { volume: volume.id, stripe };
-        let mut all = self.destage_reservations.borrow_mut();
-        match self.cache.borrow().dirty_count(key) {
-            0 => drop(all.remove(&key)),
+        self.step(|core| match core.cache.dirty_count(key) {
+            0 => drop(core.destage_reservations.remove(&key)),
             dirty => {
-                if let Some(reservation) = all.get_mut(&key) {
+                if let Some(reservation) = core.destage_reservations.get_mut(&key) {
                     reservation.shrink_to(self.destage_cost(&volume.shape, dirty));
                 }
             }
-        }
+        });
     }
 
     /// Waits while the dirty blocks are at their limit.
@@ -297,7 +295,7 @@ impl Engine {
 
     /// What cannot be destaged for now does not count: it has a limit of its own.
     pub fn has_room(&self, bytes: usize) -> bool {
-        let (dirty, limit) = (self.cache.borrow().dirty_bytes(), self.limits.dirty.0);
+        let (dirty, limit) = (self.look(|core| core.cache.dirty_bytes()), self.limits.dirty.0);
         if dirty == 0 || dirty + bytes as u64 <= limit {
             return true;
         }
@@ -334,7 +332,7 @@ impl Engine {
         match page.read(|bytes| map::get(bytes, at)) {
             Home::Slot(slot) => self.check_answering(volume, stripe, slot).map(|()| true),
             Home::Unmapped | Home::Zero => {
-                Ok(volume.spec.borrow().fully_allocated || self.promised.borrow().contains(&key))
+                Ok(volume.spec.borrow().fully_allocated || self.look(|core| core.promised.contains(&key)))
             }
         }
     }
@@ -384,7 +382,7 @@ impl Engine {
         }
         let home = self.home(key).await?;
         let entitled = !matches!(home, Home::Slot(_))
-            && (volume.spec.borrow().fully_allocated || self.promised.borrow().contains(&key));
+            && (volume.spec.borrow().fully_allocated || self.look(|core| core.promised.contains(&key)));
         let Some(allocation) = self.allocate(volume, entitled).await? else {
             return match home {
                 Home::Slot(_) => Ok(false),
@@ -537,7 +535,7 @@ impl Engine {
         let lsn = self.append(&record, &pages, &mut reservation);
         self.trim_destage_reservation(volume, stripe);
         self.space.let_go(allocation.slot);
-        self.unsettled.borrow_mut().insert(StripeKey { volume: volume.id, stripe }, lsn);
+        self.step(|core| core.unsettled.insert(StripeKey { volume: volume.id, stripe }, lsn));
         self.admission.make_room();
         Ok(lsn)
     }
@@ -548,10 +546,11 @@ impl Engine {
             self.log.durable(lsn).await?;
             assert!(self.log.durable_lsn() >= lsn, "invariant 2: a mapping is shown to readers before it is durable");
         }
-        let mut unsettled = self.unsettled.borrow_mut();
-        if unsettled.get(&key) == Some(&lsn) {
-            unsettled.remove(&key);
-        }
+        self.step(|core| {
+            if core.unsettled.get(&key) == Some(&lsn) {
+                core.unsettled.remove(&key);
+            }
+        });
         if let Some(old) = old {
             self.space.let_go(old);
         }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 use stele_ground::VolumeId;
 
 use crate::durable::records::{NewLayer, Reason};
-use crate::engine::Engine;
 use crate::engine::apply::Pages;
+use crate::engine::{Core, Engine};
 use crate::formats::map::{self, Home};
 use crate::formats::{entry, tables};
 use crate::model::place::{SlotId, StripeKey};
@@ -15,7 +15,7 @@ use crate::volumes::face::Face;
 use crate::volumes::{LayerKind, Volume};
 
 impl Engine {
-    pub(crate) fn apply_layer(&self, new: &NewLayer, pages: &Pages) {
+    pub(crate) fn apply_layer(&self, core: &mut Core, new: &NewLayer, pages: &Pages) {
         let (Some(base), Some(former)) = (self.volumes.get(new.base), self.volumes.get(new.former)) else { return };
         let mut spec = former.spec.borrow().clone();
         if new.reason == Reason::Clone {
@@ -49,7 +49,7 @@ impl Engine {
         if volume.spec.borrow().fully_allocated {
             self.space.promise(volume.class, volume.stripes());
         }
-        self.cache.borrow_mut().add_volume(volume.id, volume.shape.blocks());
+        core.cache.add_volume(volume.id, volume.shape.blocks());
         for changed in [&former, &volume] {
             pages.get(tables::volume(changed.id)).change(|bytes| changed.encode(bytes));
         }
@@ -64,7 +64,15 @@ impl Engine {
         }
     }
 
-    pub(crate) fn apply_adopted(&self, from: &Volume, to: &Volume, stripe: u64, slot: Option<SlotId>, pages: &Pages) {
+    pub(crate) fn apply_adopted(
+        &self,
+        core: &mut Core,
+        from: &Volume,
+        to: &Volume,
+        stripe: u64,
+        slot: Option<SlotId>,
+        pages: &Pages,
+    ) {
         let home = slot.map_or(Home::Zero, Home::Slot);
         for (volume, before, after) in [(from, home, Home::Unmapped), (to, Home::Unmapped, home)] {
             let (id, at) = Engine::map_page_id(volume.id, stripe);
@@ -94,11 +102,11 @@ impl Engine {
         if to.spec.borrow().fully_allocated {
             self.space.release(to.class, 1);
         }
-        self.break_promise(to, stripe);
+        self.break_promise(core, to, stripe);
         let key = |volume: VolumeId| StripeKey { volume, stripe };
         if from.lost.borrow().contains(&stripe) {
-            self.list_lost(key(from.id), false);
-            self.list_lost(key(to.id), true);
+            self.list_lost(core, key(from.id), false);
+            self.list_lost(core, key(to.id), true);
         }
         self.repairing.rename(key(from.id), key(to.id));
         self.rebuilding.rename(key(from.id), key(to.id));

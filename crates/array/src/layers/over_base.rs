@@ -60,7 +60,8 @@ impl Engine {
     ) -> Result<bool, ArrayError> {
         loop {
             let found = self.found(volume, stripe).await?;
-            let is_dirty = |layer: &&Rc<Volume>| self.cache.borrow().is_dirty(StripeKey { volume: layer.id, stripe });
+            let is_dirty =
+                |layer: &&Rc<Volume>| self.look(|core| core.cache.is_dirty(StripeKey { volume: layer.id, stripe }));
             // What is dirty below comes to its slot first, so that the slot is all there is.
             if let Some(below) = found.layers().skip(1).find(is_dirty).cloned() {
                 Box::pin(self.destage(&below, stripe)).await?;

@@ -78,7 +78,7 @@ impl Engine {
 
     /// Every stripe that the layer has a word for, or dirty blocks.
     async fn stripes_of(&self, layer: &Volume) -> Result<BTreeSet<u64>, ArrayError> {
-        let mut stripes: BTreeSet<u64> = self.cache.borrow().dirty_stripes_of(layer.id).into_iter().collect();
+        let mut stripes: BTreeSet<u64> = self.look(|core| core.cache.dirty_stripes_of(layer.id)).into_iter().collect();
         stripes.extend(self.locks.held_of(layer.id));
         let table = tables::map(layer.id);
         for index in 0..self.table.pages(table) {
@@ -111,7 +111,7 @@ impl Engine {
         let key = StripeKey { volume: layer.id, stripe };
         let _guard = self.locks.exclusive(layer.id, stripe).await;
         let home = self.home(key).await?;
-        if home != Home::Unmapped || self.cache.borrow().is_dirty(key) {
+        if home != Home::Unmapped || self.look(|core| core.cache.is_dirty(key)) {
             self.unmap_locked(layer, stripe, home, false).await?;
         }
         Ok(())
@@ -159,7 +159,7 @@ impl Engine {
     /// Of a layer that takes no writes, what was destaged was the last that was dirty of it. Where blocks are dirty still, the
     /// destage was not carried out: the pool only reads by now.
     pub(super) fn check_destaged(&self, layer: &Volume, stripe: u64) -> Result<(), ArrayError> {
-        if !self.cache.borrow().is_dirty(StripeKey { volume: layer.id, stripe }) {
+        if !self.look(|core| core.cache.is_dirty(StripeKey { volume: layer.id, stripe })) {
             return Ok(());
         }
         self.check_writable()?;

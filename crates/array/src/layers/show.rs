@@ -65,10 +65,11 @@ impl Engine {
         let ahead = face.as_ref().map(|face| self.ahead_counts(face)).unwrap_or_default();
         let (hits, misses) = face.as_ref().map_or((0, 0), |face| face.reads());
         let of_it = |layer: VolumeId| {
-            let cache = self.cache.borrow();
-            let stripes = cache.dirty_stripes_of(layer);
-            let blocks = stripes.into_iter().map(|stripe| cache.dirty_count(StripeKey { volume: layer, stripe }));
-            blocks.sum::<usize>() as u64 * stele_ground::BLOCK as u64
+            let blocks = self.look(|core| {
+                let count = |stripe| core.cache.dirty_count(StripeKey { volume: layer, stripe });
+                core.cache.dirty_stripes_of(layer).into_iter().map(count).sum::<usize>()
+            });
+            blocks as u64 * stele_ground::BLOCK as u64
         };
         Ok(VolumeDetail {
             status: self.whole_status(&volume).await?,

@@ -113,8 +113,9 @@ impl Engine {
             return Ok(false);
         }
         let found = self.found(volume, stripe).await?;
-        let cache = self.cache.borrow();
-        let dirty = found.layers().skip(1).any(|layer| cache.is_dirty(StripeKey { volume: layer.id, stripe }));
+        let is_dirty =
+            |layer: &Rc<Volume>| self.look(|core| core.cache.is_dirty(StripeKey { volume: layer.id, stripe }));
+        let dirty = found.layers().skip(1).any(is_dirty);
         Ok(found.owner().id != volume.id && (dirty || found.slot().is_some()))
     }
 
@@ -124,7 +125,7 @@ impl Engine {
         let mut here = Rc::clone(volume);
         loop {
             let key = BlockKey { volume: here.id, block };
-            if self.cache.borrow().holds(key) {
+            if self.look(|core| core.cache.holds(key)) {
                 return Some(key);
             }
             let (id, at) = Engine::map_page_id(here.id, stripe);

@@ -96,7 +96,7 @@ impl Serving {
         let engine = &self.engine;
         engine.checkpoint().await?;
         engine.log.seal().await?;
-        let clean = engine.cache.borrow().dirty_bytes() == 0;
+        let clean = engine.look(|core| core.cache.dirty_bytes()) == 0;
         if clean {
             engine.drives.labels.commit(|configuration| configuration.clean = true).await?;
         }

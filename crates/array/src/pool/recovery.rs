@@ -262,7 +262,7 @@ async fn load_tables(engine: &Engine, opened: &Opened) -> Result<(), ArrayError>
     for index in 0..engine.table.pages(VOLUMES) {
         let page = engine.table.page(PageId { table: VOLUMES, index }).await?;
         if let Some(volume) = page.read(|bytes| Volume::decode(VolumeId(index), bytes))? {
-            engine.cache.borrow_mut().add_volume(volume.id, volume.shape.blocks());
+            engine.step(|core| core.cache.add_volume(volume.id, volume.shape.blocks()));
             if volume.spec.borrow().fully_allocated {
                 engine.space.promise(volume.class, volume.stripes() - volume.mapped.get());
             }
@@ -272,10 +272,10 @@ async fn load_tables(engine: &Engine, opened: &Opened) -> Result<(), ArrayError>
     for index in 0..root.lost.div_ceil(LOST_PER_PAGE) {
         let page = engine.table.page(PageId { table: LOST, index }).await?;
         for key in page.read(read_lost).into_iter().flatten() {
-            engine.list_lost(key, true);
+            engine.step(|core| engine.list_lost(core, key, true));
         }
     }
-    engine.lost_changed.set(false);
+    engine.step(|core| core.lost.note_saved());
     Ok(())
 }
 
@@ -319,9 +319,9 @@ async fn replay_records(engine: &Engine, cut: Lsn, records: Vec<(Lsn, Record)>) 
                 Err(ArrayError::Missing(_)) => continue,
                 Err(error) => return Err(error),
             };
-            engine.apply(lsn, &record, &pages);
+            engine.step(|core| engine.apply(core, lsn, &record, &pages));
         } else {
-            engine.apply_cache(lsn, &record);
+            engine.step(|core| engine.apply_cache(core, lsn, &record));
         }
     }
     Ok(replay)
@@ -423,16 +423,16 @@ impl Replay {
 /// Every dirty stripe has log space for its destage again, and one without a slot has one promised.
 async fn promise_slots(engine: &Engine) -> Result<(), ArrayError> {
     let first = StripeKey { volume: VolumeId(0), stripe: 0 };
-    let dirty: Vec<StripeKey> = engine.cache.borrow().elevator(first).collect();
+    let dirty: Vec<StripeKey> = engine.look(|core| core.cache.elevator(first).collect());
     for key in dirty {
         let Some(volume) = engine.volumes.get(key.volume) else { continue };
-        let cost = engine.destage_cost(&volume.shape, engine.cache.borrow().dirty_count(key));
+        let cost = engine.destage_cost(&volume.shape, engine.look(|core| core.cache.dirty_count(key)));
         if let Some(reservation) = engine.log.try_reserve(cost, Purpose::Inside) {
-            engine.destage_reservations.borrow_mut().insert(key, reservation);
+            engine.step(|core| core.destage_reservations.insert(key, reservation));
         }
         if !matches!(engine.home(key).await?, Home::Slot(_)) && !volume.spec.borrow().fully_allocated {
             engine.space.promise(volume.class, 1);
-            engine.promised.borrow_mut().insert(key);
+            engine.step(|core| core.promised.insert(key));
         }
     }
     Ok(())
@@ -453,7 +453,7 @@ async fn finish_redo(engine: &Rc<Engine>, replay: Replay) -> Result<(), ArrayErr
         }
         if let Err(error) = engine.place_redo(&volume, key.stripe).await {
             engine.destage_failed(key, &error);
-        } else if !engine.cache.borrow().is_dirty(key) && engine.redo.borrow().covers(key).is_some() {
+        } else if engine.look(|core| !core.cache.is_dirty(key) && core.redo.covers(key).is_some()) {
             // Besides: a full log has room for the record only when the pool serves.
             let owner = Rc::clone(engine);
             engine.io.spawn(async move { owner.record_placed(key).await });

@@ -68,7 +68,7 @@ impl Serving {
             spare_used: Bytes(replaced as u64 * unit),
             log_used: engine.log.used(),
             log_size: engine.log.size(),
-            dirty: Bytes(engine.cache.borrow().dirty_bytes()),
+            dirty: Bytes(engine.look(|core| core.cache.dirty_bytes())),
             rebuild: engine.rebuilding.work.progress(now),
             copy_back: engine.rebuilding.copy_back.progress(now),
             scrub: engine.scrubbing.work.progress(now),
@@ -88,7 +88,7 @@ impl Serving {
             stripes_without_spare,
             log_trouble: log_trouble(engine),
             codes,
-            lost_stripes: engine.lost_slots.borrow().iter().flatten().count() as u64,
+            lost_stripes: engine.look(|core| core.lost.stripes().count()) as u64,
             rebuilt: count.rebuilt.get(),
             repaired: count.repaired.get(),
             counters: counters(engine),
@@ -188,7 +188,7 @@ fn counters(engine: &Engine) -> Vec<(&'static str, u64)> {
         read_bytes += drive.read_bytes;
         written_bytes += drive.written_bytes;
     }
-    let cache = engine.cache.borrow();
+    let (cached, dirty_stripes) = engine.look(|core| (core.cache.clean_bytes(), core.cache.dirty_stripes()));
     vec![
         ("reads", count.reads.get()),
         ("writes", count.writes.get()),
@@ -196,8 +196,8 @@ fn counters(engine: &Engine) -> Vec<(&'static str, u64)> {
         ("written bytes", count.written_bytes.get()),
         ("cache hits", count.cache_hits.get()),
         ("cache misses", count.cache_misses.get()),
-        ("cached bytes", cache.clean_bytes()),
-        ("dirty stripes", cache.dirty_stripes() as u64),
+        ("cached bytes", cached),
+        ("dirty stripes", dirty_stripes as u64),
         ("bytes copied", count.copied.get()),
         ("full stripes", count.full_stripes.get()),
         ("destages", count.destages.get()),

@@ -167,12 +167,12 @@ impl Engine {
     pub async fn promise_slot(&self, volume: &Volume, stripe: u64) -> Result<(), ArrayError> {
         let key = crate::model::place::StripeKey { volume: volume.id, stripe };
         loop {
-            if volume.spec.borrow().fully_allocated || self.promised.borrow().contains(&key) {
+            if volume.spec.borrow().fully_allocated || self.look(|core| core.promised.contains(&key)) {
                 return Ok(());
             }
             if self.space.unpromised(volume.class) > 0 {
                 self.space.promise(volume.class, 1);
-                self.promised.borrow_mut().insert(key);
+                self.step(|core| core.promised.insert(key));
                 return Ok(());
             }
             if !self.grow(volume.class).await? {

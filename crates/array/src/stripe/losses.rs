@@ -75,7 +75,7 @@ impl Engine {
 
     /// Stripes that cannot be read now: those listed as lost, and those whose drives are away.
     pub fn unreadable_stripes(&self) -> u64 {
-        let lost: BTreeSet<StripeKey> = self.lost_slots.borrow().iter().flatten().copied().collect();
+        let lost: BTreeSet<StripeKey> = self.look(|core| core.lost.stripes().collect());
         (lost.len() + self.losses_seen.unreadable_beside(&lost)) as u64
     }
 

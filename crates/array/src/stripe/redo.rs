@@ -31,27 +31,19 @@ const RELOG_MAX: usize = 256 << 10;
 impl Engine {
     /// Keeps the images, and in the log what their replay needs.
     pub fn keep_redo(&self, key: StripeKey, redo: Redo) {
-        self.pin_log(redo.oldest);
-        self.redo.borrow_mut().keep(key, redo);
-    }
-
-    /// The destage is done, or the stripe has left the slot: nothing is owed any more.
-    pub fn forget_redo(&self, key: StripeKey) {
-        let forgotten = self.redo.borrow_mut().forget(key);
-        for redo in forgotten {
-            self.unpin_log(redo.oldest);
-        }
+        self.step(|core| core.keep_redo(key, redo));
     }
 
     /// Puts the stripe's owed images onto its strips. The stripe's lock is held. `Degraded` where too many are absent.
     pub async fn place_redo(self: &Rc<Self>, volume: &Volume, stripe: u64) -> Result<(), ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         let mut at = 0;
-        while self.redo.borrow().owes(key) {
+        while self.look(|core| core.redo.owes(key)) {
             let Some(of) = self.locate(volume, stripe).await? else { return Ok(()) };
-            let next = self.redo.borrow().of(key).get(at).map(|redo| {
+            let next = self.look(|core| {
+                let redo = core.redo.of(key).get(at)?;
                 let writes = if redo.placed { Vec::new() } else { redo.writes.clone() };
-                (redo.placed, redo.slot, redo.generation, writes)
+                Some((redo.placed, redo.slot, redo.generation, writes))
             });
             let Some((placed, slot, generation, writes)) = next else { return Ok(()) };
             if !placed {
@@ -62,7 +54,7 @@ impl Engine {
                     of.slot
                 );
                 self.put_in_place(volume, &of, writes).await?;
-                self.redo.borrow_mut().note_placed(key, at);
+                self.step(|core| core.redo.note_placed(key, at));
             }
             at += 1;
         }
@@ -73,8 +65,8 @@ impl Engine {
     pub async fn record_placed(self: Rc<Self>, key: StripeKey) {
         while self.check_writable().is_ok() {
             let _guard = self.locks.exclusive(key.volume, key.stripe).await;
-            let Some(covers) = self.redo.borrow().covers(key) else { return };
-            if self.redo.borrow().owes(key) || self.cache.borrow().is_dirty(key) {
+            let Some(covers) = self.look(|core| core.redo.covers(key)) else { return };
+            if self.look(|core| core.redo.owes(key) || core.cache.is_dirty(key)) {
                 return;
             }
             // The strips were flushed by `place_redo`.
@@ -137,23 +129,11 @@ impl Engine {
 
     /// Lays owed images over units that do not verify as their drive has them, and verifies again.
     pub fn overlay_redo(&self, of: &Stripe, strip: usize, units: Range<usize>, read: &mut Units) {
-        let all = self.redo.borrow();
-        let list = all.of(StripeKey { volume: of.volume, stripe: of.stripe });
-        if list.is_empty() {
+        let key = StripeKey { volume: of.volume, stripe: of.stripe };
+        if !self.look(|core| lay_over(core.redo.of(key), of, strip, units.clone(), read)) {
             return;
         }
         let size = of.shape.unit_bytes;
-        let bytes = of.shape.bytes_of(units.clone());
-        let current = list.iter().filter(|redo| redo.slot == of.slot && redo.generation == of.generation);
-        for write in current.flat_map(|redo| &redo.writes).filter(|write| write.strip == strip) {
-            let mut at = write.at;
-            for block in write.data.iter().flat_map(|piece| piece.chunks(BLOCK)) {
-                if bytes.contains(&at) && !read.good[(at - bytes.start) / size] {
-                    read.buffer[at - bytes.start..][..BLOCK].copy_from_slice(block);
-                }
-                at += BLOCK;
-            }
-        }
         for (place, unit) in units.enumerate().filter(|(place, _)| !read.good[*place]).collect::<Vec<_>>() {
             read.good[place] = of.check(self, strip, unit, &read.buffer[place * size..][..size]);
             if read.good[place] {
@@ -165,11 +145,10 @@ impl Engine {
     /// Appends the stripe's images that need records below this one anew, complete in themselves, so that the records they
     /// came from may go. The stripe's lock is held. False where the log has no room for it.
     pub async fn relog_redo(&self, key: StripeKey, below: Lsn, purpose: Purpose) -> Result<bool, ArrayError> {
-        let records: Vec<(usize, Record)> = {
-            let all = self.redo.borrow();
-            let lists = all.of(key).iter().enumerate().filter(|(_, redo)| redo.oldest < below);
-            lists.flat_map(|(at, redo)| repeated(key, redo).into_iter().map(move |record| (at, record))).collect()
-        };
+        let records: Vec<(usize, Record)> = self.look(|core| {
+            let list = core.redo.of(key).iter().enumerate().filter(|(_, redo)| redo.oldest < below);
+            list.flat_map(|(at, redo)| repeated(key, redo).into_iter().map(move |record| (at, record))).collect()
+        });
         let cost = records.iter().map(|(_, record)| self.log.cost(record)).sum();
         let Some((_, record)) = records.first() else { return Ok(true) };
         let Some(mut reservation) = self.log.try_reserve(cost, purpose) else { return Ok(false) };
@@ -180,13 +159,31 @@ impl Engine {
             let lsn = self.append(record, &pages, &mut reservation);
             first.entry(*at).or_insert(lsn);
         }
-        let renewed = self.redo.borrow_mut().renew(key, &first);
-        for (old, new) in renewed {
-            self.pin_log(new);
-            self.unpin_log(old);
-        }
+        self.step(|core| {
+            for (old, new) in core.redo.renew(key, &first) {
+                core.pins.pin(new);
+                core.pins.unpin(old);
+            }
+        });
         Ok(true)
     }
+}
+
+/// Lays the images over units that do not verify. False where the stripe is owed none.
+fn lay_over(list: &[Redo], of: &Stripe, strip: usize, units: Range<usize>, read: &mut Units) -> bool {
+    let size = of.shape.unit_bytes;
+    let bytes = of.shape.bytes_of(units);
+    let current = list.iter().filter(|redo| redo.slot == of.slot && redo.generation == of.generation);
+    for write in current.flat_map(|redo| &redo.writes).filter(|write| write.strip == strip) {
+        let mut at = write.at;
+        for block in write.data.iter().flat_map(|piece| piece.chunks(BLOCK)) {
+            if bytes.contains(&at) && !read.good[(at - bytes.start) / size] {
+                read.buffer[at - bytes.start..][..BLOCK].copy_from_slice(block);
+            }
+            at += BLOCK;
+        }
+    }
+    !list.is_empty()
 }
 
 /// Records that hold the images themselves. Their digests are in the tables since the first record of them.

@@ -158,7 +158,7 @@ impl Engine {
             format!("volume '{}': stripe {} at offset {}", volume.name(), of.stripe, of.stripe * of.shape.data());
         let shared = self.slot_head(&of.shape, of.slot).await?.references > 1;
         // In-place writes that are owed belong to the slot as it is.
-        let allocation = if shared || self.redo.borrow().covers(key).is_some() {
+        let allocation = if shared || self.look(|core| core.redo.covers(key)).is_some() {
             None
         } else {
             self.allocate(volume, false).await?

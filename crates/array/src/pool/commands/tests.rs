@@ -79,7 +79,7 @@ fn writes_that_race_a_delete_leave_nothing_behind() {
         assert!(after.used.0 <= before.used.0 + (6 << 20), "seed {seed}: {} leaked", after.used.0 - before.used.0);
         assert_eq!(after.dirty, Bytes(0), "seed {seed}");
         let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
-        assert!(engine.promised.borrow().is_empty() && engine.destage_reservations.borrow().is_empty(), "seed {seed}");
+        assert!(engine.look(|core| core.promised.is_empty() && core.destage_reservations.is_empty()), "seed {seed}");
         assert!(engine.space.layout.borrow().rows().all(|row| engine.space.used(row.id) == 0), "seed {seed}");
     }
 }

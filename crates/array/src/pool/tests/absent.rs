@@ -113,7 +113,7 @@ impl Scene {
     fn owing(&self) -> usize {
         let serving = self.fixture.pool.serving().expect("open");
         let key = |stripe| crate::model::place::StripeKey { volume: self.data, stripe };
-        (0..(SIZE / STRIPE) as u64).filter(|stripe| serving.engine.redo.borrow().owes(key(*stripe))).count()
+        (0..(SIZE / STRIPE) as u64).filter(|stripe| serving.engine.look(|core| core.redo.owes(key(*stripe)))).count()
     }
 }
 

@@ -28,7 +28,7 @@ fn reads_of_a_mirror_go_to_the_idlest_copy_and_any_bad_copy_is_put_right() {
     let places = engine.places(&shape, slot, 0);
     let reads = |drive: usize| engine.io.counters(drive).reads;
     let read_all = |fixture: &mut Fixture| {
-        engine.cache.borrow_mut().drop_stripe(key, Lsn(u64::MAX));
+        engine.step(|core| core.cache.drop_stripe(key, Lsn(u64::MAX)));
         let ask = |block: usize| Op::Read { at: (block * 4 * KIB) as u64, buffer: Buffer::zeroed(4 * KIB) };
         let (_, answers) = fixture.submit_all(volume, (0..4).map(ask).collect());
         for (block, answer) in answers.into_iter().enumerate() {

@@ -65,7 +65,7 @@ fn a_pool_opened_read_only_after_a_power_cut_reads_everything() {
         assert!(matches!(cut, Ok(_) | Err(Trouble::PowerCut)), "case {case}: {cut:?}");
         fixture.options.read_only = true;
         fixture.crash().expect("opened");
-        owing += fixture.pool.serving().expect("open").engine.redo.borrow().bytes();
+        owing += fixture.pool.serving().expect("open").engine.look(|core| core.redo.bytes());
         let before = fixture.test_drives.operations;
         assert!(fixture.read(volume, 0, size as usize).expect("read") == model, "case {case}");
         assert!(fixture.test_drives.operations > before, "the drives were asked");
@@ -130,7 +130,7 @@ fn a_drive_that_missed_redone_images_is_filled() {
         let away = (case % 8) as usize;
         fixture.test_drives.drives[away].gone = true;
         fixture.open().expect("opened without a drive");
-        missed += fixture.pool.serving().expect("open").engine.redo.borrow().bytes();
+        missed += fixture.pool.serving().expect("open").engine.look(|core| core.redo.bytes());
         (0..16).for_each(|stripe| write(&mut fixture, stripe, 7, 200 + stripe as u64));
         fixture.give_back(away);
         fixture.pass(Duration::from_secs(1));

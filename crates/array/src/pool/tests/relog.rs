@@ -98,7 +98,7 @@ impl Scene {
 
     fn counted(&self) -> (u64, u64, u64) {
         let engine = &self.fixture.pool.serving().expect("open").engine;
-        (engine.log.used().0, engine.stuck_bytes(), engine.redo.borrow().bytes())
+        (engine.log.used().0, engine.stuck_bytes(), engine.look(|core| core.redo.bytes()))
     }
 }
 

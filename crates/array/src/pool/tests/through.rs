@@ -54,11 +54,11 @@ fn an_answered_operation_of_a_write_through_volume_is_on_its_strips() {
             assert_eq!(answers.into_iter().flatten().next().expect("answered").1, Ok(()), "{case}");
             // What is read now comes from the strips, and from what of them was flushed.
             let engine = Rc::clone(&fixture.pool.serving().expect("open").engine);
-            assert_eq!(engine.cache.borrow().dirty_bytes(), 0, "{case}: it waits in the log");
+            assert_eq!(engine.look(|core| core.cache.dirty_bytes()), 0, "{case}: it waits in the log");
             for block in 0..size / 4096 {
-                engine.cache.borrow_mut().drop_clean(BlockKey { volume, block });
+                engine.step(|core| core.cache.drop_clean(BlockKey { volume, block }));
             }
-            assert_eq!(engine.redo.borrow().bytes(), 0, "{case}");
+            assert_eq!(engine.look(|core| core.redo.bytes()), 0, "{case}");
             fixture.test_drives.drop_unflushed();
             assert!(
                 fixture.read(volume, 0, size as usize).expect("read") == model,
@@ -72,7 +72,8 @@ fn an_answered_operation_of_a_write_through_volume_is_on_its_strips() {
 fn a_volume_acknowledges_as_it_was_told_last_also_after_opening() {
     let mut fixture = Fixture::new(8, 8, 51);
     let volume = fixture.create_volume(spec("a", "4+2", 1 << 20)).id;
-    let reads = |fixture: &mut Fixture| fixture.pool.serving().expect("open").engine.cache.borrow().dirty_bytes();
+    let reads =
+        |fixture: &mut Fixture| fixture.pool.serving().expect("open").engine.look(|core| core.cache.dirty_bytes());
     let set =
         |fixture: &mut Fixture, mode| fixture.command(Command::SetVolume { name: "a".into(), read_ahead: None, mode });
     fixture.write(volume, 0, &pattern(1, 4096)).expect("written");

@@ -1,0 +1,79 @@
+//! What changes together, and only in steps.
+//!
+//! A flow may wait between two steps, and finds another state after the wait. It cannot wait within one: a step is a closure
+//! that is not asynchronous, and nothing of the core can be taken out of it. Steps do not nest, and neither is there a step
+//! within a look: what a closure needs of the engine beside the core it takes from the core it was given.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::cache::Cache;
+use crate::durable::log::Reservation;
+use crate::engine::Engine;
+use crate::model::place::{Lsn, StripCell, StripeKey};
+use crate::state::lost_list::LostList;
+use crate::state::pins::LogPins;
+use crate::state::redo::Redos;
+
+pub struct Core {
+    pub cache: Cache,
+    /// Stripes whose newest mapping is not durable yet: readers wait for the LSN.
+    pub unsettled: BTreeMap<StripeKey, Lsn>,
+    /// Dirty stripes without a slot: each has one promised.
+    pub promised: BTreeSet<StripeKey>,
+    /// Log space for the destage of each dirty stripe.
+    pub destage_reservations: BTreeMap<StripeKey, Reservation>,
+    pub pins: LogPins,
+    /// In-place writes that are not recorded as done.
+    pub redo: Redos,
+    pub lost: LostList,
+    /// Cells whose release is not durable yet, with the record that gave them up.
+    pub withheld: VecDeque<(Lsn, Vec<StripCell>)>,
+}
+
+impl Core {
+    pub fn new(cache: Cache) -> Core {
+        Core {
+            cache,
+            unsettled: BTreeMap::new(),
+            promised: BTreeSet::new(),
+            destage_reservations: BTreeMap::new(),
+            pins: LogPins::default(),
+            redo: Redos::default(),
+            lost: LostList::default(),
+            withheld: VecDeque::new(),
+        }
+    }
+
+    /// Keeps the images, and in the log what their replay needs.
+    pub fn keep_redo(&mut self, key: StripeKey, redo: crate::state::redo::Redo) {
+        self.pins.pin(redo.oldest);
+        self.redo.keep(key, redo);
+    }
+
+    /// The destage is done, or the stripe has left the slot: nothing is owed any more.
+    pub fn forget_redo(&mut self, key: StripeKey) {
+        for redo in self.redo.forget(key) {
+            self.pins.unpin(redo.oldest);
+        }
+    }
+
+    /// Forgets what was kept for the destage of stripes that are gone.
+    pub fn forget_stripes(&mut self, is_gone: impl Fn(&StripeKey) -> bool) {
+        self.promised.retain(|key| !is_gone(key));
+        self.destage_reservations.retain(|key, _| !is_gone(key));
+    }
+}
+
+impl Engine {
+    /// Changes the core. Nothing can be awaited meanwhile.
+    #[inline]
+    pub fn step<R>(&self, change: impl FnOnce(&mut Core) -> R) -> R {
+        change(&mut self.core.borrow_mut())
+    }
+
+    /// Reads the core.
+    #[inline]
+    pub fn look<R>(&self, read: impl FnOnce(&Core) -> R) -> R {
+        read(&self.core.borrow())
+    }
+}
