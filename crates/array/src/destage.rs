@@ -83,7 +83,7 @@ impl Engine {
     async fn destage_at(self: &Rc<Self>, volume: &Rc<Volume>, stripe: u64, pace: Pace) -> Result<(), ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         let _guard = self.locks.exclusive(volume.id, stripe).await;
-        if volume.gone.get() || self.standing.is_read_only() {
+        if volume.was_deleted() || self.standing.is_read_only() {
             return Ok(());
         }
         // What an earlier destage left undone comes first.
@@ -128,9 +128,7 @@ impl Engine {
         };
         let moves = !volume.stays_in_place() && (mostly || weak && !self.io.is_disabled(Mutation::StrongDigest));
         match home {
-            Home::Unmapped if volume.base.get().is_some() => {
-                self.destage_over_base(volume, stripe, &dirty, covers).await
-            }
+            Home::Unmapped if volume.base().is_some() => self.destage_over_base(volume, stripe, &dirty, covers).await,
             Home::Unmapped | Home::Zero => self.destage_fresh(volume, stripe, &dirty, covers).await,
             Home::Slot(old) if shared => match self.destage_whole(volume, stripe, old, &dirty, covers).await? {
                 Move::Done => Ok(()),

@@ -60,7 +60,7 @@ impl Serving {
             None => Err(MediaError::new(MediaFault::Gone, format!("the pool has no volume {volume}"))),
             Some(volume) => check_request(volume, &request.op),
         };
-        let face = found.as_ref().and_then(|volume| volume.face.borrow().clone());
+        let face = found.as_ref().and_then(|volume| volume.face());
         let (Ok(()), Some(layer), Some(face)) = (&checked, found, face) else {
             return self.finish(volume, request.tag, request.op, checked);
         };
@@ -198,9 +198,8 @@ impl Serving {
 }
 
 fn check_request(volume: &Volume, op: &Op) -> Result<(), MediaError> {
-    let spec = volume.spec.borrow();
-    if volume.kind.get() == LayerKind::Snapshot && matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. })
-    {
+    let spec = volume.spec();
+    if volume.kind() == LayerKind::Snapshot && matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. }) {
         let text = format!("snapshot '{}' is never written; make a clone of it and write that", spec.name);
         return Err(MediaError::new(MediaFault::Refused, text));
     }
@@ -314,7 +313,7 @@ impl Engine {
             return self.what_shows_that(volume, stripe).await;
         }
         // On a base, only a word of the layer's own hides what is there.
-        let zero = zero || volume.base.get().is_some();
+        let zero = zero || volume.base().is_some();
         self.unmap_locked(volume, stripe, home, zero).await.map(Some)
     }
 
@@ -346,7 +345,7 @@ impl Engine {
         let covers = Lsn(self.log.next_lsn().0 - 1);
         let record = Record::Unmap { volume: volume.id, stripe, slot, generation, zero, covers };
         let pages = self.pages_for(&record).await?;
-        if volume.gone.get() {
+        if volume.was_deleted() {
             return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
         }
         if let Some(slot) = slot {
@@ -426,12 +425,12 @@ impl Engine {
     /// The layer of a snapshot's face, if the volume stands on it.
     fn snapshot_beneath(&self, volume: &Rc<Volume>, face: VolumeId) -> Option<VolumeId> {
         let layer = self.volumes.faced(face)?.id;
-        let mut here = volume.base.get();
+        let mut here = volume.base();
         while let Some(below) = here {
             if below == layer {
                 return Some(layer);
             }
-            here = self.volumes.get(below)?.base.get();
+            here = self.volumes.get(below)?.base();
         }
         None
     }

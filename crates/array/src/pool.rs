@@ -162,7 +162,7 @@ impl Pool {
         }
         let Some(serving) = self.serving() else { return };
         serving.engine.watch_agreement();
-        if serving.closed.get() {
+        if serving.is_closed() {
             self.state = State::Closed;
         } else if self.state == State::Starting || matches!(self.state, State::Ready { .. }) {
             self.state = State::Ready { read_only: serving.engine.standing.is_read_only() };

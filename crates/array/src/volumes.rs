@@ -3,7 +3,7 @@
 //! What is called a volume here is a *layer*: a map of its own, on a base or on none. A volume that was never snapshotted
 //! is one layer. Hosts and operators know a layer by its face; see [`crate::layers`].
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -51,26 +51,26 @@ impl LayerKind {
 pub struct Volume {
     /// The layer's number: names its map, its slots, its dirty blocks and its locks.
     pub id: VolumeId,
-    pub kind: Cell<LayerKind>,
+    kind: Cell<LayerKind>,
     /// How hosts reach it; none when it was given up.
-    pub face: RefCell<Option<Rc<Face>>>,
+    face: RefCell<Option<Rc<Face>>>,
     /// The layer that shows through where this one has nothing of its own.
-    pub base: Cell<Option<VolumeId>>,
+    base: Cell<Option<VolumeId>>,
     /// Of a snapshot: the face of the volume it was taken of; of a clone: the face of its snapshot.
-    pub origin: Cell<Option<VolumeId>>,
+    origin: Cell<Option<VolumeId>>,
     /// Seconds since 1970 as told by whoever took the snapshot; 0 of others.
-    pub made: Cell<u64>,
-    pub spec: RefCell<VolumeSpec>,
+    made: Cell<u64>,
+    spec: RefCell<VolumeSpec>,
     pub shape: Rc<Shape>,
     pub class: RowClass,
     /// Its owner says that records on it are retained.
-    pub retained: Cell<bool>,
+    retained: Cell<bool>,
     /// Stripes that own a slot.
-    pub mapped: Cell<u64>,
+    mapped: Cell<u64>,
     /// It was deleted.
-    pub gone: Cell<bool>,
+    gone: Cell<bool>,
     /// Stripes of it listed as lost.
-    pub lost: RefCell<BTreeSet<u64>>,
+    lost: RefCell<BTreeSet<u64>>,
 }
 
 impl Volume {
@@ -92,6 +92,112 @@ impl Volume {
             mapped: Cell::new(0),
             gone: Cell::new(false),
             lost: RefCell::default(),
+        }
+    }
+
+    pub fn kind(&self) -> LayerKind {
+        self.kind.get()
+    }
+
+    pub fn set_kind(&self, kind: LayerKind) {
+        self.kind.set(kind);
+    }
+
+    /// How hosts reach it; none when it was given up.
+    pub fn face(&self) -> Option<Rc<Face>> {
+        self.face.borrow().clone()
+    }
+
+    pub fn set_face(&self, face: Option<Rc<Face>>) {
+        self.face.replace(face);
+    }
+
+    pub fn take_face(&self) -> Option<Rc<Face>> {
+        self.face.take()
+    }
+
+    /// The layer that shows through where this one has nothing of its own.
+    pub fn base(&self) -> Option<VolumeId> {
+        self.base.get()
+    }
+
+    pub fn set_base(&self, base: Option<VolumeId>) {
+        self.base.set(base);
+    }
+
+    /// Of a snapshot: the face of the volume it was taken of; of a clone: the face of its snapshot.
+    pub fn origin(&self) -> Option<VolumeId> {
+        self.origin.get()
+    }
+
+    pub fn set_origin(&self, origin: Option<VolumeId>) {
+        self.origin.set(origin);
+    }
+
+    /// Seconds since 1970 as told by whoever took the snapshot; 0 of others.
+    pub fn made(&self) -> u64 {
+        self.made.get()
+    }
+
+    pub fn set_made(&self, made: u64) {
+        self.made.set(made);
+    }
+
+    pub fn spec(&self) -> Ref<'_, VolumeSpec> {
+        self.spec.borrow()
+    }
+
+    pub fn change_spec(&self, change: impl FnOnce(&mut VolumeSpec)) {
+        change(&mut self.spec.borrow_mut());
+    }
+
+    /// Its owner says that records on it are retained.
+    pub fn is_retained(&self) -> bool {
+        self.retained.get()
+    }
+
+    pub fn set_retained(&self, retained: bool) {
+        self.retained.set(retained);
+    }
+
+    /// Stripes that own a slot.
+    pub fn mapped(&self) -> u64 {
+        self.mapped.get()
+    }
+
+    /// One stripe more owns a slot.
+    pub fn note_mapped(&self) {
+        self.mapped.set(self.mapped.get() + 1);
+    }
+
+    pub fn note_unmapped(&self) {
+        self.mapped.set(self.mapped.get().saturating_sub(1));
+    }
+
+    pub fn was_deleted(&self) -> bool {
+        self.gone.get()
+    }
+
+    pub fn note_deleted(&self) {
+        self.gone.set(true);
+    }
+
+    /// Whether the stripe is listed as lost.
+    pub fn has_lost(&self, stripe: u64) -> bool {
+        self.lost.borrow().contains(&stripe)
+    }
+
+    /// Its stripes that are listed as lost, in order.
+    pub fn lost(&self) -> Vec<u64> {
+        self.lost.borrow().iter().copied().collect()
+    }
+
+    pub fn set_lost(&self, stripe: u64, lost: bool) {
+        let mut list = self.lost.borrow_mut();
+        if lost {
+            list.insert(stripe);
+        } else {
+            list.remove(&stripe);
         }
     }
 

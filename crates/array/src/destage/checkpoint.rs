@@ -200,10 +200,10 @@ impl Engine {
             }
             self.space.saved(*row);
         }
-        for (volume, page) in volumes.iter().filter(|(volume, _)| !volume.gone.get()) {
+        for (volume, page) in volumes.iter().filter(|(volume, _)| !volume.was_deleted()) {
             let stored =
                 page.read(|bytes| bytes.get(8..16).and_then(|field| field.try_into().ok()).map(u64::from_le_bytes));
-            if stored != Some(volume.mapped.get()) {
+            if stored != Some(volume.mapped()) {
                 page.change(|bytes| volume.encode(bytes));
             }
         }

@@ -126,8 +126,8 @@ impl Engine {
                 self.set_home(&volume, *stripe, home, pages);
                 if let Some(slot) = slot {
                     self.free_slot(&volume, *stripe, *slot, pages);
-                    volume.mapped.set(volume.mapped.get().saturating_sub(1));
-                    if volume.spec.borrow().fully_allocated {
+                    volume.note_unmapped();
+                    if volume.spec().fully_allocated {
                         self.space.promise(volume.class, 1);
                     }
                     self.list_lost(core, StripeKey { volume: volume.id, stripe: *stripe }, false);
@@ -196,17 +196,17 @@ impl Engine {
             Record::VolumeResize { volume, size } => {
                 self.change_volume(*volume, pages, |volume| {
                     let before = volume.stripes();
-                    volume.spec.borrow_mut().size = *size;
-                    if volume.spec.borrow().fully_allocated {
+                    volume.change_spec(|spec| spec.size = *size);
+                    if volume.spec().fully_allocated {
                         self.space.promise(volume.class, volume.stripes() - before);
                     }
                 });
             }
             Record::VolumeProtect { volume, retained } => {
-                self.change_volume(*volume, pages, |volume| volume.retained.set(*retained));
+                self.change_volume(*volume, pages, |volume| volume.set_retained(*retained));
             }
             Record::VolumeMode { volume, mode } => {
-                self.change_volume(*volume, pages, |volume| volume.spec.borrow_mut().mode = *mode);
+                self.change_volume(*volume, pages, |volume| volume.change_spec(|spec| spec.mode = *mode));
             }
             Record::Lost { volume, stripe, strips, .. } => {
                 self.list_lost(core, StripeKey { volume: *volume, stripe: *stripe }, *strips != 0);
@@ -223,7 +223,7 @@ impl Engine {
                 self.apply_adopted(core, &from, &to, *stripe, *slot, pages);
             }
             Record::VolumeReadAhead { volume, stripes } => self.change_volume(*volume, pages, |volume| {
-                if let Some(face) = &*volume.face.borrow() {
+                if let Some(face) = volume.face() {
                     face.ahead.set_stripes(*stripes);
                 }
             }),
@@ -268,8 +268,8 @@ impl Engine {
         match old {
             Some(old) => self.free_slot(volume, stripe, old, pages),
             None => {
-                volume.mapped.set(volume.mapped.get() + 1);
-                if volume.spec.borrow().fully_allocated {
+                volume.note_mapped();
+                if volume.spec().fully_allocated {
                     self.space.release(volume.class, 1);
                 }
             }
@@ -357,11 +357,11 @@ impl Engine {
 
     fn apply_delete(&self, core: &mut Core, id: VolumeId, pages: &Pages) {
         let Some(volume) = self.volumes.remove(id) else { return };
-        assert!(!volume.retained.get(), "a volume with retained records is never deleted");
-        assert_eq!(volume.mapped.get(), 0, "invariant 4: volume {id} is deleted and still owns slots");
-        volume.gone.set(true);
-        if volume.spec.borrow().fully_allocated {
-            self.space.release(volume.class, volume.stripes() - volume.mapped.get());
+        assert!(!volume.is_retained(), "a volume with retained records is never deleted");
+        assert_eq!(volume.mapped(), 0, "invariant 4: volume {id} is deleted and still owns slots");
+        volume.note_deleted();
+        if volume.spec().fully_allocated {
+            self.space.release(volume.class, volume.stripes() - volume.mapped());
         }
         // Promised to writes that came too late.
         let of_it = |key: &StripeKey| key.volume == id;
@@ -369,7 +369,8 @@ impl Engine {
         self.space.release(volume.class, promised);
         core.forget_stripes(of_it);
         self.destaging.forget(of_it);
-        for stripe in std::mem::take(&mut *volume.lost.borrow_mut()) {
+        for stripe in volume.lost() {
+            volume.set_lost(stripe, false);
             self.list_lost(core, StripeKey { volume: id, stripe }, false);
         }
         self.rebase(&volume, pages);
@@ -383,12 +384,7 @@ impl Engine {
         let volume = self.volumes.get(key.volume);
         core.lost.set(key, lost);
         if let Some(volume) = volume {
-            let mut list = volume.lost.borrow_mut();
-            if lost {
-                list.insert(key.stripe)
-            } else {
-                list.remove(&key.stripe)
-            };
+            volume.set_lost(key.stripe, lost);
         }
     }
 

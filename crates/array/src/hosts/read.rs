@@ -64,7 +64,7 @@ impl Engine {
     ) -> bool {
         // A stripe whose mapping is not durable yet has no clean blocks here, and dirty ones carry their own LSN.
         let durable = self.log.durable_lsn();
-        let layered = volume.base.get().is_some();
+        let layered = volume.base().is_some();
         let mut here = at;
         let end = at + length;
         while here < end {
@@ -96,7 +96,7 @@ impl Engine {
 
     /// As `read_host`, after what was read ahead of it has come.
     pub async fn read_here_or_there(&self, volume: &Rc<Volume>, at: u64, out: &mut [u8]) -> Result<(), ArrayError> {
-        let face = volume.face.borrow().clone();
+        let face = volume.face();
         if let Some(face) = face {
             let stripe = volume.shape.data();
             let stripes = at / stripe..(at + out.len() as u64).div_ceil(stripe);
@@ -179,7 +179,7 @@ impl Engine {
         out: &mut [u8],
     ) -> Result<Option<(Stripe, Vec<Run>)>, ArrayError> {
         loop {
-            if volume.gone.get() {
+            if volume.was_deleted() {
                 return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
             }
             let found = self.find(volume, stripe).await?;
@@ -193,7 +193,7 @@ impl Engine {
                 self.log.durable(lsn).await?;
                 continue;
             }
-            if volume.gone.get() || !self.still(&found, stripe) {
+            if volume.was_deleted() || !self.still(&found, stripe) {
                 continue;
             }
             let picture = match &slot_page {

@@ -322,7 +322,7 @@ impl Engine {
     pub async fn admits(&self, volume: &Rc<Volume>, stripe: u64) -> Result<bool, ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         self.check_writable()?;
-        if volume.base.get().is_some()
+        if volume.base().is_some()
             && let Some(slot) = self.found(volume, stripe).await?.slot()
         {
             self.check_answering(volume, stripe, slot)?;
@@ -332,7 +332,7 @@ impl Engine {
         match page.read(|bytes| map::get(bytes, at)) {
             Home::Slot(slot) => self.check_answering(volume, stripe, slot).map(|()| true),
             Home::Unmapped | Home::Zero => {
-                Ok(volume.spec.borrow().fully_allocated || self.look(|core| core.promised.contains(&key)))
+                Ok(volume.spec().fully_allocated || self.look(|core| core.promised.contains(&key)))
             }
         }
     }
@@ -382,7 +382,7 @@ impl Engine {
         }
         let home = self.home(key).await?;
         let entitled = !matches!(home, Home::Slot(_))
-            && (volume.spec.borrow().fully_allocated || self.look(|core| core.promised.contains(&key)));
+            && (volume.spec().fully_allocated || self.look(|core| core.promised.contains(&key)));
         let Some(allocation) = self.allocate(volume, entitled).await? else {
             return match home {
                 Home::Slot(_) => Ok(false),
@@ -525,7 +525,7 @@ impl Engine {
             }
             target.places = places;
         };
-        if volume.gone.get() {
+        if volume.was_deleted() {
             return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
         }
         if let Some(old) = old {

@@ -17,7 +17,7 @@ use crate::volumes::{LayerKind, Volume};
 impl Engine {
     pub(crate) fn apply_layer(&self, core: &mut Core, new: &NewLayer, pages: &Pages) {
         let (Some(base), Some(former)) = (self.volumes.get(new.base), self.volumes.get(new.former)) else { return };
-        let mut spec = former.spec.borrow().clone();
+        let mut spec = former.spec().clone();
         if new.reason == Reason::Clone {
             spec.name.clone_from(&new.name);
             // Thin like the snapshot's own growth: what it shares needs no room.
@@ -25,28 +25,28 @@ impl Engine {
         }
         let volume = Rc::new(Volume::new(new.layer, spec));
         assert_eq!(volume.class, base.class, "layers that stand on one another have one shape");
-        volume.base.set(Some(base.id));
+        volume.set_base(Some(base.id));
         match new.reason {
-            Reason::Clone => volume.origin.set(base.face_id()),
+            Reason::Clone => volume.set_origin(base.face_id()),
             Reason::Snapshot | Reason::Rollback => {
-                assert!(!former.retained.get(), "a volume with retained records is never rolled back");
-                *volume.face.borrow_mut() = former.face.take();
-                volume.origin.set(former.origin.get());
+                assert!(!former.is_retained(), "a volume with retained records is never rolled back");
+                volume.set_face(former.take_face());
+                volume.set_origin(former.origin());
             }
         }
         match new.reason {
             Reason::Clone => {}
             Reason::Snapshot => {
-                former.kind.set(LayerKind::Snapshot);
-                *former.face.borrow_mut() = Some(Face::new(new.layer, STRIPES));
-                former.origin.set(volume.face_id());
-                former.made.set(new.made);
-                former.spec.borrow_mut().name.clone_from(&new.name);
+                former.set_kind(LayerKind::Snapshot);
+                former.set_face(Some(Face::new(new.layer, STRIPES)));
+                former.set_origin(volume.face_id());
+                former.set_made(new.made);
+                former.change_spec(|spec| spec.name.clone_from(&new.name));
                 self.volumes.show(&former);
             }
-            Reason::Rollback => former.kind.set(LayerKind::GivenUp),
+            Reason::Rollback => former.set_kind(LayerKind::GivenUp),
         }
-        if volume.spec.borrow().fully_allocated {
+        if volume.spec().fully_allocated {
             self.space.promise(volume.class, volume.stripes());
         }
         core.cache.add_volume(volume.id, volume.shape.blocks());
@@ -57,9 +57,9 @@ impl Engine {
     }
 
     pub(crate) fn apply_given_up(&self, volume: &Volume) {
-        assert!(!volume.retained.get(), "a volume with retained records is never deleted");
-        volume.kind.set(LayerKind::GivenUp);
-        if let Some(face) = volume.face.take() {
+        assert!(!volume.is_retained(), "a volume with retained records is never deleted");
+        volume.set_kind(LayerKind::GivenUp);
+        if let Some(face) = volume.take_face() {
             self.volumes.hide(face.id);
         }
     }
@@ -94,17 +94,17 @@ impl Engine {
             assert!(owned, "invariant 4: {slot} is taken from layer {}, which does not own it", from.id);
             entry::set_head(bytes, at, &entry::Head { volume: to.id.0, ..head });
         });
-        from.mapped.set(from.mapped.get().saturating_sub(1));
-        to.mapped.set(to.mapped.get() + 1);
-        if from.spec.borrow().fully_allocated {
+        from.note_unmapped();
+        to.note_mapped();
+        if from.spec().fully_allocated {
             self.space.promise(from.class, 1);
         }
-        if to.spec.borrow().fully_allocated {
+        if to.spec().fully_allocated {
             self.space.release(to.class, 1);
         }
         self.break_promise(core, to, stripe);
         let key = |volume: VolumeId| StripeKey { volume, stripe };
-        if from.lost.borrow().contains(&stripe) {
+        if from.has_lost(stripe) {
             self.list_lost(core, key(from.id), false);
             self.list_lost(core, key(to.id), true);
         }
@@ -115,7 +115,7 @@ impl Engine {
     /// Layers that stood on one that is gone stand on its base.
     pub(crate) fn rebase(&self, gone: &Volume, pages: &Pages) {
         for volume in self.volumes.standing_on(gone.id) {
-            volume.base.set(gone.base.get());
+            volume.set_base(gone.base());
             pages.get(tables::volume(volume.id)).change(|bytes| volume.encode(bytes));
         }
     }

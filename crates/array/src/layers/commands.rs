@@ -29,7 +29,7 @@ impl Engine {
         let volume = self.named(volume)?;
         self.check_new_name(name)?;
         refuse_owned(&volume, "gets no snapshots: its owner keeps versions of its own")?;
-        if volume.kind.get() == LayerKind::Snapshot {
+        if volume.kind() == LayerKind::Snapshot {
             return Err(ArrayError::Invalid(format!("'{}' is a snapshot already; make a clone of it", volume.name())));
         }
         self.check_depth(&volume)?;
@@ -46,7 +46,7 @@ impl Engine {
         self.check_writable()?;
         let snapshot = self.named(snapshot)?;
         self.check_new_name(name)?;
-        if snapshot.kind.get() != LayerKind::Snapshot {
+        if snapshot.kind() != LayerKind::Snapshot {
             return Err(ArrayError::Invalid(format!(
                 "'{}' is a volume; take a snapshot of it and clone that",
                 snapshot.name()
@@ -66,7 +66,7 @@ impl Engine {
         self.check_writable()?;
         let (volume, snapshot) = (self.named(volume)?, self.named(snapshot)?);
         refuse_owned(&volume, "is never rolled back: what its owner has promised since would be undone")?;
-        if volume.kind.get() == LayerKind::Snapshot || snapshot.origin.get() != volume.face_id() {
+        if volume.kind() == LayerKind::Snapshot || snapshot.origin() != volume.face_id() {
             return Err(ArrayError::Invalid(format!(
                 "'{}' is no snapshot of volume '{}'; `stele volume list` shows which are",
                 snapshot.name(),
@@ -89,8 +89,8 @@ impl Engine {
             let _turn = self.administering.lock().await;
             self.check_writable()?;
             let volume = self.named(name)?;
-            if volume.retained.get() {
-                let owner = volume.spec.borrow().owner.clone().unwrap_or_default();
+            if volume.is_retained() {
+                let owner = volume.spec().owner.clone().unwrap_or_default();
                 return Err(ArrayError::Refused(format!(
                     "volume '{name}' holds retained records of its owner '{owner}'; it can be deleted when none are left"
                 )));
@@ -112,7 +112,7 @@ impl Engine {
     /// Refuses to delete what snapshots were taken of, or clones were made of.
     fn check_nobody_of(&self, volume: &Volume) -> Result<(), ArrayError> {
         let face = volume.face_id();
-        let (what, others) = match volume.kind.get() {
+        let (what, others) = match volume.kind() {
             LayerKind::Snapshot => ("clones", LayerKind::Volume),
             LayerKind::Volume | LayerKind::GivenUp => ("snapshots", LayerKind::Snapshot),
         };
@@ -120,7 +120,7 @@ impl Engine {
             .volumes
             .all_faced()
             .into_iter()
-            .filter(|other| other.kind.get() == others && face.is_some() && other.origin.get() == face)
+            .filter(|other| other.kind() == others && face.is_some() && other.origin() == face)
             .map(|other| format!("'{}'", other.name()))
             .collect();
         if of_it.is_empty() {
@@ -143,7 +143,7 @@ impl Engine {
     fn check_depth(&self, base: &Rc<Volume>) -> Result<(), ArrayError> {
         let mut depth = 1;
         let mut here = Rc::clone(base);
-        while let Some(next) = here.base.get().and_then(|base| self.volumes.get(base)) {
+        while let Some(next) = here.base().and_then(|base| self.volumes.get(base)) {
             depth += 1;
             here = next;
         }
@@ -166,7 +166,7 @@ impl Engine {
     /// Puts a new layer in the place of the volume's, once no write is under way on it.
     async fn put_on(self: &Rc<Self>, new: NewLayer, volume: &Rc<Volume>) -> Result<(), ArrayError> {
         // Every stripe of a fully allocated volume may be written anew beside what the snapshot keeps.
-        let promise = match volume.spec.borrow().fully_allocated {
+        let promise = match volume.spec().fully_allocated {
             true => Some(volume.stripes()),
             false => None,
         };
@@ -186,7 +186,7 @@ impl Engine {
 
     /// Answers when no write is under way on the volume; none begins while the permit lives.
     async fn stop_writes(&self, volume: &Volume) -> Option<Permit> {
-        let face = volume.face.borrow().clone();
+        let face = volume.face();
         match face {
             Some(face) if !self.io.is_disabled(Mutation::LayerGate) => Some(face.stop_writes().await),
             _ => None,
@@ -201,8 +201,8 @@ impl Engine {
 }
 
 fn refuse_owned(volume: &Volume, why: &str) -> Result<(), ArrayError> {
-    if volume.is_owned() || volume.retained.get() {
-        let owner = volume.spec.borrow().owner.clone().unwrap_or_default();
+    if volume.is_owned() || volume.is_retained() {
+        let owner = volume.spec().owner.clone().unwrap_or_default();
         return Err(ArrayError::Refused(format!("volume '{}' carries the {owner} and {why}", volume.name())));
     }
     Ok(())

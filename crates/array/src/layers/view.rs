@@ -69,7 +69,7 @@ impl Engine {
         let mut level = self.level(volume, stripe).await?;
         loop {
             let home = Engine::word(&level, stripe);
-            let base = level.volume.base.get().filter(|_| home == Home::Unmapped);
+            let base = level.volume.base().filter(|_| home == Home::Unmapped);
             let Some(base) = base.and_then(|base| self.volumes.get(base)) else {
                 return Ok(FoundStripe { above, owner: level, home });
             };
@@ -89,11 +89,12 @@ impl Engine {
             }
         };
         let below = found.above.iter().skip(1).chain([&found.owner]);
-        let linked =
-            found.above.iter().zip(below).all(|(level, next)| {
-                unchanged(level, Home::Unmapped) && level.volume.base.get() == Some(next.volume.id)
-            });
-        let ends = found.home != Home::Unmapped || found.owner.volume.base.get().is_none();
+        let linked = found
+            .above
+            .iter()
+            .zip(below)
+            .all(|(level, next)| unchanged(level, Home::Unmapped) && level.volume.base() == Some(next.volume.id));
+        let ends = found.home != Home::Unmapped || found.owner.volume.base().is_none();
         linked && ends && unchanged(&found.owner, found.home)
     }
 
@@ -109,7 +110,7 @@ impl Engine {
 
     /// Whether anything but zeros may show through the layer where it has no word of its own.
     pub async fn shows_through(&self, volume: &Rc<Volume>, stripe: u64) -> Result<bool, ArrayError> {
-        if volume.base.get().is_none() {
+        if volume.base().is_none() {
             return Ok(false);
         }
         let found = self.found(volume, stripe).await?;
@@ -137,7 +138,7 @@ impl Engine {
             if hides {
                 return None;
             }
-            here = self.volumes.get(here.base.get()?)?;
+            here = self.volumes.get(here.base()?)?;
         }
     }
 }

@@ -60,7 +60,7 @@ impl Serving {
         let numbers = engine.join(drives.collect()).await?;
         for (number, (index, attached, _)) in numbers.iter().zip(&joining) {
             engine.drives.change(*number, |seen| seen.name.clone_from(&attached.name));
-            self.rejected.borrow_mut().retain(|rejected| rejected.index != *index);
+            self.accept(*index);
         }
         engine.space.note_room(false);
         engine.rebuilding.note_spare(false);
@@ -80,8 +80,7 @@ impl Serving {
         joining: &[(usize, Attached, DriveId)],
     ) -> Result<Attached, ArrayError> {
         let engine = &self.engine;
-        let arrived = self.arrivals.borrow().iter().find(|(have, _)| *have == index as usize).map(|(_, a)| a.clone());
-        let Some(attached) = arrived else {
+        let Some(attached) = self.arrived_at(index as usize) else {
             return Err(ArrayError::Missing(format!("no drive was attached at index {index}; attach it first")));
         };
         let name = &attached.name;

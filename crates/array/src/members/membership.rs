@@ -200,7 +200,7 @@ impl Serving {
     /// A drive was attached while the pool is open.
     pub fn attach(self: &Rc<Self>, index: usize, attached: Attached) {
         let serving = Rc::clone(self);
-        self.arrivals.borrow_mut().push((index, attached.clone()));
+        self.arrive(index, attached.clone());
         self.engine.io.spawn(async move {
             if let Err(note) = serving.receive(index, &attached).await
                 && serving.engine.drives.labels.number(index).is_none()
@@ -213,7 +213,7 @@ impl Serving {
                     None,
                     format!("{} is not used: {note}", attached.name),
                 );
-                serving.rejected.borrow_mut().push(Rejected {
+                serving.reject(Rejected {
                     index,
                     name: attached.name.clone(),
                     note,
@@ -293,8 +293,7 @@ impl Serving {
         let old =
             DriveNumber(u16::try_from(old).map_err(|_| ArrayError::Missing(format!("the pool has no drive {old}")))?);
         let index = new as usize;
-        let attached = self.arrivals.borrow().iter().find(|(have, _)| *have == index).map(|(_, drive)| drive.clone());
-        let Some(attached) = attached else {
+        let Some(attached) = self.arrived_at(index) else {
             return Err(ArrayError::Missing(format!("no drive was attached at index {new}; attach it first")));
         };
         if engine.drives.labels.number(index).is_some() {
@@ -350,9 +349,7 @@ impl Serving {
         attached: Attached,
     ) -> Result<(), ArrayError> {
         let engine = &self.engine;
-        if let Some((_, arrived)) = self.arrivals.borrow_mut().iter_mut().find(|(have, _)| *have == index) {
-            arrived.enclosure = attached.enclosure;
-        }
+        self.place_arrival(index, attached.enclosure);
         engine.check_readable_rows(old)?;
         let _width = engine.table.keep_width();
         self.add_drives(&[(index as u32, identity)]).await?;
@@ -421,7 +418,7 @@ impl Serving {
             *seen = Seen { name, stale: true, note, ..Seen::default() };
         });
         engine.hospital.replaced(old);
-        self.rejected.borrow_mut().retain(|rejected| rejected.index != index);
+        self.accept(index);
         engine.log.replenish().await?;
         engine.membership.note_change();
         Ok(())

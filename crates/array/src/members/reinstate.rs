@@ -68,7 +68,7 @@ impl Serving {
             if engine.drives.index(number) == Some(index) {
                 return Ok(());
             }
-            if let Some(rejected) = self.rejected.borrow().iter().find(|rejected| rejected.index == index) {
+            if let Some(rejected) = self.rejected_at(index) {
                 return Err(ArrayError::Refused(format!("{} is not used: {}", rejected.name, rejected.note)));
             }
             engine.io.sleep(LOOK_EVERY).await;
@@ -82,8 +82,8 @@ impl Serving {
         if let Some(index) = engine.drives.index(number) {
             return Ok(index);
         }
-        let mut attached: Vec<usize> = self.rejected.borrow().iter().map(|rejected| rejected.index).collect();
-        attached.extend(self.arrivals.borrow().iter().map(|(index, _)| *index));
+        let mut attached: Vec<usize> = self.rejected().iter().map(|rejected| rejected.index).collect();
+        attached.extend(self.arrivals());
         attached.retain(|index| !engine.io.is_gone(*index) && engine.drives.labels.number(*index).is_none());
         for index in attached {
             if let Reading::Label(label) = read_label(&engine.io, index, entry.size).await
@@ -151,7 +151,7 @@ impl Serving {
         // It is to be looked at whatever a rebuild under way thought of it before.
         engine.drives.change(number, |seen| seen.stale = true);
         engine.hospital.replaced(number);
-        self.rejected.borrow_mut().retain(|rejected| rejected.index != index);
+        self.accept(index);
         let text = format!("{number} ({name}) was taken back and is brought up to date");
         engine.alarm(AlarmKind::DriveStale, Severity::Notice, Some(number), text);
         engine.log.replenish().await?;
@@ -166,13 +166,11 @@ impl Serving {
         if let Some(number) = self.engine.drives.labels.number(index) {
             return (self.engine.drives.seen(number).name, entry.size);
         }
-        let arrivals = self.arrivals.borrow();
-        if let Some((_, attached)) = arrivals.iter().find(|(have, _)| *have == index) {
-            return (attached.name.clone(), attached.geometry.size);
+        if let Some(attached) = self.arrived_at(index) {
+            return (attached.name, attached.geometry.size);
         }
-        let rejected = self.rejected.borrow();
-        let found = rejected.iter().find(|rejected| rejected.index == index);
-        found.map_or_else(|| ("the drive".to_owned(), entry.size), |rejected| (rejected.name.clone(), rejected.size))
+        let rejected = self.rejected_at(index);
+        rejected.map_or_else(|| ("the drive".to_owned(), entry.size), |rejected| (rejected.name, rejected.size))
     }
 }
 

@@ -88,7 +88,7 @@ impl Serving {
             engine.standing.end_close(ended.is_ok());
             ended?;
         }
-        self.closed.set(true);
+        self.note_closed();
         Ok(())
     }
 
@@ -237,7 +237,7 @@ impl Engine {
         let _turn = self.administering.lock().await;
         self.check_writable()?;
         let volume = self.named(name)?;
-        if volume.kind.get() == LayerKind::Snapshot {
+        if volume.kind() == LayerKind::Snapshot {
             return Err(ArrayError::Refused(format!("snapshot '{name}' stays as it is; make a clone and grow that")));
         }
         if size.0 < volume.size() {
@@ -246,7 +246,7 @@ impl Engine {
                 Bytes(volume.size())
             )));
         }
-        let spec = VolumeSpec { size, ..volume.spec.borrow().clone() };
+        let spec = VolumeSpec { size, ..volume.spec().clone() };
         check_spec(&spec)?;
         let more = size.0.div_ceil(volume.shape.data()) - volume.stripes();
         let record = Record::VolumeResize { volume: volume.id, size };
@@ -277,7 +277,7 @@ impl Engine {
             self.log.durable(lsn).await?;
         }
         if let Some(mode) = mode {
-            if mode == WriteMode::Volatile && (volume.retained.get() || volume.spec.borrow().owner.is_some()) {
+            if mode == WriteMode::Volatile && (volume.is_retained() || volume.spec().owner.is_some()) {
                 return Err(ArrayError::Refused(format!(
                     "volume '{name}' belongs to somebody, and what belongs to somebody is not acknowledged from memory"
                 )));
@@ -294,7 +294,7 @@ impl Engine {
         let volume = self.volumes.faced(id);
         let volume = volume.ok_or_else(|| ArrayError::Missing(format!("the pool has no volume {id}")))?;
         let id = volume.id;
-        let owned = volume.spec.borrow().owner.clone();
+        let owned = volume.spec().owner.clone();
         if owned.as_deref() != Some(owner) {
             return Err(ArrayError::Refused(format!(
                 "volume '{}' belongs to '{}', and only its owner says whether records on it are retained",
@@ -308,7 +308,7 @@ impl Engine {
                 volume.name()
             )));
         }
-        if volume.retained.get() == retained {
+        if volume.is_retained() == retained {
             return Ok(());
         }
         if retained {
@@ -316,7 +316,7 @@ impl Engine {
         }
         let lsn = self.record(Record::VolumeProtect { volume: id, retained }, Purpose::Inside).await?;
         self.log.durable(lsn).await?;
-        if !retained && !self.volumes.all().iter().any(|volume| volume.retained.get()) {
+        if !retained && !self.volumes.all().iter().any(|volume| volume.is_retained()) {
             self.commit_protection(false).await?;
         }
         Ok(())

@@ -263,8 +263,8 @@ async fn load_tables(engine: &Engine, opened: &Opened) -> Result<(), ArrayError>
         let page = engine.table.page(PageId { table: VOLUMES, index }).await?;
         if let Some(volume) = page.read(|bytes| Volume::decode(VolumeId(index), bytes))? {
             engine.step(|core| core.cache.add_volume(volume.id, volume.shape.blocks()));
-            if volume.spec.borrow().fully_allocated {
-                engine.space.promise(volume.class, volume.stripes() - volume.mapped.get());
+            if volume.spec().fully_allocated {
+                engine.space.promise(volume.class, volume.stripes() - volume.mapped());
             }
             engine.volumes.insert(Rc::new(volume));
         }
@@ -430,7 +430,7 @@ async fn promise_slots(engine: &Engine) -> Result<(), ArrayError> {
         if let Some(reservation) = engine.log.try_reserve(cost, Purpose::Inside) {
             engine.step(|core| core.destage_reservations.insert(key, reservation));
         }
-        if !matches!(engine.home(key).await?, Home::Slot(_)) && !volume.spec.borrow().fully_allocated {
+        if !matches!(engine.home(key).await?, Home::Slot(_)) && !volume.spec().fully_allocated {
             engine.space.promise(volume.class, 1);
             engine.step(|core| core.promised.insert(key));
         }

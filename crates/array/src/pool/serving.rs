@@ -1,6 +1,5 @@
 //! Starting the flows of an open pool.
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::engine::serving::Serving;
@@ -9,12 +8,7 @@ use crate::pool::recovery::Recovered;
 impl Serving {
     pub fn start(recovered: Recovered) -> Rc<Serving> {
         let engine = recovered.engine;
-        let serving = Rc::new(Serving {
-            engine: Rc::clone(&engine),
-            rejected: RefCell::new(recovered.rejected),
-            arrivals: RefCell::default(),
-            closed: Cell::new(false),
-        });
+        let serving = Rc::new(Serving::new(Rc::clone(&engine), recovered.rejected));
         let io = engine.io.clone();
         io.spawn(Rc::clone(&serving).watch_flow());
         io.spawn(Rc::clone(&engine).losses_flow());

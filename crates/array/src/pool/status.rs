@@ -19,7 +19,7 @@ impl Serving {
         let configuration = engine.drives.labels.configuration().clone();
         let mut drives: Vec<DriveStatus> =
             in_pool(engine, &configuration).map(|drive| drive_status(engine, drive)).collect();
-        for rejected in self.rejected.borrow().iter() {
+        for rejected in self.rejected() {
             drives.push(DriveStatus {
                 index: NOT_A_MEMBER,
                 identity: stele_ground::DriveId::default(),
@@ -165,7 +165,7 @@ fn codes(engine: &Engine) -> Vec<CodeSpace> {
             codes.push((class, CodeSpace { code, strip, volumes: 0, promised, allocated, free }));
             codes.len() - 1
         });
-        if volume.kind.get() == LayerKind::Volume
+        if volume.kind() == LayerKind::Volume
             && let Some((_, space)) = codes.get_mut(at)
         {
             space.volumes += 1;

@@ -167,7 +167,7 @@ impl Engine {
     pub async fn promise_slot(&self, volume: &Volume, stripe: u64) -> Result<(), ArrayError> {
         let key = crate::model::place::StripeKey { volume: volume.id, stripe };
         loop {
-            if volume.spec.borrow().fully_allocated || self.look(|core| core.promised.contains(&key)) {
+            if volume.spec().fully_allocated || self.look(|core| core.promised.contains(&key)) {
                 return Ok(());
             }
             if self.space.unpromised(volume.class) > 0 {

@@ -107,7 +107,7 @@ impl Engine {
         // Units on drives that answer, and are lost: damage beyond the code. On absent drives they may come back.
         let beyond = self.beyond_repair(&of, &columns);
         healed.lost = beyond.len() as u64;
-        let listed = volume.lost.borrow().contains(&stripe);
+        let listed = volume.has_lost(stripe);
         if listed == beyond.is_empty() {
             self.record_lost(&of, beyond).await?;
             if !listed {

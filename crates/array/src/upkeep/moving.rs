@@ -256,7 +256,7 @@ impl Engine {
         let Some(volume) = self.volumes.get(volume) else { return Ok(None) };
         let key = StripeKey { volume: volume.id, stripe };
         let _guard = self.locks.exclusive(volume.id, stripe).await;
-        if volume.gone.get() {
+        if volume.was_deleted() {
             return Ok(None);
         }
         // In-place writes that are owed belong to the slot as it is.

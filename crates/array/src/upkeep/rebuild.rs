@@ -478,7 +478,7 @@ impl Engine {
                 self.rebuilding.note_undone(slot.row, member as u8);
                 return Ok(Placed::Waits);
             }
-            if !volume.lost.borrow().contains(&stripe) {
+            if !volume.has_lost(stripe) {
                 self.record_lost(&of, Strips::of([member])).await?;
                 self.note_lost(&volume, stripe);
             }
