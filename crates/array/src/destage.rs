@@ -406,7 +406,7 @@ impl Engine {
             }
             for key in batch {
                 let permit = self.destaging.turn().await;
-                let Some(volume) = self.volumes.get(key.volume) else { continue };
+                let Some(volume) = self.look(|core| core.volumes.get(key.volume)) else { continue };
                 let engine = Rc::clone(&self);
                 let bytes = (self.look(|core| core.cache.dirty_count(key)) * BLOCK) as u64;
                 self.destaging.begin(bytes);

@@ -18,6 +18,7 @@ use crate::model::{Action, Alarm, AlarmKind, ArrayError, CacheLimits, OpenOption
 use crate::runtime::io::Io;
 use crate::runtime::sync::{Mutex, StripeLocks};
 use crate::space::Space;
+use crate::space::layout::SharedLayout;
 use crate::state::admission::Admission;
 use crate::state::checkpointing::Checkpointing;
 use crate::state::counters::Counters;
@@ -31,7 +32,7 @@ use crate::state::reclaiming::Reclaiming;
 use crate::state::repairing::Repairing;
 use crate::state::scrubbing::Scrubbing;
 use crate::state::standing::Standing;
-use crate::volumes::{Volume, Volumes};
+use crate::volumes::Volume;
 
 pub mod apply;
 mod core;
@@ -44,8 +45,8 @@ pub struct Engine {
     pub log: Log,
     pub table: Table,
     pub drives: Drives,
-    pub space: Space,
-    pub volumes: Volumes,
+    /// Shared with the table, which changes the rows of its own pages.
+    pub layout: SharedLayout,
     pub locks: StripeLocks,
     pub count: Counters,
     pub options: OpenOptions,
@@ -91,7 +92,7 @@ impl Engine {
         log: Log,
         table: Table,
         drives: Drives,
-        space: Space,
+        layout: SharedLayout,
         options: OpenOptions,
         read_only: bool,
     ) -> Rc<Engine> {
@@ -99,19 +100,19 @@ impl Engine {
         let now = io.now();
         let cache = Cache::new(options.block_cache).credulous(io.is_disabled(Mutation::MemoryDigest));
         let destages = DESTAGES.max(DESTAGES_PER_DRIVE * drives.labels.configuration().drives.len() as u64);
+        let core = Core::new(cache, Space::new(layout.clone()));
         Rc::new_cyclic(|weak| Engine {
             pool,
             io,
             log,
             table,
             drives,
-            space,
-            volumes: Volumes::default(),
+            layout,
             locks: StripeLocks::default(),
             count: Counters::default(),
             limits: options.cache_limits(),
             options,
-            core: RefCell::new(Core::new(cache)),
+            core: RefCell::new(core),
             standing: Standing::new(read_only),
             admission: Admission::new(now),
             destaging: Destaging::new(destages, now),
@@ -155,7 +156,8 @@ impl Engine {
     }
 
     pub fn volume(&self, id: VolumeId) -> Result<Rc<Volume>, ArrayError> {
-        self.volumes.get(id).ok_or_else(|| ArrayError::Missing(format!("the pool has no volume {id}")))
+        self.look(|core| core.volumes.get(id))
+            .ok_or_else(|| ArrayError::Missing(format!("the pool has no volume {id}")))
     }
 
     /// Refuses what would change anything while the pool is read-only.

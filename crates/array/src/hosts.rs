@@ -55,7 +55,7 @@ impl Serving {
     pub fn submit(self: &Rc<Self>, volume: VolumeId, mut request: Request, manner: Manner) {
         let engine = &self.engine;
         engine.admission.note_host(engine.io.now());
-        let found = engine.volumes.faced(volume);
+        let found = engine.look(|core| core.volumes.faced(volume));
         let checked = match &found {
             None => Err(MediaError::new(MediaFault::Gone, format!("the pool has no volume {volume}"))),
             Some(volume) => check_request(volume, &request.op),
@@ -209,7 +209,7 @@ fn check_request(volume: &Volume, op: &Op) -> Result<(), MediaError> {
 impl Engine {
     /// The layer that a host reaches now.
     fn faced(&self, face: &Face) -> Result<Rc<Volume>, ArrayError> {
-        let found = self.volumes.faced(face.id);
+        let found = self.look(|core| core.volumes.faced(face.id));
         found.ok_or_else(|| ArrayError::Missing(format!("volume {} was deleted", face.id)))
     }
 
@@ -350,7 +350,7 @@ impl Engine {
         }
         if let Some(slot) = slot {
             // Held back from reuse until the record is durable (invariant 5).
-            self.space.hold(slot);
+            self.step(|core| core.space.hold(slot));
         }
         let lsn = self.append(&record, &pages, &mut reservation);
         self.trim_destage_reservation(volume, stripe);
@@ -424,13 +424,13 @@ impl Engine {
 
     /// The layer of a snapshot's face, if the volume stands on it.
     fn snapshot_beneath(&self, volume: &Rc<Volume>, face: VolumeId) -> Option<VolumeId> {
-        let layer = self.volumes.faced(face)?.id;
+        let layer = self.look(|core| core.volumes.faced(face))?.id;
         let mut here = volume.base();
         while let Some(below) = here {
             if below == layer {
                 return Some(layer);
             }
-            here = self.volumes.get(below)?.base();
+            here = self.look(|core| core.volumes.get(below))?.base();
         }
         None
     }

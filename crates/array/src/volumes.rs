@@ -303,62 +303,69 @@ impl Volume {
 /// All layers of the pool, and who of them is what to hosts.
 #[derive(Default)]
 pub struct Volumes {
-    by_id: RefCell<BTreeMap<VolumeId, Rc<Volume>>>,
-    by_face: RefCell<BTreeMap<VolumeId, Rc<Volume>>>,
+    by_id: BTreeMap<VolumeId, Rc<Volume>>,
+    by_face: BTreeMap<VolumeId, Rc<Volume>>,
     /// The number the next layer gets; numbers are never used again.
-    pub next: Cell<u32>,
+    pub next: u32,
 }
 
 impl Volumes {
     /// The layer of this number.
     pub fn get(&self, id: VolumeId) -> Option<Rc<Volume>> {
-        self.by_id.borrow().get(&id).cloned()
+        self.by_id.get(&id).cloned()
     }
 
     /// The layer that hosts reach by this number now.
     pub fn faced(&self, face: VolumeId) -> Option<Rc<Volume>> {
-        self.by_face.borrow().get(&face).cloned()
+        self.by_face.get(&face).cloned()
     }
 
     pub fn named(&self, name: &str) -> Option<Rc<Volume>> {
-        self.by_face.borrow().values().find(|volume| volume.spec.borrow().name == name).cloned()
+        self.by_face.values().find(|volume| volume.spec().name == name).cloned()
     }
 
     /// Every layer.
     pub fn all(&self) -> Vec<Rc<Volume>> {
-        self.by_id.borrow().values().cloned().collect()
+        self.by_id.values().cloned().collect()
     }
 
     /// Volumes and snapshots, in the order of their faces.
     pub fn all_faced(&self) -> Vec<Rc<Volume>> {
-        self.by_face.borrow().values().cloned().collect()
+        self.by_face.values().cloned().collect()
     }
 
     /// Layers that stand on this one.
     pub fn standing_on(&self, id: VolumeId) -> Vec<Rc<Volume>> {
-        self.by_id.borrow().values().filter(|volume| volume.base.get() == Some(id)).cloned().collect()
+        self.by_id.values().filter(|volume| volume.base.get() == Some(id)).cloned().collect()
     }
 
-    pub fn insert(&self, volume: Rc<Volume>) {
-        self.next.set(self.next.get().max(volume.id.0 + 1));
+    /// A number for the next layer.
+    pub fn take_number(&mut self) -> VolumeId {
+        let id = VolumeId(self.next);
+        self.next += 1;
+        id
+    }
+
+    pub fn insert(&mut self, volume: Rc<Volume>) {
+        self.next = self.next.max(volume.id.0 + 1);
         self.show(&volume);
-        self.by_id.borrow_mut().insert(volume.id, volume);
+        self.by_id.insert(volume.id, volume);
     }
 
     /// Hosts reach the layer by its face from here on.
-    pub fn show(&self, volume: &Rc<Volume>) {
+    pub fn show(&mut self, volume: &Rc<Volume>) {
         if let Some(face) = volume.face_id() {
-            self.next.set(self.next.get().max(face.0 + 1));
-            self.by_face.borrow_mut().insert(face, Rc::clone(volume));
+            self.next = self.next.max(face.0 + 1);
+            self.by_face.insert(face, Rc::clone(volume));
         }
     }
 
-    pub fn hide(&self, face: VolumeId) {
-        self.by_face.borrow_mut().remove(&face);
+    pub fn hide(&mut self, face: VolumeId) {
+        self.by_face.remove(&face);
     }
 
-    pub fn remove(&self, id: VolumeId) -> Option<Rc<Volume>> {
-        let gone = self.by_id.borrow_mut().remove(&id)?;
+    pub fn remove(&mut self, id: VolumeId) -> Option<Rc<Volume>> {
+        let gone = self.by_id.remove(&id)?;
         if let Some(face) = gone.face_id() {
             self.hide(face);
         }

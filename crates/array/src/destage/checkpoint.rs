@@ -97,18 +97,22 @@ impl Engine {
             let volumes = self.fetch_volumes().await?;
             let lost = self.fetch_lost().await?;
             // The cut: from here to `begin_checkpoint` nothing waits. What changed during the fetches is fetched too.
-            let complete = self.space.changed().iter().all(|row| rows.iter().any(|(have, _)| have == row))
-                && self.volumes.all().iter().all(|volume| volumes.iter().any(|(have, _)| have.id == volume.id))
-                && self.look(|core| core.lost.entries().len()) <= lost.len() * LOST_PER_PAGE as usize;
+            let complete =
+                self.look(|core| core.space.changed()).iter().all(|row| rows.iter().any(|(have, _)| have == row))
+                    && self
+                        .look(|core| core.volumes.all())
+                        .iter()
+                        .all(|volume| volumes.iter().any(|(have, _)| have.id == volume.id))
+                    && self.look(|core| core.lost.entries().len()) <= lost.len() * LOST_PER_PAGE as usize;
             if !complete {
                 continue;
             }
             self.save_counts(&rows, &volumes, &lost);
             let root = Root {
-                next_volume: self.volumes.next.get(),
+                next_volume: self.look(|core| core.volumes.next),
                 lost: self.look(|core| core.lost.entries().len()) as u32,
-                generation_floor: self.space.generation_floor.get(),
-                generation_high: self.space.generation_high.get(),
+                generation_floor: self.look(|core| core.space.generation_floor),
+                generation_high: self.look(|core| core.space.generation_high),
                 scrub_age: self.scrub_age(),
                 scrub_row: self.scrubbing.row(),
             };
@@ -166,7 +170,7 @@ impl Engine {
 
     async fn fetch_rows(&self) -> Result<Vec<(RowId, PageRef)>, ArrayError> {
         let mut pages = Vec::new();
-        for row in self.space.changed() {
+        for row in self.look(|core| core.space.changed()) {
             pages.push((row, self.fetch(tables::row(row).0).await?));
         }
         Ok(pages)
@@ -174,7 +178,7 @@ impl Engine {
 
     async fn fetch_volumes(&self) -> Result<Vec<(Rc<Volume>, PageRef)>, ArrayError> {
         let mut pages = Vec::new();
-        for volume in self.volumes.all() {
+        for volume in self.look(|core| core.volumes.all()) {
             let page = self.fetch(tables::volume(volume.id)).await?;
             pages.push((volume, page));
         }
@@ -191,14 +195,14 @@ impl Engine {
     }
 
     fn save_counts(&self, rows: &[(RowId, PageRef)], volumes: &[(Rc<Volume>, PageRef)], lost: &[PageRef]) {
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         for (row, page) in rows {
             let at = tables::row(*row).1;
             if let Some(record) = layout.row(*row) {
-                let used = self.space.used(*row);
+                let used = self.look(|core| core.space.used(*row));
                 page.change(|bytes| write_row(&mut bytes[at..at + ROW_ENTRY], record, used));
             }
-            self.space.saved(*row);
+            self.step(|core| core.space.saved(*row));
         }
         for (volume, page) in volumes.iter().filter(|(volume, _)| !volume.was_deleted()) {
             let stored =

@@ -125,7 +125,7 @@ impl Engine {
         for key in self.stuck_below(middle) {
             // Whoever holds the stripe changes it, or puts it back among the stuck.
             let Some(_guard) = self.locks.try_exclusive(key.volume, key.stripe) else { continue };
-            let Some(volume) = self.volumes.get(key.volume) else { continue };
+            let Some(volume) = self.look(|core| core.volumes.get(key.volume)) else { continue };
             // Wrong bytes are not relogged: they stay where the log still has the right ones.
             if self.restore_memory(key).await.is_err() {
                 continue;

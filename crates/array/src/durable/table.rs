@@ -31,7 +31,7 @@ use crate::model::mutation::Mutation;
 use crate::model::place::PageId;
 use crate::runtime::io::Io;
 use crate::runtime::sync::{Mutex, Notify};
-use crate::space::layout::Layout;
+use crate::space::layout::SharedLayout;
 
 pub mod checkpoint;
 pub mod directory;
@@ -60,7 +60,7 @@ pub struct Table(Rc<Inner>);
 struct Inner {
     io: Io,
     labels: Labels,
-    layout: Rc<RefCell<Layout>>,
+    layout: SharedLayout,
     read_only: bool,
     /// Pages kept in memory.
     limit: usize,
@@ -152,18 +152,11 @@ pub struct TableCounters {
 }
 
 impl Table {
-    fn assemble(
-        io: &Io,
-        labels: &Labels,
-        layout: &Rc<RefCell<Layout>>,
-        cache: Bytes,
-        read_only: bool,
-        store: Store,
-    ) -> Table {
+    fn assemble(io: &Io, labels: &Labels, layout: &SharedLayout, cache: Bytes, read_only: bool, store: Store) -> Table {
         Table(Rc::new(Inner {
             io: io.clone(),
             labels: labels.clone(),
-            layout: Rc::clone(layout),
+            layout: layout.clone(),
             read_only,
             limit: (cache.0 as usize / PAGE).max(CACHE_MIN),
             cache: RefCell::default(),
@@ -176,7 +169,7 @@ impl Table {
     }
 
     /// An empty table of a new pool. The first checkpoint writes the first anchor.
-    pub fn create(io: &Io, labels: &Labels, layout: &Rc<RefCell<Layout>>, cache: Bytes) -> Table {
+    pub fn create(io: &Io, labels: &Labels, layout: &SharedLayout, cache: Bytes) -> Table {
         Table::assemble(io, labels, layout, cache, false, Store::default())
     }
 

@@ -66,7 +66,9 @@ impl Engine {
             }
             Record::VolumeDelete { volume } => {
                 ids.push(tables::volume(*volume));
-                ids.extend(self.volumes.standing_on(*volume).iter().map(|volume| tables::volume(volume.id)));
+                ids.extend(
+                    self.look(|core| core.volumes.standing_on(*volume)).iter().map(|volume| tables::volume(volume.id)),
+                );
             }
             Record::Layer(new) => ids.extend([new.layer, new.former].map(tables::volume)),
             Record::Patches { pages } => ids.extend(pages.iter().map(|patch| patch.id)),
@@ -99,13 +101,7 @@ impl Engine {
 
     /// The shape of the stripes in a slot's row.
     pub fn row_shape(&self, slot: SlotId) -> Option<Shape> {
-        let class = self.space.row_class(slot.row)?;
-        let unit = if class.unit == class.strip && class.strip.0 != stele_ground::BLOCK as u64 {
-            crate::model::DigestUnit::Strip
-        } else {
-            crate::model::DigestUnit::Block
-        };
-        Some(Shape::new(class.code, class.strip.0, unit))
+        self.look(|core| core.row_shape(slot))
     }
 
     pub fn apply(&self, core: &mut Core, lsn: Lsn, record: &Record, pages: &Pages) {
@@ -117,25 +113,25 @@ impl Engine {
     fn apply_tables(&self, core: &mut Core, lsn: Lsn, record: &Record, pages: &Pages) {
         match record {
             Record::Map { volume, stripe, slot, generation, old, kind, digests, .. } => {
-                let Some(volume) = self.volumes.get(*volume) else { return };
+                let Some(volume) = core.volumes.get(*volume) else { return };
                 self.apply_map(core, &volume, *stripe, *slot, *generation, *old, *kind, digests, pages);
             }
             Record::Unmap { volume, stripe, slot, zero, .. } => {
-                let Some(volume) = self.volumes.get(*volume) else { return };
+                let Some(volume) = core.volumes.get(*volume) else { return };
                 let home = if *zero { Home::Zero } else { Home::Unmapped };
                 self.set_home(&volume, *stripe, home, pages);
                 if let Some(slot) = slot {
-                    self.free_slot(&volume, *stripe, *slot, pages);
+                    self.free_slot(core, &volume, *stripe, *slot, pages);
                     volume.note_unmapped();
                     if volume.spec().fully_allocated {
-                        self.space.promise(volume.class, 1);
+                        core.space.promise(volume.class, 1);
                     }
                     self.list_lost(core, StripeKey { volume: volume.id, stripe: *stripe }, false);
                 }
                 self.break_promise(core, &volume, *stripe);
             }
             Record::Redo { volume, slot, generation, digests, .. } => {
-                let Some(volume) = self.volumes.get(*volume) else { return };
+                let Some(volume) = core.volumes.get(*volume) else { return };
                 let (id, at) = Engine::slot_page_id(&volume.shape, *slot);
                 let page = pages.get(id);
                 let head = page.read(|bytes| entry::head(bytes, at));
@@ -150,7 +146,7 @@ impl Engine {
                 }));
             }
             Record::Moved { slot, generation, strip, replaced } => {
-                let Some(shape) = self.row_shape(*slot) else { return };
+                let Some(shape) = core.row_shape(*slot) else { return };
                 let (id, at) = Engine::slot_page_id(&shape, *slot);
                 pages.get(id).change(|bytes| {
                     let mut head = entry::head(bytes, at);
@@ -162,14 +158,14 @@ impl Engine {
                 });
             }
             Record::RowCreate { row } => {
-                self.space.layout.borrow_mut().insert_row(row.clone());
-                self.space.add_row(row, 0);
-                self.save_row(row.id, pages);
+                self.layout.write().insert_row(row.clone());
+                core.space.add_row(row, 0);
+                self.save_row(core, row.id, pages);
             }
             Record::RowFree { row } => {
                 // A number used again must not meet its former generations.
-                self.space.generation_floor.set(self.space.generation_high.get());
-                self.space.remove_row(*row);
+                core.space.generation_floor = core.space.generation_high;
+                core.space.remove_row(*row);
                 self.release_cells(core, lsn, |layout| layout.remove_row(*row));
                 self.table.forget(tables::slots(*row));
                 let (id, at) = tables::row(*row);
@@ -177,36 +173,36 @@ impl Engine {
             }
             Record::Replacement { row, member, cell } => {
                 self.release_cells(core, lsn, |layout| layout.set_replacement(*row, usize::from(*member), *cell));
-                self.save_row(*row, pages);
+                self.save_row(core, *row, pages);
             }
             Record::MemberChanged { row, member, cell } => {
                 self.release_cells(core, lsn, |layout| layout.change_member(*row, usize::from(*member), *cell));
-                self.save_row(*row, pages);
+                self.save_row(core, *row, pages);
             }
             Record::VolumeCreate { volume, spec } => {
                 let volume = Rc::new(Volume::new(*volume, spec.clone()));
                 core.cache.add_volume(volume.id, volume.shape.blocks());
                 if spec.fully_allocated {
-                    self.space.promise(volume.class, volume.stripes());
+                    core.space.promise(volume.class, volume.stripes());
                 }
                 pages.get(tables::volume(volume.id)).change(|bytes| volume.encode(bytes));
-                self.volumes.insert(volume);
+                core.volumes.insert(volume);
             }
             Record::VolumeDelete { volume } => self.apply_delete(core, *volume, pages),
             Record::VolumeResize { volume, size } => {
-                self.change_volume(*volume, pages, |volume| {
+                self.change_volume(core, *volume, pages, |core, volume| {
                     let before = volume.stripes();
                     volume.change_spec(|spec| spec.size = *size);
                     if volume.spec().fully_allocated {
-                        self.space.promise(volume.class, volume.stripes() - before);
+                        core.space.promise(volume.class, volume.stripes() - before);
                     }
                 });
             }
             Record::VolumeProtect { volume, retained } => {
-                self.change_volume(*volume, pages, |volume| volume.set_retained(*retained));
+                self.change_volume(core, *volume, pages, |_, volume| volume.set_retained(*retained));
             }
             Record::VolumeMode { volume, mode } => {
-                self.change_volume(*volume, pages, |volume| volume.change_spec(|spec| spec.mode = *mode));
+                self.change_volume(core, *volume, pages, |_, volume| volume.change_spec(|spec| spec.mode = *mode));
             }
             Record::Lost { volume, stripe, strips, .. } => {
                 self.list_lost(core, StripeKey { volume: *volume, stripe: *stripe }, *strips != 0);
@@ -217,12 +213,14 @@ impl Engine {
                     pages.get(patch.id).patch(patch.words.iter().map(|(at, word)| (usize::from(*at), *word)));
                 }
             }
-            Record::GivenUp { volume } => self.change_volume(*volume, pages, |volume| self.apply_given_up(volume)),
+            Record::GivenUp { volume } => {
+                self.change_volume(core, *volume, pages, |core, volume| self.apply_given_up(core, volume))
+            }
             Record::Adopted { from, to, stripe, slot } => {
-                let (Some(from), Some(to)) = (self.volumes.get(*from), self.volumes.get(*to)) else { return };
+                let (Some(from), Some(to)) = (core.volumes.get(*from), core.volumes.get(*to)) else { return };
                 self.apply_adopted(core, &from, &to, *stripe, *slot, pages);
             }
-            Record::VolumeReadAhead { volume, stripes } => self.change_volume(*volume, pages, |volume| {
+            Record::VolumeReadAhead { volume, stripes } => self.change_volume(core, *volume, pages, |_, volume| {
                 if let Some(face) = volume.face() {
                     face.ahead.set_stripes(*stripes);
                 }
@@ -263,14 +261,14 @@ impl Engine {
                 entry::set_digest(bytes, at, index, *digest);
             }
         });
-        self.space.generation_high.set(self.space.generation_high.get().max(generation));
-        self.space.count(slot, true);
+        core.space.generation_high = core.space.generation_high.max(generation);
+        core.space.count(slot, true);
         match old {
-            Some(old) => self.free_slot(volume, stripe, old, pages),
+            Some(old) => self.free_slot(core, volume, stripe, old, pages),
             None => {
                 volume.note_mapped();
                 if volume.spec().fully_allocated {
-                    self.space.release(volume.class, 1);
+                    core.space.release(volume.class, 1);
                 }
             }
         }
@@ -283,7 +281,7 @@ impl Engine {
     /// The stripe needs its promised slot no longer.
     pub(crate) fn break_promise(&self, core: &mut Core, volume: &Volume, stripe: u64) {
         if core.promised.remove(&StripeKey { volume: volume.id, stripe }) {
-            self.space.release(volume.class, 1);
+            core.space.release(volume.class, 1);
         }
     }
 
@@ -295,7 +293,7 @@ impl Engine {
     /// Makes a change of the layout that may give cells up. They are free when its record is durable: a crash before that
     /// gives them back to whom they belonged, and what lies on them must still be theirs.
     fn release_cells(&self, core: &mut Core, lsn: Lsn, change: impl FnOnce(&mut Layout)) {
-        let cells = self.space.layout.borrow_mut().withhold(change);
+        let cells = self.layout.write().withhold(change);
         if !cells.is_empty() {
             core.withheld.push_back((lsn, cells));
         }
@@ -312,14 +310,14 @@ impl Engine {
         while core.withheld.front().is_some_and(|(lsn, _)| *lsn <= durable)
             && let Some((_, cells)) = core.withheld.pop_front()
         {
-            self.space.layout.borrow_mut().give_back(&cells);
+            self.layout.write().give_back(&cells);
         }
         core.withheld.front().map(|(lsn, _)| *lsn)
     }
 
     /// One reference less; the caller holds the slot back from reuse until the record is durable (invariant 5). A slot that
     /// others refer to stays as it is.
-    fn free_slot(&self, volume: &Volume, stripe: u64, slot: SlotId, pages: &Pages) {
+    fn free_slot(&self, core: &mut Core, volume: &Volume, stripe: u64, slot: SlotId, pages: &Pages) {
         let (id, at) = Engine::slot_page_id(&volume.shape, slot);
         let left = pages.get(id).change(|bytes| {
             let mut head = entry::head(bytes, at);
@@ -337,43 +335,43 @@ impl Engine {
         });
         if left == 0 {
             self.losses_seen.freed(slot);
-            self.space.count(slot, false);
+            core.space.count(slot, false);
         }
     }
 
-    fn save_row(&self, row: crate::model::place::RowId, pages: &Pages) {
+    fn save_row(&self, core: &Core, row: crate::model::place::RowId, pages: &Pages) {
         let (id, at) = tables::row(row);
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         let Some(record) = layout.row(row) else { return };
-        let used = self.space.used(row);
+        let used = core.space.used(row);
         pages.get(id).change(|bytes| write_row(&mut bytes[at..at + tables::ROW_ENTRY], record, used));
     }
 
-    fn change_volume(&self, id: VolumeId, pages: &Pages, change: impl FnOnce(&Volume)) {
-        let Some(volume) = self.volumes.get(id) else { return };
-        change(&volume);
+    fn change_volume(&self, core: &mut Core, id: VolumeId, pages: &Pages, change: impl FnOnce(&mut Core, &Volume)) {
+        let Some(volume) = core.volumes.get(id) else { return };
+        change(core, &volume);
         pages.get(tables::volume(id)).change(|bytes| volume.encode(bytes));
     }
 
     fn apply_delete(&self, core: &mut Core, id: VolumeId, pages: &Pages) {
-        let Some(volume) = self.volumes.remove(id) else { return };
+        let Some(volume) = core.volumes.remove(id) else { return };
         assert!(!volume.is_retained(), "a volume with retained records is never deleted");
         assert_eq!(volume.mapped(), 0, "invariant 4: volume {id} is deleted and still owns slots");
         volume.note_deleted();
         if volume.spec().fully_allocated {
-            self.space.release(volume.class, volume.stripes() - volume.mapped());
+            core.space.release(volume.class, volume.stripes() - volume.mapped());
         }
         // Promised to writes that came too late.
         let of_it = |key: &StripeKey| key.volume == id;
         let promised = core.promised.iter().filter(|key| of_it(key)).count() as u64;
-        self.space.release(volume.class, promised);
+        core.space.release(volume.class, promised);
         core.forget_stripes(of_it);
         self.destaging.forget(of_it);
         for stripe in volume.lost() {
             volume.set_lost(stripe, false);
             self.list_lost(core, StripeKey { volume: id, stripe }, false);
         }
-        self.rebase(&volume, pages);
+        self.rebase(core, &volume, pages);
         self.table.forget(tables::map(id));
         // The page stays, empty, so that the number is known to have been used.
         pages.get(tables::volume(id)).change(|bytes| bytes.fill(0));
@@ -381,7 +379,7 @@ impl Engine {
 
     /// Enters a stripe into the list of lost ones, or takes it off.
     pub fn list_lost(&self, core: &mut Core, key: StripeKey, lost: bool) {
-        let volume = self.volumes.get(key.volume);
+        let volume = core.volumes.get(key.volume);
         core.lost.set(key, lost);
         if let Some(volume) = volume {
             volume.set_lost(key.stripe, lost);

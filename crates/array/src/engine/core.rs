@@ -6,15 +6,23 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use stele_ground::BLOCK;
+
 use crate::cache::Cache;
 use crate::durable::log::Reservation;
 use crate::engine::Engine;
-use crate::model::place::{Lsn, StripCell, StripeKey};
+use crate::formats::shape::Shape;
+use crate::model::DigestUnit;
+use crate::model::place::{Lsn, SlotId, StripCell, StripeKey};
+use crate::space::Space;
 use crate::state::lost_list::LostList;
 use crate::state::pins::LogPins;
-use crate::state::redo::Redos;
+use crate::state::redo::{Redo, Redos};
+use crate::volumes::Volumes;
 
 pub struct Core {
+    pub volumes: Volumes,
+    pub space: Space,
     pub cache: Cache,
     /// Stripes whose newest mapping is not durable yet: readers wait for the LSN.
     pub unsettled: BTreeMap<StripeKey, Lsn>,
@@ -31,8 +39,10 @@ pub struct Core {
 }
 
 impl Core {
-    pub fn new(cache: Cache) -> Core {
+    pub fn new(cache: Cache, space: Space) -> Core {
         Core {
+            volumes: Volumes::default(),
+            space,
             cache,
             unsettled: BTreeMap::new(),
             promised: BTreeSet::new(),
@@ -44,8 +54,16 @@ impl Core {
         }
     }
 
+    /// The shape of the stripes that the slot's row takes.
+    pub fn row_shape(&self, slot: SlotId) -> Option<Shape> {
+        let class = self.space.row_class(slot.row)?;
+        let whole = class.unit == class.strip && class.strip.0 != BLOCK as u64;
+        let unit = if whole { DigestUnit::Strip } else { DigestUnit::Block };
+        Some(Shape::new(class.code, class.strip.0, unit))
+    }
+
     /// Keeps the images, and in the log what their replay needs.
-    pub fn keep_redo(&mut self, key: StripeKey, redo: crate::state::redo::Redo) {
+    pub fn keep_redo(&mut self, key: StripeKey, redo: Redo) {
         self.pins.pin(redo.oldest);
         self.redo.keep(key, redo);
     }

@@ -339,7 +339,7 @@ impl Engine {
 
     /// Refuses a partial write to a stripe of which fewer than k strips answer: it could not be destaged.
     fn check_answering(&self, volume: &Volume, stripe: u64, slot: SlotId) -> Result<(), ArrayError> {
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         let Some(row) = layout.row(slot.row) else {
             return Err(ArrayError::Damaged(format!("{slot} of volume '{}' is in no row", volume.name())));
         };
@@ -530,11 +530,11 @@ impl Engine {
         }
         if let Some(old) = old {
             // Held back from reuse until the mapping is durable (invariant 5).
-            self.space.hold(old);
+            self.step(|core| core.space.hold(old));
         }
         let lsn = self.append(&record, &pages, &mut reservation);
         self.trim_destage_reservation(volume, stripe);
-        self.space.let_go(allocation.slot);
+        self.step(|core| core.space.let_go(allocation.slot));
         self.step(|core| core.unsettled.insert(StripeKey { volume: volume.id, stripe }, lsn));
         self.admission.make_room();
         Ok(lsn)
@@ -552,7 +552,7 @@ impl Engine {
             }
         });
         if let Some(old) = old {
-            self.space.let_go(old);
+            self.step(|core| core.space.let_go(old));
         }
         Ok(())
     }

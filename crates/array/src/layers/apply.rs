@@ -16,7 +16,7 @@ use crate::volumes::{LayerKind, Volume};
 
 impl Engine {
     pub(crate) fn apply_layer(&self, core: &mut Core, new: &NewLayer, pages: &Pages) {
-        let (Some(base), Some(former)) = (self.volumes.get(new.base), self.volumes.get(new.former)) else { return };
+        let (Some(base), Some(former)) = (core.volumes.get(new.base), core.volumes.get(new.former)) else { return };
         let mut spec = former.spec().clone();
         if new.reason == Reason::Clone {
             spec.name.clone_from(&new.name);
@@ -42,25 +42,25 @@ impl Engine {
                 former.set_origin(volume.face_id());
                 former.set_made(new.made);
                 former.change_spec(|spec| spec.name.clone_from(&new.name));
-                self.volumes.show(&former);
+                core.volumes.show(&former);
             }
             Reason::Rollback => former.set_kind(LayerKind::GivenUp),
         }
         if volume.spec().fully_allocated {
-            self.space.promise(volume.class, volume.stripes());
+            core.space.promise(volume.class, volume.stripes());
         }
         core.cache.add_volume(volume.id, volume.shape.blocks());
         for changed in [&former, &volume] {
             pages.get(tables::volume(changed.id)).change(|bytes| changed.encode(bytes));
         }
-        self.volumes.insert(volume);
+        core.volumes.insert(volume);
     }
 
-    pub(crate) fn apply_given_up(&self, volume: &Volume) {
+    pub(crate) fn apply_given_up(&self, core: &mut Core, volume: &Volume) {
         assert!(!volume.is_retained(), "a volume with retained records is never deleted");
         volume.set_kind(LayerKind::GivenUp);
         if let Some(face) = volume.take_face() {
-            self.volumes.hide(face.id);
+            core.volumes.hide(face.id);
         }
     }
 
@@ -97,10 +97,10 @@ impl Engine {
         from.note_unmapped();
         to.note_mapped();
         if from.spec().fully_allocated {
-            self.space.promise(from.class, 1);
+            core.space.promise(from.class, 1);
         }
         if to.spec().fully_allocated {
-            self.space.release(to.class, 1);
+            core.space.release(to.class, 1);
         }
         self.break_promise(core, to, stripe);
         let key = |volume: VolumeId| StripeKey { volume, stripe };
@@ -113,8 +113,8 @@ impl Engine {
     }
 
     /// Layers that stood on one that is gone stand on its base.
-    pub(crate) fn rebase(&self, gone: &Volume, pages: &Pages) {
-        for volume in self.volumes.standing_on(gone.id) {
+    pub(crate) fn rebase(&self, core: &Core, gone: &Volume, pages: &Pages) {
+        for volume in core.volumes.standing_on(gone.id) {
             volume.set_base(gone.base());
             pages.get(tables::volume(volume.id)).change(|bytes| volume.encode(bytes));
         }

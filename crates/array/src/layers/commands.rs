@@ -117,8 +117,7 @@ impl Engine {
             LayerKind::Volume | LayerKind::GivenUp => ("snapshots", LayerKind::Snapshot),
         };
         let of_it: Vec<String> = self
-            .volumes
-            .all_faced()
+            .look(|core| core.volumes.all_faced())
             .into_iter()
             .filter(|other| other.kind() == others && face.is_some() && other.origin() == face)
             .map(|other| format!("'{}'", other.name()))
@@ -133,7 +132,7 @@ impl Engine {
         if !is_name(name) {
             return Err(ArrayError::Invalid("a name has 1 to 255 bytes and no control characters".into()));
         }
-        match self.volumes.named(name) {
+        match self.look(|core| core.volumes.named(name)) {
             Some(_) => Err(ArrayError::Exists(format!("'{name}' exists; choose another name"))),
             None => Ok(()),
         }
@@ -143,7 +142,7 @@ impl Engine {
     fn check_depth(&self, base: &Rc<Volume>) -> Result<(), ArrayError> {
         let mut depth = 1;
         let mut here = Rc::clone(base);
-        while let Some(next) = here.base().and_then(|base| self.volumes.get(base)) {
+        while let Some(next) = here.base().and_then(|base| self.look(|core| core.volumes.get(base))) {
             depth += 1;
             here = next;
         }
@@ -158,9 +157,7 @@ impl Engine {
     }
 
     fn next_layer(&self) -> VolumeId {
-        let id = VolumeId(self.volumes.next.get());
-        self.volumes.next.set(id.0 + 1);
-        id
+        self.step(|core| core.volumes.take_number())
     }
 
     /// Puts a new layer in the place of the volume's, once no write is under way on it.
@@ -194,7 +191,7 @@ impl Engine {
     }
 
     fn status_of_face(&self, face: VolumeId) -> Result<VolumeStatus, ArrayError> {
-        let volume = self.volumes.faced(face);
+        let volume = self.look(|core| core.volumes.faced(face));
         let volume = volume.ok_or_else(|| ArrayError::Missing(format!("volume {face} was deleted meanwhile")))?;
         Ok(self.volume_status(&volume))
     }

@@ -67,9 +67,12 @@ impl Engine {
 
     /// A layer that may go now, those that nobody stands on first; and the one that stands on it.
     fn next_given_up(&self) -> Option<(Rc<Volume>, Option<Rc<Volume>>)> {
-        let given_up: Vec<Rc<Volume>> =
-            self.volumes.all().into_iter().filter(|layer| layer.kind() == LayerKind::GivenUp).collect();
-        let standing = |layer: &Rc<Volume>| self.volumes.standing_on(layer.id);
+        let given_up: Vec<Rc<Volume>> = self
+            .look(|core| core.volumes.all())
+            .into_iter()
+            .filter(|layer| layer.kind() == LayerKind::GivenUp)
+            .collect();
+        let standing = |layer: &Rc<Volume>| self.look(|core| core.volumes.standing_on(layer.id));
         let free = given_up.iter().find(|layer| standing(layer).is_empty());
         let single = || given_up.iter().find(|layer| standing(layer).len() == 1);
         let layer = free.or_else(single)?;

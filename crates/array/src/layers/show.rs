@@ -16,7 +16,7 @@ use crate::volumes::{LayerKind, Volume};
 
 impl Engine {
     pub fn volume_status(&self, volume: &Volume) -> VolumeStatus {
-        let name_of = |face: VolumeId| self.volumes.faced(face).map(|volume| volume.name());
+        let name_of = |face: VolumeId| self.look(|core| core.volumes.faced(face)).map(|volume| volume.name());
         let face = volume.face();
         VolumeStatus {
             id: face.as_ref().map_or(volume.id, |face| face.id),
@@ -36,7 +36,7 @@ impl Engine {
     pub async fn whole_status(&self, volume: &Rc<Volume>) -> Result<VolumeStatus, ArrayError> {
         let mut lost: Vec<u64> = volume.lost();
         let mut away = self.losses_seen.unreadable_of(volume.id);
-        let mut below = volume.base().and_then(|base| self.volumes.get(base));
+        let mut below = volume.base().and_then(|base| self.look(|core| core.volumes.get(base)));
         while let Some(layer) = below {
             let listed: Vec<u64> = layer.lost();
             for stripe in listed {
@@ -49,7 +49,7 @@ impl Engine {
                     away.push(stripe);
                 }
             }
-            below = layer.base().and_then(|base| self.volumes.get(base));
+            below = layer.base().and_then(|base| self.look(|core| core.volumes.get(base)));
         }
         let length = volume.shape.data();
         away.extend(&lost);
@@ -86,10 +86,10 @@ impl Engine {
     /// Stripes that the layer shows, in slots of its own or of layers below; and those that only it shows.
     async fn count_stripes(&self, volume: &Rc<Volume>) -> Result<(u64, u64), ArrayError> {
         let mut chain = vec![Rc::clone(volume)];
-        while let Some(base) = chain.last().and_then(|layer| self.volumes.get(layer.base()?)) {
+        while let Some(base) = chain.last().and_then(|layer| self.look(|core| core.volumes.get(layer.base()?))) {
             chain.push(base);
         }
-        let above = self.volumes.standing_on(volume.id);
+        let above = self.look(|core| core.volumes.standing_on(volume.id));
         let pages = chain.iter().map(|layer| self.table.pages(tables::map(layer.id))).max().unwrap_or(0);
         let (mut refers, mut alone) = (0, 0);
         for index in 0..pages {

@@ -46,13 +46,13 @@ impl Fixture {
 
     /// Layers that exist, nameless ones included.
     fn layers(&self) -> usize {
-        self.pool.serving().expect("it is open").engine.volumes.all().len()
+        self.pool.serving().expect("it is open").engine.look(|core| core.volumes.all()).len()
     }
 
     fn slots_used(&self) -> u64 {
         let engine = &self.pool.serving().expect("it is open").engine;
-        let rows: Vec<_> = engine.space.layout.borrow().rows().map(|row| row.id).collect();
-        rows.into_iter().map(|row| u64::from(engine.space.used(row))).sum()
+        let rows: Vec<_> = engine.layout.read().rows().map(|row| row.id).collect();
+        rows.into_iter().map(|row| u64::from(engine.look(|core| core.space.used(row)))).sum()
     }
 }
 

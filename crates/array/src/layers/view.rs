@@ -70,7 +70,7 @@ impl Engine {
         loop {
             let home = Engine::word(&level, stripe);
             let base = level.volume.base().filter(|_| home == Home::Unmapped);
-            let Some(base) = base.and_then(|base| self.volumes.get(base)) else {
+            let Some(base) = base.and_then(|base| self.look(|core| core.volumes.get(base))) else {
                 return Ok(FoundStripe { above, owner: level, home });
             };
             let next = self.level(&base, stripe).await?;
@@ -138,7 +138,7 @@ impl Engine {
             if hides {
                 return None;
             }
-            here = self.volumes.get(here.base()?)?;
+            here = self.look(|core| core.volumes.get(here.base()?))?;
         }
     }
 }

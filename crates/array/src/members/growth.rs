@@ -62,7 +62,7 @@ impl Serving {
             engine.drives.change(*number, |seen| seen.name.clone_from(&attached.name));
             self.accept(*index);
         }
-        engine.space.note_room(false);
+        engine.step(|core| core.space.note_room(false));
         engine.rebuilding.note_spare(false);
         engine.membership.note_change();
         engine.admission.make_room();
@@ -176,7 +176,7 @@ impl Engine {
             })
             .await?;
         let configuration = self.drives.labels.configuration().clone();
-        self.space.layout.borrow_mut().configure(&configuration);
+        self.layout.write().configure(&configuration);
         self.membership.note_change();
         Ok(())
     }
@@ -230,7 +230,7 @@ impl Engine {
         if let Err(why) = self.check_majority_without(drive) {
             return refuse(why);
         }
-        for volume in self.volumes.all() {
+        for volume in self.look(|core| core.volumes.all()) {
             let code = volume.shape.code();
             if remain.len() < code.width() {
                 return refuse(format!(
@@ -245,8 +245,9 @@ impl Engine {
             .map(DriveNumber)
             .filter(|number| after.drives.get(usize::from(number.0)).is_some_and(|entry| entry.leaving))
             .collect();
-        let layout = self.space.layout.borrow();
-        let absorbed = |class| self.space.absorbed(class, &|row| leaving.iter().any(|drive| row.uses(*drive)));
+        let layout = self.layout.read();
+        let absorbed =
+            |class| self.look(|core| core.space.absorbed(class, &|row| leaving.iter().any(|drive| row.uses(*drive))));
         if let Err(why) = layout.can_empty(after, &leaving, &absorbed) {
             return refuse(format!("{why} on the {} drives that would remain; add drives first", remain.len()));
         }
@@ -256,9 +257,9 @@ impl Engine {
 
     /// Refuses to empty a drive where some stripe on it cannot be read now, and so not be moved.
     pub fn check_readable_rows(&self, drive: DriveNumber) -> Result<(), ArrayError> {
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         let rows = layout.rows().filter(|row| row.class.kind == RowKind::Data && row.uses(drive));
-        let mut used = rows.filter(|row| self.space.used(row.id) > 0);
+        let mut used = rows.filter(|row| self.look(|core| core.space.used(row.id)) > 0);
         match used.find(|row| self.strips_without(row, |_| false) > row.class.code.tolerates()) {
             None => Ok(()),
             Some(row) => Err(ArrayError::Refused(format!(
@@ -308,7 +309,7 @@ impl Engine {
             // It was decided otherwise meanwhile.
             return Ok(());
         }
-        if !self.space.layout.borrow().rows_on(drive).is_empty() {
+        if !self.layout.read().rows_on(drive).is_empty() {
             return Err(ArrayError::Full(format!("something has come to {drive} meanwhile")));
         }
         self.drives
@@ -320,8 +321,8 @@ impl Engine {
             })
             .await?;
         let configuration = self.drives.labels.configuration().clone();
-        self.space.layout.borrow_mut().configure(&configuration);
-        let left = self.space.layout.borrow().rows_on(drive);
+        self.layout.write().configure(&configuration);
+        let left = self.layout.read().rows_on(drive);
         assert!(left.is_empty(), "invariant 12: {drive} has left the pool and {} rows still lie on it", left.len());
         let index = self.drives.index(drive);
         if let Some(index) = index {

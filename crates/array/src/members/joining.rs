@@ -123,7 +123,7 @@ impl Engine {
     /// The layout places by the table of drives in force.
     pub fn layout_follows(&self) {
         let configuration = self.drives.labels.configuration().clone();
-        self.space.layout.borrow_mut().configure(&configuration);
+        self.layout.write().configure(&configuration);
     }
 }
 

@@ -58,7 +58,7 @@ impl Engine {
             })
             .await?;
         let configuration = self.drives.labels.configuration().clone();
-        self.space.layout.borrow_mut().configure(&configuration);
+        self.layout.write().configure(&configuration);
         Ok(())
     }
 
@@ -100,7 +100,7 @@ impl Engine {
     /// Strips of the drive may lie in spare cells.
     pub fn has_spares(&self, drive: DriveNumber) -> bool {
         let here = |member: &Member| member.cell.drive == drive && member.replacement.is_some();
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         layout.rows().any(|row| row.class.kind == RowKind::Data && row.members.iter().any(here))
     }
 
@@ -144,8 +144,8 @@ impl Engine {
 
     /// Refuses where some stripe can be read only with this drive, which may be away and come back.
     fn check_unneeded(&self, drive: DriveNumber) -> Result<(), ArrayError> {
-        let layout = self.space.layout.borrow();
-        for row in layout.rows().filter(|row| row.uses(drive) && self.space.used(row.id) > 0) {
+        let layout = self.layout.read();
+        for row in layout.rows().filter(|row| row.uses(drive) && self.look(|core| core.space.used(row.id)) > 0) {
             let without = self.strips_without(row, |lost| lost == drive);
             if without > row.class.code.tolerates() {
                 return Err(ArrayError::Refused(format!(
@@ -409,7 +409,7 @@ impl Serving {
             )));
         }
         let configuration = engine.drives.labels.configuration().clone();
-        engine.space.layout.borrow_mut().configure(&configuration);
+        engine.layout.write().configure(&configuration);
         // The driver lets go of what is attached still: its operator may want it elsewhere.
         engine.membership.note_departed(former);
         engine.drives.change(old, |seen| {

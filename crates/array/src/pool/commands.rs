@@ -27,7 +27,7 @@ impl Serving {
             }
             Command::ListVolumes => {
                 let mut list = Vec::new();
-                for volume in engine.volumes.all_faced() {
+                for volume in engine.look(|core| core.volumes.all_faced()) {
                     list.push(engine.whole_status(&volume).await?);
                 }
                 Ok(Reply::Volumes(list))
@@ -113,7 +113,7 @@ pub struct Promise<'a> {
 
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
-        self.engine.space.release(self.class, self.slots);
+        self.engine.step(|core| core.space.release(self.class, self.slots));
     }
 }
 
@@ -145,10 +145,10 @@ impl Engine {
         let _turn = self.administering.lock().await;
         self.check_writable()?;
         check_spec(&spec)?;
-        if self.volumes.named(&spec.name).is_some() {
+        if self.look(|core| core.volumes.named(&spec.name)).is_some() {
             return Err(ArrayError::Exists(format!("a volume named '{}' exists; choose another name", spec.name)));
         }
-        let judged = self.space.layout.borrow().judge(spec.code);
+        let judged = self.layout.read().judge(spec.code);
         let lacks = judged.map_err(|text| ArrayError::Invalid(format!("volume '{}': {text}", spec.name)))?;
         for text in lacks {
             self.alarm(
@@ -159,8 +159,7 @@ impl Engine {
             );
         }
         self.raise_tolerance(spec.code.tolerates() as u32).await?;
-        let id = VolumeId(self.volumes.next.get());
-        self.volumes.next.set(id.0 + 1);
+        let id = self.step(|core| core.volumes.take_number());
         let volume = Volume::new(id, spec.clone());
         let lsn = match spec.fully_allocated {
             true => {
@@ -178,17 +177,17 @@ impl Engine {
     /// Promises so many slots to a fully allocated volume, or says that they do not fit. Nobody else gets them while the
     /// record of the volume waits for its turn.
     pub async fn promise_all(&self, volume: &Volume, slots: u64) -> Result<Promise<'_>, ArrayError> {
-        while self.space.unpromised(volume.class) < slots {
+        while self.look(|core| core.space.unpromised(volume.class)) < slots {
             if !self.grow(volume.class).await? {
                 return Err(ArrayError::Full(format!(
                     "volume '{}' of {} does not fit: the pool has room for {} more",
                     volume.name(),
                     Bytes(volume.size()),
-                    Bytes(self.space.unpromised(volume.class) * volume.shape.data())
+                    Bytes(self.look(|core| core.space.unpromised(volume.class)) * volume.shape.data())
                 )));
             }
         }
-        self.space.promise(volume.class, slots);
+        self.step(|core| core.space.promise(volume.class, slots));
         Ok(Promise { engine: self, class: volume.class, slots })
     }
 
@@ -214,19 +213,20 @@ impl Engine {
     }
 
     pub fn named(&self, name: &str) -> Result<Rc<Volume>, ArrayError> {
-        self.volumes.named(name).ok_or_else(|| ArrayError::Missing(format!("the pool has no volume named '{name}'")))
+        self.look(|core| core.volumes.named(name))
+            .ok_or_else(|| ArrayError::Missing(format!("the pool has no volume named '{name}'")))
     }
 
     /// Gives rows without stripes back, so that other classes can use their cells.
     pub async fn free_empty_rows(&self) -> Result<(), ArrayError> {
-        for row in self.space.empty_rows() {
-            let Some(class) = self.space.row_class(row) else { continue };
-            let slots = u64::from(self.space.slots(row));
+        for row in self.look(|core| core.space.empty_rows()) {
+            let Some(class) = self.look(|core| core.space.row_class(row)) else { continue };
+            let slots = u64::from(self.look(|core| core.space.slots(row)));
             let mut reservation = self.log.reserve(self.log.cost_of(64), Purpose::Inside).await?;
             let record = Record::RowFree { row };
             let pages = self.pages_for(&record).await?;
             // Only what no promise needs, and only if it is still empty.
-            if self.space.is_empty(row) && self.space.unpromised(class) >= slots {
+            if self.look(|core| core.space.is_empty(row)) && self.look(|core| core.space.unpromised(class)) >= slots {
                 self.append(&record, &pages, &mut reservation);
             }
         }
@@ -291,7 +291,7 @@ impl Engine {
     async fn protect(self: &Rc<Self>, id: VolumeId, owner: &str, retained: bool) -> Result<(), ArrayError> {
         let _turn = self.administering.lock().await;
         self.check_writable()?;
-        let volume = self.volumes.faced(id);
+        let volume = self.look(|core| core.volumes.faced(id));
         let volume = volume.ok_or_else(|| ArrayError::Missing(format!("the pool has no volume {id}")))?;
         let id = volume.id;
         let owned = volume.spec().owner.clone();
@@ -316,7 +316,7 @@ impl Engine {
         }
         let lsn = self.record(Record::VolumeProtect { volume: id, retained }, Purpose::Inside).await?;
         self.log.durable(lsn).await?;
-        if !retained && !self.volumes.all().iter().any(|volume| volume.is_retained()) {
+        if !retained && !self.look(|core| core.volumes.all()).iter().any(|volume| volume.is_retained()) {
             self.commit_protection(false).await?;
         }
         Ok(())

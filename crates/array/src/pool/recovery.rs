@@ -5,7 +5,6 @@
 //! redo images written, and only those whose slot still has their generation: an image never lands on a slot that was
 //! freed and reused. A crash anywhere in here leaves the log as it is, and the next opening does the same again.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -31,8 +30,7 @@ use crate::model::mutation::Mutation;
 use crate::model::place::{BlockKey, DriveNumber, Lsn, PageId, SlotId, StripeKey};
 use crate::model::{AlarmKind, ArrayError, Attached, CreateOptions, OpenOptions, Severity};
 use crate::runtime::io::Io;
-use crate::space::Space;
-use crate::space::layout::Layout;
+use crate::space::layout::{Layout, SharedLayout};
 use crate::state::redo::{Redo, StripWrite};
 use crate::volumes::Volume;
 
@@ -73,11 +71,10 @@ pub async fn create(
     let configuration = first_configuration(&options, &drives)?;
     refuse_labelled(&io, &drives).await?;
     let labels = Labels::new(&io, configuration.clone(), (0..drives.len()).collect());
-    let layout = Rc::new(RefCell::new(Layout::new(&configuration)));
+    let layout = SharedLayout::new(Layout::new(&configuration));
     let log = Log::create(&io, &labels).await?;
     let table = Table::create(&io, &labels, &layout, open.table_cache);
-    let space = Space::new(layout);
-    let engine = Engine::new(io, log, table, Drives::new(labels.clone()), space, open, false);
+    let engine = Engine::new(io, log, table, Drives::new(labels.clone()), layout, open, false);
     name_drives(&engine, &drives);
     engine.checkpoint().await?;
     // Without labels there is no pool: a crash before this leaves drives that can be used anew.
@@ -174,7 +171,7 @@ pub async fn open(io: Io, options: OpenOptions, drives: Vec<Attached>) -> Result
         labels.claim(&stale).await?;
     }
     let configuration = labels.configuration().clone();
-    let layout = Rc::new(RefCell::new(Layout::new(&configuration)));
+    let layout = SharedLayout::new(Layout::new(&configuration));
     let (table, opened) = Table::open(&io, &labels, &layout, options.table_cache, read_only).await?;
     let mut records: Vec<(Lsn, Record)> = Vec::new();
     let sink = async |lsn, record: Record| {
@@ -187,8 +184,7 @@ pub async fn open(io: Io, options: OpenOptions, drives: Vec<Attached>) -> Result
         Ok(())
     };
     let (log, recovery) = Log::recover(&io, &labels, opened.replay, read_only, sink).await?;
-    let space = Space::new(layout);
-    let engine = Engine::new(io, log, table, Drives::new(labels), space, options, read_only);
+    let engine = Engine::new(io, log, table, Drives::new(labels), layout, options, read_only);
     name_drives(&engine, &drives);
     load_tables(&engine, &opened).await?;
     note_drives(&engine, &configuration, &stale);
@@ -244,18 +240,20 @@ async fn load_tables(engine: &Engine, opened: &Opened) -> Result<(), ArrayError>
             )),
             None => ArrayError::Damaged("the root of the checkpoint makes no sense; restore the pool".into()),
         })?;
-    engine.volumes.next.set(root.next_volume);
-    engine.space.generation_floor.set(root.generation_floor);
-    engine.space.generation_high.set(root.generation_high);
+    engine.step(|core| {
+        core.volumes.next = root.next_volume;
+        core.space.generation_floor = root.generation_floor;
+        core.space.generation_high = root.generation_high;
+    });
     engine.scrubbed_at_age(root.scrub_age, root.scrub_row);
     for index in 0..engine.table.pages(ROWS) {
         let page = engine.table.page(PageId { table: ROWS, index }).await?;
         let records: Vec<_> = page.read(|bytes| bytes.chunks_exact(ROW_ENTRY).map(read_row).collect());
         for record in records {
             if let Some((row, used)) = record? {
-                engine.space.layout.borrow_mut().insert_row(row.clone());
-                engine.space.add_row(&row, used);
-                engine.space.saved(row.id);
+                engine.layout.write().insert_row(row.clone());
+                engine.step(|core| core.space.add_row(&row, used));
+                engine.step(|core| core.space.saved(row.id));
             }
         }
     }
@@ -264,9 +262,9 @@ async fn load_tables(engine: &Engine, opened: &Opened) -> Result<(), ArrayError>
         if let Some(volume) = page.read(|bytes| Volume::decode(VolumeId(index), bytes))? {
             engine.step(|core| core.cache.add_volume(volume.id, volume.shape.blocks()));
             if volume.spec().fully_allocated {
-                engine.space.promise(volume.class, volume.stripes() - volume.mapped());
+                engine.step(|core| core.space.promise(volume.class, volume.stripes() - volume.mapped()));
             }
-            engine.volumes.insert(Rc::new(volume));
+            engine.step(|core| core.volumes.insert(Rc::new(volume)));
         }
     }
     for index in 0..root.lost.div_ceil(LOST_PER_PAGE) {
@@ -389,7 +387,7 @@ impl Replay {
         blocks: u32,
         covers: Lsn,
     ) -> Option<Vec<(Lsn, Shared)>> {
-        let volume = engine.volumes.get(key.volume)?;
+        let volume = engine.look(|core| core.volumes.get(key.volume))?;
         let shape = &volume.shape;
         // A mirror's further strips are the data strip again.
         let strip = if usize::from(strip) < shape.k { usize::from(strip) } else { 0 };
@@ -403,7 +401,7 @@ impl Replay {
     }
 
     fn forget_versions(&mut self, engine: &Engine, key: StripeKey, covers: Lsn) {
-        let Some(volume) = engine.volumes.get(key.volume) else { return };
+        let Some(volume) = engine.look(|core| core.volumes.get(key.volume)) else { return };
         let blocks = u64::from(volume.shape.blocks());
         let first = BlockKey { volume: key.volume, block: key.stripe * blocks };
         let last = BlockKey { volume: key.volume, block: (key.stripe + 1) * blocks };
@@ -425,13 +423,13 @@ async fn promise_slots(engine: &Engine) -> Result<(), ArrayError> {
     let first = StripeKey { volume: VolumeId(0), stripe: 0 };
     let dirty: Vec<StripeKey> = engine.look(|core| core.cache.elevator(first).collect());
     for key in dirty {
-        let Some(volume) = engine.volumes.get(key.volume) else { continue };
+        let Some(volume) = engine.look(|core| core.volumes.get(key.volume)) else { continue };
         let cost = engine.destage_cost(&volume.shape, engine.look(|core| core.cache.dirty_count(key)));
         if let Some(reservation) = engine.log.try_reserve(cost, Purpose::Inside) {
             engine.step(|core| core.destage_reservations.insert(key, reservation));
         }
         if !matches!(engine.home(key).await?, Home::Slot(_)) && !volume.spec().fully_allocated {
-            engine.space.promise(volume.class, 1);
+            engine.step(|core| core.space.promise(volume.class, 1));
             engine.step(|core| core.promised.insert(key));
         }
     }
@@ -442,7 +440,7 @@ async fn promise_slots(engine: &Engine) -> Result<(), ArrayError> {
 /// strips can take now, and everything in a pool opened read-only, stays owed: the rest is served meanwhile.
 async fn finish_redo(engine: &Rc<Engine>, replay: Replay) -> Result<(), ArrayError> {
     for (key, pending) in replay.redo {
-        let Some(volume) = engine.volumes.get(key.volume) else { continue };
+        let Some(volume) = engine.look(|core| core.volumes.get(key.volume)) else { continue };
         for (at, redo) in pending.iter().enumerate() {
             // Relogged: a later record holds the images themselves.
             let again = |later: &Pending| later.slot == redo.slot && later.generation == redo.generation;

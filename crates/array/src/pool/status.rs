@@ -44,7 +44,7 @@ impl Serving {
         let (scrubs_stopped, scrub_trouble) = engine.scrubbing.stopped();
         let stripes_without_spare = engine.stripes_without_spare();
         let codes = codes(engine);
-        let layout = engine.space.layout.borrow();
+        let layout = engine.layout.read();
         let (mut raw, mut used, mut spare) = (0, 0, 0);
         for drive in in_pool(engine, &configuration) {
             let units = layout.units(drive);
@@ -112,7 +112,7 @@ fn drive_status(engine: &Engine, drive: DriveNumber) -> DriveStatus {
     let entry = &configuration.drives[usize::from(drive.0)];
     let seen = engine.drives.seen(drive);
     let condition = engine.condition(drive);
-    let units = engine.space.layout.borrow().units(drive);
+    let units = engine.layout.read().units(drive);
     DriveStatus {
         index: u32::from(drive.0),
         identity: entry.identity,
@@ -152,14 +152,14 @@ fn log_trouble(engine: &Engine) -> Option<(String, Option<Instant>)> {
 /// Room by code, in the order of the volumes' numbers.
 fn codes(engine: &Engine) -> Vec<CodeSpace> {
     let mut codes: Vec<(RowClass, CodeSpace)> = Vec::new();
-    let layout = engine.space.layout.borrow();
-    for volume in engine.volumes.all() {
+    let layout = engine.layout.read();
+    for volume in engine.look(|core| core.volumes.all()) {
         let class = volume.class;
         let at = codes.iter().position(|(known, _)| *known == class).unwrap_or_else(|| {
             let data = volume.shape.data();
             let rows = layout.rows().filter(|row| row.class == class);
-            let used: u64 = rows.map(|row| u64::from(engine.space.used(row.id))).sum();
-            let free = engine.space.free(class) + layout.slots_left(class);
+            let used: u64 = rows.map(|row| u64::from(engine.look(|core| core.space.used(row.id)))).sum();
+            let free = engine.look(|core| core.space.free(class)) + layout.slots_left(class);
             let (promised, allocated, free) = (Bytes(0), Bytes(used * data), Bytes(free * data));
             let (code, strip) = (class.code, class.strip);
             codes.push((class, CodeSpace { code, strip, volumes: 0, promised, allocated, free }));

@@ -24,10 +24,12 @@ pub mod balance;
 pub mod crowding;
 mod moves;
 pub mod row;
+mod shared;
 pub mod units;
 
 use balance::Candidate;
 pub use row::{Member, Row, RowClass, RowKind};
+pub use shared::SharedLayout;
 pub use units::UnitCount;
 use units::Units;
 

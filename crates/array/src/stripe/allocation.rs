@@ -26,14 +26,18 @@ impl Engine {
     pub async fn allocate(&self, volume: &Volume, entitled: bool) -> Result<Option<Allocation>, ArrayError> {
         let class = volume.class;
         loop {
-            let room = if entitled { self.space.free(class) } else { self.space.unpromised(class) };
+            let room = if entitled {
+                self.look(|core| core.space.free(class))
+            } else {
+                self.look(|core| core.space.unpromised(class))
+            };
             if room == 0 {
                 if !self.grow(class).await? {
                     return Ok(None);
                 }
                 continue;
             }
-            let Some((row, cursor)) = self.space.next_row(class, self.spread(class)) else {
+            let Some((row, cursor)) = self.step(|core| core.space.next_row(class, self.spread(class))) else {
                 // All rows with room are frozen for a moment.
                 self.check_writable()?;
                 self.io.sleep(Duration::from_millis(1)).await;
@@ -52,21 +56,21 @@ impl Engine {
         row: crate::model::place::RowId,
         cursor: u32,
     ) -> Result<Option<Allocation>, ArrayError> {
-        let (class, slots) = (volume.class, self.space.slots(row));
+        let (class, slots) = (volume.class, self.look(|core| core.space.slots(row)));
         for step in 0..slots {
             let slot = SlotId { row, index: (cursor + step) % slots };
-            if self.space.is_held(slot) {
+            if self.look(|core| core.space.is_held(slot)) {
                 continue;
             }
             let (page, at) = self.slot_page(&volume.shape, slot).await?;
             let head = page.read(|bytes| entry::head(bytes, at));
             // The row may be gone by now, and its number another's.
-            let same = self.space.row_class(row) == Some(class) && !page.is_forgotten();
-            if !same || self.space.is_frozen(row) {
+            let same = self.look(|core| core.space.row_class(row)) == Some(class) && !page.is_forgotten();
+            if !same || self.look(|core| core.space.is_frozen(row)) {
                 return Ok(None);
             }
-            if head.is_free() && self.space.hold(slot) {
-                let generation = head.generation.max(self.space.generation_floor.get()) + 1;
+            if head.is_free() && self.step(|core| core.space.hold(slot)) {
+                let generation = head.generation.max(self.look(|core| core.space.generation_floor)) + 1;
                 return Ok(Some(Allocation { slot, generation }));
             }
         }
@@ -75,7 +79,7 @@ impl Engine {
 
     /// Nothing came of the allocation.
     pub fn abandon(&self, allocation: Allocation) {
-        self.space.let_go(allocation.slot);
+        self.step(|core| core.space.let_go(allocation.slot));
     }
 
     /// Rows to write to in turn, so that a stream keeps all drives busy.
@@ -88,7 +92,7 @@ impl Engine {
         let cost = self.log.cost_of(1024);
         let mut reservation = self.log.reserve(cost, Purpose::Inside).await?;
         if let Some(lsn) = self.take_back_cells()
-            && self.space.layout.borrow().choose_row(class, &|_| true).is_none()
+            && self.layout.read().choose_row(class, &|_| true).is_none()
         {
             self.log.durable(lsn).await?;
             self.take_back_cells();
@@ -97,7 +101,7 @@ impl Engine {
         let present = |drive: DriveNumber| self.drives.index(drive).is_some();
         let allowed: [&dyn Fn(DriveNumber) -> bool; 2] = [&sound, &present];
         let choice = {
-            let layout = self.space.layout.borrow();
+            let layout = self.layout.read();
             allowed.iter().find_map(|allowed| Some((layout.choose_row(class, allowed)?, allowed)))
         };
         let Some((row, allowed)) = choice else {
@@ -107,23 +111,23 @@ impl Engine {
         self.check_row(&row, allowed);
         let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
         // The choice is made again after the wait: cells may have gone meanwhile.
-        let again = self.space.layout.borrow().choose_row(class, &|drive| row.uses(drive));
+        let again = self.layout.read().choose_row(class, &|drive| row.uses(drive));
         let Some(row) = again.filter(|again| again.id == row.id) else { return Ok(true) };
         self.create_row(row, &pages, &mut reservation);
         Ok(true)
     }
 
     fn create_row(&self, row: Row, pages: &Pages, reservation: &mut Reservation) {
-        if !self.space.layout.borrow().within_enclosure_rule(&row) {
+        if !self.layout.read().within_enclosure_rule(&row) {
             self.moving.note_crowded();
         }
         self.append(&Record::RowCreate { row }, pages, reservation);
-        self.space.note_room(false);
+        self.step(|core| core.space.note_room(false));
     }
 
     async fn grow_degraded(&self, class: RowClass, mut reservation: Reservation) -> Result<bool, ArrayError> {
         let any = |drive: DriveNumber| self.drive_state(drive).votes();
-        let choice = self.space.layout.borrow().choose_row(class, &any);
+        let choice = self.layout.read().choose_row(class, &any);
         let Some(row) = choice else {
             self.warn_full(class);
             return Ok(false);
@@ -133,14 +137,14 @@ impl Engine {
             return Ok(false);
         }
         let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
-        let again = self.space.layout.borrow().choose_row(class, &any);
+        let again = self.layout.read().choose_row(class, &any);
         let Some(row) = again.filter(|again| *again == row) else { return Ok(true) };
         self.create_row(row, &pages, &mut reservation);
         Ok(true)
     }
 
     fn warn_full(&self, class: RowClass) {
-        if self.space.note_room(true) {
+        if self.step(|core| core.space.note_room(true)) {
             self.alarm(
                 AlarmKind::SpaceLow,
                 Severity::Warning,
@@ -156,7 +160,7 @@ impl Engine {
         drives.sort_unstable();
         drives.dedup();
         assert_eq!(drives.len(), row.class.code.width(), "invariant 12: a row lies on distinct drives");
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         assert!(
             layout.within_enclosure_rule(row) || !layout.enclosures_allow(row.class, allowed),
             "invariant 12: a row crowds an enclosure although the drives allow better"
@@ -170,8 +174,8 @@ impl Engine {
             if volume.spec().fully_allocated || self.look(|core| core.promised.contains(&key)) {
                 return Ok(());
             }
-            if self.space.unpromised(volume.class) > 0 {
-                self.space.promise(volume.class, 1);
+            if self.look(|core| core.space.unpromised(volume.class)) > 0 {
+                self.step(|core| core.space.promise(volume.class, 1));
                 self.step(|core| core.promised.insert(key));
                 return Ok(());
             }

@@ -86,7 +86,7 @@ impl Engine {
 
     /// Where the strips of a slot lie under an exception mask.
     pub fn places(&self, shape: &Shape, slot: SlotId, exceptions: u32) -> Vec<StripPlace> {
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         let configuration = self.drives.labels.configuration();
         let row = layout.row(slot.row);
         let members = row.iter().flat_map(|row| row.members.iter()).enumerate();
@@ -103,7 +103,7 @@ impl Engine {
 
     /// The exception mask a stripe newly put into the row has: its strips go to replacements where there are any.
     pub fn fresh_exceptions(&self, row: RowId) -> u32 {
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         let Some(row) = layout.row(row) else { return 0 };
         let replaced = row.members.iter().enumerate().filter(|(_, member)| member.replacement.is_some());
         replaced.fold(0, |mask, (strip, _)| mask | 1 << strip)

@@ -57,7 +57,7 @@ impl Engine {
     fn tell_losses(&self) -> bool {
         let news = self.losses_seen.take_news();
         for (id, stripes) in &news {
-            let Some(volume) = self.volumes.get(*id) else { continue };
+            let Some(volume) = self.look(|core| core.volumes.get(*id)) else { continue };
             let ranges = ranges(stripes.iter().copied(), volume.shape.data());
             let text = format!(
                 "volume '{}': {} stripes, {} in {} ranges from offset {} on, are lost in part: too many of their strips are \
@@ -116,10 +116,10 @@ impl Engine {
             let lacking = row.members.iter().filter(|m| away(m.cell) || m.replacement.is_some_and(away)).count();
             row.class.kind == RowKind::Data && lacking > row.class.code.tolerates()
         };
-        let rows: Vec<Row> = self.space.layout.borrow().rows().filter(|row| may_lack(row)).cloned().collect();
+        let rows: Vec<Row> = self.layout.read().rows().filter(|row| may_lack(row)).cloned().collect();
         let mut found = BTreeMap::new();
         for row in rows {
-            for index in 0..self.space.slots(row.id) {
+            for index in 0..self.look(|core| core.space.slots(row.id)) {
                 let slot = SlotId { row: row.id, index };
                 let Some(shape) = self.row_shape(slot) else { break };
                 let head = self.slot_head(&shape, slot).await?;

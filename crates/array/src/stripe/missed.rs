@@ -80,7 +80,7 @@ impl Engine {
 
     /// Repairs the stripe. True when everything of it that lies on the drive verifies, or is listed as lost.
     async fn mend(self: &Rc<Self>, drive: DriveNumber, key: StripeKey) -> Result<bool, ArrayError> {
-        let Some(volume) = self.volumes.get(key.volume) else { return Ok(true) };
+        let Some(volume) = self.look(|core| core.volumes.get(key.volume)) else { return Ok(true) };
         if self.heal(&volume, key.stripe, Priority::Rebuild).await?.lost > 0 {
             return Ok(true);
         }

@@ -48,7 +48,7 @@ impl Engine {
             if self.check_writable().is_err() {
                 return;
             }
-            let Some(volume) = self.volumes.get(key.volume) else { continue };
+            let Some(volume) = self.look(|core| core.volumes.get(key.volume)) else { continue };
             match self.heal(&volume, key.stripe, Priority::Rebuild).await {
                 Ok(healed) if healed.repaired > 0 => self.alarm(
                     AlarmKind::DamageRepaired,

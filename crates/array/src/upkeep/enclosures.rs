@@ -57,20 +57,21 @@ impl Engine {
     /// Rows that break the enclosure rule, judged by the drives that strips may move to now.
     pub fn crowding(&self) -> Crowding {
         let sound = self.sound_drives();
-        self.space.layout.borrow().crowding(&|drive| sound.contains(&drive))
+        self.layout.read().crowding(&|drive| sound.contains(&drive))
     }
 
     /// Stripes that the loss of one enclosure makes unreadable; and of them those that could lie better.
     pub fn crowded_stripes(&self) -> (u64, u64) {
         let Crowding { exposed, crowded } = self.crowding();
-        let stripes = |rows: Vec<RowId>| rows.into_iter().map(|row| u64::from(self.space.used(row))).sum();
+        let stripes =
+            |rows: Vec<RowId>| rows.into_iter().map(|row| u64::from(self.look(|core| core.space.used(row)))).sum();
         (stripes(exposed), stripes(crowded))
     }
 
     /// The first of the crowded rows whose stripes have room to lie within the rule.
     pub fn row_to_spread(&self, crowded: &[RowId]) -> Option<RowId> {
         let sound = self.sound_drives();
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         crowded.iter().copied().find(|row| layout.can_spread(*row, &|drive| sound.contains(&drive)))
     }
 
@@ -80,11 +81,15 @@ impl Engine {
         let closed: Vec<RowId> = crowded
             .iter()
             .copied()
-            .filter(|other| *other != row && !self.space.is_closed(*other) && self.space.close(*other, true))
+            .filter(|other| {
+                *other != row
+                    && !self.look(|core| core.space.is_closed(*other))
+                    && self.step(|core| core.space.close(*other, true))
+            })
             .collect();
         let spread = self.spread_apart(row).await;
         for other in closed {
-            self.space.close(other, false);
+            self.step(|core| core.space.close(other, false));
         }
         self.admission.make_room();
         spread
@@ -92,13 +97,13 @@ impl Engine {
 
     async fn spread_apart(self: &Rc<Self>, row: RowId) -> Result<Step, ArrayError> {
         loop {
-            let Some(class) = self.space.row_class(row) else { return Ok(Step::Moved) };
+            let Some(class) = self.look(|core| core.space.row_class(row)) else { return Ok(Step::Moved) };
             // What is free in the row counts until it is closed, and its stripes need as much besides.
-            if self.space.unpromised(class) > u64::from(self.space.slots(row)) {
+            if self.look(|core| core.space.unpromised(class)) > u64::from(self.look(|core| core.space.slots(row))) {
                 return self.empty_row(row).await;
             }
             let sound = self.sound_drives();
-            let within = self.space.layout.borrow().can_spread(row, &|drive| sound.contains(&drive));
+            let within = self.layout.read().can_spread(row, &|drive| sound.contains(&drive));
             if !within || !self.grow_to_move(class).await? {
                 self.free_empty_rows().await?;
                 return Ok(Step::PutOff(format!(

@@ -96,7 +96,7 @@ impl Engine {
             crowded.clear();
         }
         if let Some(row) = self.row_to_spread(&crowded) {
-            self.moving.work.expect(self.space.bytes_in(crowded.iter().copied()), self.io.now());
+            self.moving.work.expect(self.look(|core| core.space.bytes_in(crowded.iter().copied())), self.io.now());
             return self.spread_row(row, &crowded).await;
         }
         if !self.drives.labels.configuration().growing {
@@ -107,12 +107,12 @@ impl Engine {
             });
         }
         let sound = self.sound_drives();
-        let next = self.space.layout.borrow().heaviest_row(&|drive| sound.contains(&drive));
+        let next = self.layout.read().heaviest_row(&|drive| sound.contains(&drive));
         let Some(row) = next else {
             self.grown().await?;
             return Ok(Step::Moved);
         };
-        let surplus = self.space.layout.borrow().surplus();
+        let surplus = self.layout.read().surplus();
         self.moving.work.expect(self.moving.left_to_level(surplus), self.io.now());
         self.empty_row(row).await
     }
@@ -123,21 +123,21 @@ impl Engine {
     }
 
     fn rows_of_volumes(&self, drives: &[DriveNumber]) -> BTreeSet<RowId> {
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         let rows: BTreeSet<RowId> = drives.iter().flat_map(|drive| layout.rows_on(*drive)).collect();
         let of_volumes = |row: &RowId| layout.row(*row).is_some_and(|row| row.class.kind == RowKind::Data);
         rows.into_iter().filter(of_volumes).collect()
     }
 
     fn bytes_on(&self, drives: &[DriveNumber]) -> u64 {
-        self.space.bytes_in(self.rows_of_volumes(drives))
+        self.look(|core| core.space.bytes_in(self.rows_of_volumes(drives)))
     }
 
     /// Moves every stripe of a row elsewhere and gives the row up.
     pub async fn empty_row(self: &Rc<Self>, row: RowId) -> Result<Step, ArrayError> {
-        let Some(class) = self.space.row_class(row) else { return Ok(Step::Moved) };
-        while !self.space.close(row, true) {
-            if self.space.row_class(row).is_none() {
+        let Some(class) = self.look(|core| core.space.row_class(row)) else { return Ok(Step::Moved) };
+        while !self.step(|core| core.space.close(row, true)) {
+            if self.look(|core| core.space.row_class(row)).is_none() {
                 return Ok(Step::Moved);
             }
             if !self.grow(class).await? && !self.grow_to_move(class).await? {
@@ -149,7 +149,7 @@ impl Engine {
         }
         let emptied = self.empty_closed(row).await;
         if !matches!(emptied, Ok(Step::Moved)) {
-            self.space.close(row, false);
+            self.step(|core| core.space.close(row, false));
             self.admission.make_room();
             // What was made for it would be hosts' otherwise.
             self.free_empty_rows().await?;
@@ -162,7 +162,7 @@ impl Engine {
     pub async fn grow_to_move(&self, class: RowClass) -> Result<bool, ArrayError> {
         let mut reservation = self.log.reserve(self.log.cost_of(1024), Purpose::Inside).await?;
         let sound = self.sound_drives();
-        let choose = || self.space.layout.borrow().choose_row_to_move(class, &|drive| sound.contains(&drive));
+        let choose = || self.layout.read().choose_row_to_move(class, &|drive| sound.contains(&drive));
         let Some(row) = choose() else { return Ok(false) };
         let pages = self.pages_for(&Record::RowCreate { row: row.clone() }).await?;
         // The choice is made again after the wait: cells may have gone meanwhile.
@@ -177,19 +177,19 @@ impl Engine {
             if let Some(why) = self.move_stripes(row).await? {
                 return Ok(Step::PutOff(why));
             }
-            if !self.space.is_closed(row) {
+            if !self.look(|core| core.space.is_closed(row)) {
                 // Somebody else found it empty and gave it up.
                 return Ok(Step::Moved);
             }
             // Allocated before the row was closed, or held until a release is durable: soon over.
-            if self.space.is_empty(row) {
+            if self.look(|core| core.space.is_empty(row)) {
                 break;
             }
             if self.standing.is_closing() {
                 return Ok(Step::PutOff("the pool is being closed".into()));
             }
             if self.io.now() >= begun + WRITERS_MAX {
-                let (used, held) = (self.space.used(row), self.space.held(row));
+                let (used, held) = (self.look(|core| core.space.used(row)), self.look(|core| core.space.held(row)));
                 return Ok(Step::PutOff(format!("row {} counts {used} stripes still, and {held} on their way", row.0)));
             }
             self.io.sleep(Duration::from_millis(1)).await;
@@ -198,7 +198,7 @@ impl Engine {
         let record = Record::RowFree { row };
         let mut reservation = self.log.reserve(self.log.cost_of(64), Purpose::Inside).await?;
         let pages = self.pages_for(&record).await?;
-        if self.space.is_empty(row) {
+        if self.look(|core| core.space.is_empty(row)) {
             self.append(&record, &pages, &mut reservation);
         }
         Ok(Step::Moved)
@@ -206,13 +206,13 @@ impl Engine {
 
     /// One pass over the slots of a closed row. Some: a stripe cannot move now, and why.
     async fn move_stripes(self: &Rc<Self>, row: RowId) -> Result<Option<String>, ArrayError> {
-        let (class, slots) = (self.space.row_class(row), self.space.slots(row));
+        let (class, slots) = (self.look(|core| core.space.row_class(row)), self.look(|core| core.space.slots(row)));
         let mut batch: Vec<(VolumeId, u64)> = Vec::new();
         for index in 0..slots {
             let slot = SlotId { row, index };
             let Some(shape) = self.row_shape(slot) else { return Ok(None) };
             let head = self.slot_head(&shape, slot).await?;
-            if self.space.row_class(row) != class || !self.space.is_closed(row) {
+            if self.look(|core| core.space.row_class(row)) != class || !self.look(|core| core.space.is_closed(row)) {
                 return Ok(None);
             }
             if head.references > 1 {
@@ -253,7 +253,7 @@ impl Engine {
         stripe: u64,
         row: RowId,
     ) -> Result<Option<String>, ArrayError> {
-        let Some(volume) = self.volumes.get(volume) else { return Ok(None) };
+        let Some(volume) = self.look(|core| core.volumes.get(volume)) else { return Ok(None) };
         let key = StripeKey { volume: volume.id, stripe };
         let _guard = self.locks.exclusive(volume.id, stripe).await;
         if volume.was_deleted() {

@@ -213,8 +213,8 @@ impl Engine {
             }
         }
         let mut tasks = Vec::new();
-        let layout = self.space.layout.borrow();
-        for row in layout.rows().filter(|row| self.space.row_class(row.id).is_some()) {
+        let layout = self.layout.read();
+        for row in layout.rows().filter(|row| self.look(|core| core.space.row_class(row.id)).is_some()) {
             // A member whose strips have all moved to a sound drive is as good as any other.
             let bad = |cell: &StripCell| unsound.contains(&cell.drive);
             let moved =
@@ -262,8 +262,8 @@ impl Engine {
             let strips = tasks.iter().filter(|task| task.need == need);
             strips
                 .filter_map(|task| {
-                    let class = self.space.row_class(task.row)?;
-                    Some(u64::from(self.space.used(task.row)) * class.strip.0)
+                    let class = self.look(|core| core.space.row_class(task.row))?;
+                    Some(u64::from(self.look(|core| core.space.used(task.row))) * class.strip.0)
                 })
                 .sum()
         };
@@ -332,7 +332,7 @@ impl Engine {
     }
 
     fn row(&self, row: RowId) -> Option<Row> {
-        self.space.layout.borrow().row(row).cloned()
+        self.layout.read().row(row).cloned()
     }
 
     /// Strips of a lost member go to its replacement, which is chosen first where there is none.
@@ -367,7 +367,7 @@ impl Engine {
         let mut reservation = self.log.reserve(cost, Purpose::Inside).await?;
         let place = Record::Replacement { row: row.id, member: member as u8, cell: None };
         let pages = self.pages_for(&place).await?;
-        let choose = || self.space.layout.borrow().choose_spare(row.id, member, &sound);
+        let choose = || self.layout.read().choose_spare(row.id, member, &sound);
         if choose().is_none()
             && let Some(lsn) = self.take_back_cells()
         {
@@ -421,21 +421,21 @@ impl Engine {
     }
 
     async fn release_spare(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
-        self.space.freeze(task.row, true);
+        self.step(|core| core.space.freeze(task.row, true));
         let result = self.release_frozen(task).await;
-        self.space.freeze(task.row, false);
+        self.step(|core| core.space.freeze(task.row, false));
         self.admission.make_room();
         result
     }
 
     async fn release_frozen(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
         let member = usize::from(task.member);
-        while self.space.is_held_any(task.row) {
+        while self.look(|core| core.space.is_held_any(task.row)) {
             self.io.sleep(Duration::from_millis(1)).await;
             self.check_writable()?;
         }
         // Nobody allocates in the row now, so what this finds is all there is.
-        for index in 0..self.space.slots(task.row) {
+        for index in 0..self.look(|core| core.space.slots(task.row)) {
             let slot = SlotId { row: task.row, index };
             let Some(shape) = self.row_shape(slot) else { return Ok(true) };
             let head = self.slot_head(&shape, slot).await?;
@@ -457,7 +457,7 @@ impl Engine {
         member: usize,
         to_spare: bool,
     ) -> Result<Placed, ArrayError> {
-        let Some(volume) = self.volumes.get(volume) else { return Ok(Placed::There) };
+        let Some(volume) = self.look(|core| core.volumes.get(volume)) else { return Ok(Placed::There) };
         let _guard = self.locks.exclusive(volume.id, stripe).await;
         if self.home(StripeKey { volume: volume.id, stripe }).await? != Home::Slot(slot) {
             return Ok(Placed::There);
@@ -520,7 +520,7 @@ impl Engine {
 
     fn target(&self, of: &Stripe, member: usize, to_spare: bool) -> Option<StripPlace> {
         let exceptions = if to_spare { 1 << member } else { 0 };
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         let has = layout.row(of.slot.row)?.members.get(member)?.replacement.is_some();
         drop(layout);
         if to_spare && !has {

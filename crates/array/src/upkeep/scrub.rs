@@ -119,21 +119,24 @@ impl Engine {
     async fn scrub_pass(self: &Rc<Self>) -> Result<Healed, ArrayError> {
         let mut sum = Healed::default();
         let rows: Vec<_> = {
-            let layout = self.space.layout.borrow();
+            let layout = self.layout.read();
             layout.rows().map(|row| (row.id, row.class)).collect()
         };
         let from = self.scrubbing.row();
-        let rows = rows.into_iter().filter(|(row, _)| row.0 >= from && self.space.row_class(*row).is_some());
+        let rows =
+            rows.into_iter().filter(|(row, _)| row.0 >= from && self.look(|core| core.space.row_class(*row)).is_some());
         let rows: Vec<_> = rows.collect();
         let total = rows
             .iter()
-            .map(|(row, class)| u64::from(self.space.used(*row)) * class.strip.0 * class.code.width() as u64)
+            .map(|(row, class)| {
+                u64::from(self.look(|core| core.space.used(*row))) * class.strip.0 * class.code.width() as u64
+            })
             .sum();
         self.scrubbing.work.begin(total, self.io.now());
         for (row, _) in rows {
             self.scrubbing.reach(row.0);
-            for first in (0..self.space.slots(row)).step_by(STRIPES) {
-                let last = self.space.slots(row).min(first + STRIPES as u32);
+            for first in (0..self.look(|core| core.space.slots(row))).step_by(STRIPES) {
+                let last = self.look(|core| core.space.slots(row)).min(first + STRIPES as u32);
                 let checks = (first..last).map(|index| self.scrub_slot(SlotId { row, index }));
                 let mut bytes = 0;
                 for healed in join_all(checks).await {
@@ -178,7 +181,9 @@ impl Engine {
         if head.is_free() {
             return Ok(Healed::default());
         }
-        let Some(volume) = self.volumes.get(VolumeId(head.volume)) else { return Ok(Healed::default()) };
+        let Some(volume) = self.look(|core| core.volumes.get(VolumeId(head.volume))) else {
+            return Ok(Healed::default());
+        };
         self.heal(&volume, head.stripe, Priority::Scrub).await
     }
 }

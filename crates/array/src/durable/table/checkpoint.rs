@@ -148,12 +148,12 @@ impl Table {
         let inner = &self.0;
         let mut store = inner.store.borrow_mut();
         let whole = |row: RowId| {
-            let layout = inner.layout.borrow();
+            let layout = inner.layout.read();
             layout.row(row).is_some_and(|row| {
                 row.members.iter().all(|m| inner.labels.is_usable(m.replacement.unwrap_or(m.cell).drive))
             })
         };
-        let width = |row: RowId| inner.layout.borrow().row(row).map_or(0, |row| row.members.len());
+        let width = |row: RowId| inner.layout.read().row(row).map_or(0, |row| row.members.len());
         // As many copies as the pool's codes ask for; fewer only where drives or room are missing.
         let least = self.copies_least();
         let mut copies = self.copies().max(least);
@@ -187,7 +187,7 @@ impl Table {
 
     /// Every drive that answers has so many units free that a few for the tables' convenience are not missed.
     fn has_plenty(&self) -> bool {
-        let layout = self.0.layout.borrow();
+        let layout = self.0.layout.read();
         self.0.labels.usable().into_iter().all(|drive| {
             let units = layout.units(drive);
             units.total.saturating_sub(units.used + units.reserved) >= PLENTY
@@ -197,7 +197,7 @@ impl Table {
     /// A new row of so many copies, and its places; none where too few drives have room for it.
     fn make_row(&self, copies: usize) -> Result<Option<(RowId, u32)>, ArrayError> {
         let inner = &self.0;
-        let mut layout = inner.layout.borrow_mut();
+        let mut layout = inner.layout.write();
         let usable = inner.labels.usable();
         let class = row_class(copies)?;
         let Some(row) = layout.choose_row(class, &|drive| usable.contains(&drive)) else { return Ok(None) };
@@ -240,7 +240,7 @@ impl Table {
     pub fn lacks_copies(&self) -> Option<(usize, usize)> {
         let voters = self.0.labels.configuration().drives.iter().filter(|entry| entry.state.votes()).count();
         let wanted = self.copies_wanted().min(voters);
-        let (store, layout) = (self.0.store.borrow(), self.0.layout.borrow());
+        let (store, layout) = (self.0.store.borrow(), self.0.layout.read());
         let rows = store.space.rows().filter(|row| store.space.is_used(*row));
         let least = rows.filter_map(|row| Some(layout.row(row)?.members.len())).min()?;
         (least < wanted).then_some((least, wanted))
@@ -253,7 +253,7 @@ impl Table {
         let (mut all, mut pages) = (0, BTreeSet::new());
         {
             let mut store = self.0.store.borrow_mut();
-            let layout = self.0.layout.borrow();
+            let layout = self.0.layout.read();
             let width = |entry: &Entry| entry.place().and_then(|place| Some(layout.row(place.row)?.members.len()));
             let narrow = |entry: &Entry| width(entry).is_some_and(|width| width < copies);
             let mut key = store.directory.chunk_after(None);
@@ -414,7 +414,7 @@ impl Checkpoint {
         }
         let replay = self.log.position(self.oldest);
         let anchor = {
-            let (store, layout) = (inner.store.borrow(), inner.layout.borrow());
+            let (store, layout) = (inner.store.borrow(), inner.layout.read());
             let configuration = inner.labels.configuration();
             let mut all = store.directory.index.clone();
             for (page, entry) in index {

@@ -1,8 +1,5 @@
 //! Opening the table: the newest anchor whose directory is whole.
 
-use std::cell::RefCell;
-use std::rc::Rc;
-
 use stele_ground::Bytes;
 
 use super::directory::{CHUNK_TABLE, Entry, INDEX, INDEX_TABLE, decode_chunk, decode_index};
@@ -15,7 +12,7 @@ use crate::model::mutation::Mutation;
 use crate::model::place::{Lsn, PageId};
 use crate::runtime::io::Io;
 use crate::runtime::sync::join_all;
-use crate::space::layout::Layout;
+use crate::space::layout::SharedLayout;
 
 /// Directory pages read at once.
 const AT_ONCE: usize = 64;
@@ -49,7 +46,7 @@ impl Table {
     pub async fn open(
         io: &Io,
         labels: &Labels,
-        layout: &Rc<RefCell<Layout>>,
+        layout: &SharedLayout,
         cache: Bytes,
         read_only: bool,
     ) -> Result<(Table, Opened), ArrayError> {
@@ -107,14 +104,14 @@ impl Table {
     async fn load(
         io: &Io,
         labels: &Labels,
-        layout: &Rc<RefCell<Layout>>,
+        layout: &SharedLayout,
         cache: Bytes,
         read_only: bool,
         anchor: &Anchor,
     ) -> Result<Table, ArrayError> {
         let mut store = Store { sequence: anchor.sequence, ..Store::default() };
         for (at, row) in anchor.rows.iter().enumerate() {
-            let mut layout = layout.borrow_mut();
+            let mut layout = layout.write();
             if !layout.admits(row) {
                 anchor.rows[..at].iter().for_each(|row| layout.remove_row(row.id));
                 return Err(ArrayError::Damaged(format!(
@@ -131,7 +128,7 @@ impl Table {
         table.settle_rows(&anchor.rows.iter().map(|row| row.id).collect::<Vec<_>>());
         let result = table.load_directory(anchor).await;
         if let Err(error) = result {
-            anchor.rows.iter().for_each(|row| layout.borrow_mut().remove_row(row.id));
+            anchor.rows.iter().for_each(|row| layout.write().remove_row(row.id));
             return Err(error);
         }
         Ok(table)

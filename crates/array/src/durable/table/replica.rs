@@ -130,7 +130,7 @@ impl Table {
 
     /// Where the replicas of a row's pages are: a member that has moved is where it moved to.
     fn cells(&self, place: PagePlace) -> Vec<StripCell> {
-        let layout = self.0.layout.borrow();
+        let layout = self.0.layout.read();
         let cell = |row: &Row| row.members.iter().map(|m| m.replacement.unwrap_or(m.cell)).collect();
         layout.row(place.row).map_or_else(Vec::new, cell)
     }
@@ -157,15 +157,15 @@ impl Table {
             }
             let Some((row, member)) = self.member_on(drive) else { return Ok(moved) };
             let usable = self.0.labels.usable();
-            let choice = self.0.layout.borrow().choose_spare(row, member, &|d| d != drive && usable.contains(&d));
+            let choice = self.0.layout.read().choose_spare(row, member, &|d| d != drive && usable.contains(&d));
             let Some(cell) = choice else {
                 return Err(ArrayError::Full(format!(
                     "no drive can take the pool's tables from {drive}; replace it or add drives"
                 )));
             };
-            self.0.layout.borrow_mut().set_replacement(row, member, Some(cell));
+            self.0.layout.write().set_replacement(row, member, Some(cell));
             if let Err(error) = self.fill(row, cell).await {
-                self.0.layout.borrow_mut().set_replacement(row, member, None);
+                self.0.layout.write().set_replacement(row, member, None);
                 return Err(error);
             }
             self.0.store.borrow_mut().moved = true;
@@ -174,7 +174,7 @@ impl Table {
     }
 
     fn member_on(&self, drive: DriveNumber) -> Option<(RowId, usize)> {
-        let (layout, store) = (self.0.layout.borrow(), self.0.store.borrow());
+        let (layout, store) = (self.0.layout.read(), self.0.store.borrow());
         let on = |row: RowId| {
             let members = &layout.row(row)?.members;
             members.iter().position(|m| m.replacement.unwrap_or(m.cell).drive == drive).map(|member| (row, member))
@@ -206,7 +206,7 @@ impl Table {
 
     /// After an anchor that names the replacements is durable: they become the members, and the former cells are free.
     pub(super) fn settle_rows(&self, rows: &[RowId]) {
-        let mut layout = self.0.layout.borrow_mut();
+        let mut layout = self.0.layout.write();
         for row in rows {
             let moved: Vec<(usize, StripCell)> = layout.row(*row).map_or_else(Vec::new, |row| {
                 row.members.iter().enumerate().filter_map(|(at, m)| Some((at, m.replacement?))).collect()

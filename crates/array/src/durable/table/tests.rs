@@ -8,6 +8,7 @@ use crate::durable::records::Record;
 use crate::model::mutation::Mutations;
 use crate::model::place::{DriveNumber, Lsn};
 use crate::runtime::task::Tasks;
+use crate::space::layout::Layout;
 use crate::testing::drives::{End, TestDrives};
 use stele_ground::{Dice, DriveId, MIB, PoolId, VolumeId};
 
@@ -43,7 +44,7 @@ struct Running {
     tasks: Tasks,
     io: Io,
     labels: Labels,
-    layout: Rc<RefCell<Layout>>,
+    layout: SharedLayout,
     log: Log,
     table: Table,
     opened: Option<Opened>,
@@ -112,7 +113,7 @@ impl Bench {
         let mut test_drives = TestDrives::new(drives, SIZE, seed);
         let (tasks, io) = test_drives.start();
         let labels = Labels::new(&io, configuration(drives), (0..drives).collect());
-        let layout = Rc::new(RefCell::new(Layout::new(&labels.configuration())));
+        let layout = SharedLayout::new(Layout::new(&labels.configuration()));
         let cache = Bytes(2 * MIB);
         let own = io.clone();
         let made = async move {
@@ -151,8 +152,8 @@ impl Bench {
         self.test_drives.cut_at = cut;
         let (tasks, io) = self.test_drives.start();
         let labels = Labels::resume(&io, &discovery, false);
-        let layout = Rc::new(RefCell::new(Layout::new(&labels.configuration())));
-        let (own, own_labels, own_layout, cache) = (io.clone(), labels.clone(), Rc::clone(&layout), self.cache);
+        let layout = SharedLayout::new(Layout::new(&labels.configuration()));
+        let (own, own_labels, own_layout, cache) = (io.clone(), labels.clone(), layout.clone(), self.cache);
         let found = Rc::new(Cell::new(0));
         let last = Rc::clone(&found);
         let opened = self.test_drives.finish(&tasks, &io, async move {
@@ -212,7 +213,7 @@ impl Bench {
             Ok::<(), ArrayError>(())
         });
         compared.expect("no cut").expect("every page is readable");
-        running.layout.borrow().check();
+        running.layout.read().check();
     }
 
     /// Changes pages and writes checkpoints until done or the power goes.

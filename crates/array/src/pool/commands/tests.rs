@@ -80,7 +80,7 @@ fn writes_that_race_a_delete_leave_nothing_behind() {
         assert_eq!(after.dirty, Bytes(0), "seed {seed}");
         let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
         assert!(engine.look(|core| core.promised.is_empty() && core.destage_reservations.is_empty()), "seed {seed}");
-        assert!(engine.space.layout.borrow().rows().all(|row| engine.space.used(row.id) == 0), "seed {seed}");
+        assert!(engine.layout.read().rows().all(|row| engine.look(|core| core.space.used(row.id)) == 0), "seed {seed}");
     }
 }
 
@@ -102,7 +102,7 @@ fn a_pool_of_8_3_takes_the_mirror_that_its_catalog_wants_and_goes_on_writing() {
     fixture.test_drives.cut();
     fixture.open().expect("opened without four drives");
     let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
-    assert_eq!(engine.volumes.all().len(), 2);
+    assert_eq!(engine.look(|core| core.volumes.all()).len(), 2);
 }
 
 #[test]

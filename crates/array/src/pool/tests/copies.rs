@@ -24,7 +24,7 @@ fn reads_of_a_mirror_go_to_the_idlest_copy_and_any_bad_copy_is_put_right() {
     let map::Home::Slot(slot) = engine.table.cached(page).expect("in memory").read(|bytes| map::get(bytes, at)) else {
         panic!("the stripe has a slot");
     };
-    let shape = engine.volumes.get(volume).expect("a volume").shape.clone();
+    let shape = engine.look(|core| core.volumes.get(volume)).expect("a volume").shape.clone();
     let places = engine.places(&shape, slot, 0);
     let reads = |drive: usize| engine.io.counters(drive).reads;
     let read_all = |fixture: &mut Fixture| {
@@ -70,7 +70,7 @@ fn what_a_mirror_lost_on_all_copies_is_lost_on_each_of_them() {
     let map::Home::Slot(slot) = engine.table.cached(page).expect("in memory").read(|bytes| map::get(bytes, at)) else {
         panic!("the stripe has a slot");
     };
-    let shape = engine.volumes.get(volume).expect("a volume").shape.clone();
+    let shape = engine.look(|core| core.volumes.get(volume)).expect("a volume").shape.clone();
     for place in engine.places(&shape, slot, 0) {
         fixture.test_drives.damage(usize::from(place.cell.drive.0), place.at, 16 << 10);
     }

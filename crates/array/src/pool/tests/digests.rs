@@ -18,7 +18,7 @@ fn kinds(fixture: &mut Fixture, volume: VolumeId, stripes: u64) -> Vec<DigestKin
     let kinds = Rc::new(RefCell::new(Vec::new()));
     let (io, found) = (engine.io.clone(), Rc::clone(&kinds));
     io.spawn(async move {
-        let of = engine.volumes.get(volume).expect("a volume");
+        let of = engine.look(|core| core.volumes.get(volume)).expect("a volume");
         for stripe in 0..stripes {
             let Ok(Home::Slot(slot)) = engine.home(StripeKey { volume, stripe }).await else { continue };
             let head = engine.slot_head(&of.shape, slot).await.expect("an entry");

@@ -213,7 +213,7 @@ fn drives_that_only_the_tables_miss_are_missed_by_the_pool() {
         let mut scene = scene(seed, STRIPE, DigestUnit::Block);
         let drives: Vec<usize> = {
             let engine = std::rc::Rc::clone(&scene.fixture.pool.serving().expect("open").engine);
-            let layout = engine.space.layout.borrow();
+            let layout = engine.layout.read();
             let on = |kind: RowKind, drive: usize| {
                 let mut rows = layout.rows().filter(|row| row.class.kind == kind);
                 rows.any(|row| row.members.iter().any(|member| usize::from(member.cell.drive.0) == drive))
@@ -242,7 +242,7 @@ fn drives_that_only_the_tables_miss_are_missed_by_the_pool() {
 /// The drives of each row that holds pages of the tables.
 fn table_rows(fixture: &Fixture) -> Vec<Vec<usize>> {
     let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("open").engine);
-    let layout = engine.space.layout.borrow();
+    let layout = engine.layout.read();
     let rows = layout.rows().filter(|row| row.class.kind == RowKind::Table);
     rows.map(|row| row.members.iter().map(|member| usize::from(member.cell.drive.0)).collect()).collect()
 }

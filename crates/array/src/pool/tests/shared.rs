@@ -24,7 +24,7 @@ fn a_slot_that_others_share_is_not_changed_in_place_and_not_freed() {
             other => panic!("{other:?}"),
         }
     };
-    let shape = engine.volumes.get(volume).expect("a volume").shape.clone();
+    let shape = engine.look(|core| core.volumes.get(volume)).expect("a volume").shape.clone();
     let entry = |slot| {
         let (page, at) = Engine::slot_page_id(&shape, slot);
         (engine.table.cached(page).expect("in memory"), at)
@@ -36,7 +36,7 @@ fn a_slot_that_others_share_is_not_changed_in_place_and_not_freed() {
         entry::set_head(bytes, at, &entry::Head { references: 2, ..head });
         head
     });
-    let used = engine.space.used(shared.row);
+    let used = engine.look(|core| core.space.used(shared.row));
     let piece = pattern(2, 4 * KIB);
     data[64 * KIB..68 * KIB].copy_from_slice(&piece);
     fixture.write(volume, 64 * KIB as u64, &piece).expect("written");
@@ -44,7 +44,7 @@ fn a_slot_that_others_share_is_not_changed_in_place_and_not_freed() {
     assert_ne!(home(1), shared, "the stripe has moved away");
     let head = page.read(|bytes| entry::head(bytes, at));
     assert_eq!((head.references, head.generation), (1, before.generation), "one reference is left");
-    assert!(engine.space.used(shared.row) >= used, "the slot still counts as used");
+    assert!(engine.look(|core| core.space.used(shared.row)) >= used, "the slot still counts as used");
     assert!(fixture.read(volume, 0, 256 * KIB).expect("read") == data);
 }
 
@@ -63,7 +63,8 @@ fn a_shared_stripe_that_cannot_move_says_why_and_moves_when_it_can() {
         let (page, at) = Engine::map_page_id(volume, 1);
         let home = engine.table.cached(page).expect("in memory").read(|bytes| map::get(bytes, at));
         let map::Home::Slot(slot) = home else { panic!("{home:?}") };
-        let (page, at) = Engine::slot_page_id(&engine.volumes.get(volume).expect("a volume").shape, slot);
+        let (page, at) =
+            Engine::slot_page_id(&engine.look(|core| core.volumes.get(volume)).expect("a volume").shape, slot);
         engine.table.cached(page).expect("in memory").change(|bytes| {
             let head = entry::head(bytes, at);
             entry::set_head(bytes, at, &entry::Head { references: 2, ..head });

@@ -7,7 +7,7 @@ use crate::testing::{Fixture, pattern, spec};
 /// Puts other parity onto a strip of the volume's first stripe, with the digests that belong to it.
 fn make_parity_wrong(fixture: &mut Fixture, volume: stele_ground::VolumeId) {
     let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
-    let face = engine.volumes.get(volume).expect("a volume");
+    let face = engine.look(|core| core.volumes.get(volume)).expect("a volume");
     let (page, at) = crate::engine::Engine::map_page_id(volume, 0);
     let home = engine.table.cached(page).expect("in memory").read(|bytes| map::get(bytes, at));
     let map::Home::Slot(slot) = home else { panic!("{home:?}") };

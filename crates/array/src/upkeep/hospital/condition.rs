@@ -123,9 +123,11 @@ impl Engine {
 
     /// How far the strips of a drive that is away or given up have moved into spare space.
     fn what_moved(&self, drive: DriveNumber) -> String {
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         let (mut moved, mut all) = (0u32, 0u32);
-        for row in layout.rows().filter(|row| row.class.kind == RowKind::Data && self.space.used(row.id) > 0) {
+        for row in
+            layout.rows().filter(|row| row.class.kind == RowKind::Data && self.look(|core| core.space.used(row.id)) > 0)
+        {
             let here = row.members.iter().filter(|member| member.cell.drive == drive);
             for member in here {
                 all += 1;

@@ -228,7 +228,7 @@ impl Engine {
             return Err(format!("the log needs {members} drives, and {lasting} would be left"));
         }
         let sound = |cell: StripCell| cell.drive != drive && self.drives.is_sound(cell.drive);
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         let mut tables = layout.rows().filter(|row| row.class.kind == RowKind::Table && row.uses(drive));
         if tables.any(|row| !row.members.iter().any(|member| sound(member.replacement.unwrap_or(member.cell)))) {
             return Err("a page of the pool's tables lies on no other drive".into());

@@ -310,9 +310,13 @@ fn lost_stripes_stay_lost_and_named_when_their_row_moves() {
     // The first strips of a row on three of its drives: fewer than a drive is given up for.
     let cells: Vec<(usize, u64)> = {
         let engine = &fixture.pool.serving().expect("it is open").engine;
-        let layout = engine.space.layout.borrow();
+        let layout = engine.layout.read();
         let on = |row: &&crate::space::layout::Row| row.class.kind == RowKind::Data && row.uses(DriveNumber(0));
-        let row = layout.rows().filter(on).find(|row| engine.space.used(row.id) > 20).expect("a row on drive 0");
+        let row = layout
+            .rows()
+            .filter(on)
+            .find(|row| engine.look(|core| core.space.used(row.id)) > 20)
+            .expect("a row on drive 0");
         let configuration = engine.drives.labels.configuration();
         let mut cells: Vec<_> = row.members.iter().map(|member| member.cell).collect();
         cells.sort_by_key(|cell| cell.drive);

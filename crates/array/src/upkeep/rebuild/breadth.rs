@@ -54,7 +54,7 @@ struct Pass {
 impl Engine {
     /// Rows side by side, and stripes of each.
     fn breadth(&self, row: RowId) -> (usize, usize) {
-        let Some(class) = self.space.row_class(row) else { return (1, 1) };
+        let Some(class) = self.look(|core| core.space.row_class(row)) else { return (1, 1) };
         let (drives, width) = (self.drives.labels.usable().len(), class.code.width());
         let fit = (BYTES_MAX / (class.strip.0 * width as u64).max(1)) as usize;
         let stripes = (drives * 3 / 2).max(STRIPES_MIN).min(fit.max(1));
@@ -113,7 +113,7 @@ impl Engine {
         let pass = Pass {
             task,
             to_spare,
-            slots: self.space.slots(task.row),
+            slots: self.look(|core| core.space.slots(task.row)),
             next: Cell::new(0),
             losses: Cell::new(self.membership.lost()),
             placed: Cell::new(Placed::There),
@@ -171,7 +171,7 @@ impl Engine {
 
     /// Drives that lack something of these members.
     pub(super) fn drives_of(&self, members: &BTreeSet<(RowId, u8)>) -> BTreeSet<DriveNumber> {
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         let members = members.iter().filter_map(|(row, at)| layout.row(*row)?.members.get(usize::from(*at)));
         members.flat_map(|member| [Some(member.cell), member.replacement]).flatten().map(|cell| cell.drive).collect()
     }
@@ -185,12 +185,12 @@ impl Engine {
 
     /// Stripes whose strips of a lost drive no spare cell is left for.
     pub fn stripes_without_spare(&self) -> u64 {
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         let rows = self.losses_seen.rows_without_spare(|row, member| {
             let member = layout.row(row).and_then(|row| row.members.get(usize::from(member)));
             member.is_some_and(|member| member.replacement.is_none() && self.is_given_up(member.cell.drive).0)
         });
-        rows.into_iter().map(|row| u64::from(self.space.used(row))).sum()
+        rows.into_iter().map(|row| u64::from(self.look(|core| core.space.used(row)))).sum()
     }
 
     /// How many strips of the row's stripes count as lost, if `lost` drives were: a spare cell counts once all have moved to it.
@@ -205,11 +205,11 @@ impl Engine {
 
     /// Stripes that have a slot; and of them those that may lose no further strip without loss of data.
     pub fn exposure(&self) -> (u64, u64) {
-        let layout = self.space.layout.borrow();
+        let layout = self.layout.read();
         let exposed = |row: &Row| self.strips_without(row, |_| false) >= row.class.code.tolerates();
         let rows = layout.rows().filter(|row| row.class.kind == RowKind::Data);
         rows.fold((0, 0), |(all, critical), row| {
-            let used = u64::from(self.space.used(row.id));
+            let used = u64::from(self.look(|core| core.space.used(row.id)));
             (all + used, critical + if exposed(row) { used } else { 0 })
         })
     }

@@ -43,15 +43,15 @@ impl Engine {
         if left != Leave::Done {
             return Ok(left);
         }
-        self.space.freeze(task.row, true);
+        self.step(|core| core.space.freeze(task.row, true));
         let result = self.leave_frozen(task).await;
-        self.space.freeze(task.row, false);
+        self.step(|core| core.space.freeze(task.row, false));
         self.admission.make_room();
         result
     }
 
     async fn leave_frozen(self: &Rc<Self>, task: Task) -> Result<Leave, ArrayError> {
-        while self.space.is_held_any(task.row) {
+        while self.look(|core| core.space.is_held_any(task.row)) {
             self.io.sleep(Duration::from_millis(1)).await;
             self.check_writable()?;
         }
@@ -64,7 +64,7 @@ impl Engine {
     }
 
     async fn leave_strips(self: &Rc<Self>, task: Task) -> Result<Leave, ArrayError> {
-        for index in 0..self.space.slots(task.row) {
+        for index in 0..self.look(|core| core.space.slots(task.row)) {
             self.check_writable()?;
             let left = self.leave_strip(SlotId { row: task.row, index }, usize::from(task.member)).await?;
             if left != Leave::Done {
@@ -81,7 +81,7 @@ impl Engine {
             Ok::<_, ArrayError>((!head.is_free() && head.exceptions >> member & 1 == 1).then_some(head))
         };
         let Some(head) = moved().await? else { return Ok(Leave::Done) };
-        let Some(volume) = self.volumes.get(VolumeId(head.volume)) else { return Ok(Leave::Again) };
+        let Some(volume) = self.look(|core| core.volumes.get(VolumeId(head.volume))) else { return Ok(Leave::Again) };
         let _guard = self.locks.exclusive(volume.id, head.stripe).await;
         let Some(head) = moved().await?.filter(|now| now.volume == head.volume && now.stripe == head.stripe) else {
             return Ok(Leave::Again);

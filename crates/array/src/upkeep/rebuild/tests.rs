@@ -21,8 +21,9 @@ fn engine(fixture: &Fixture) -> Rc<Engine> {
 /// Two drives that a row with data lies on.
 fn two_of_a_row(fixture: &Fixture) -> [usize; 2] {
     let engine = engine(fixture);
-    let layout = engine.space.layout.borrow();
-    let row = layout.rows().find(|row| row.class.kind == RowKind::Data && engine.space.used(row.id) > 0);
+    let layout = engine.layout.read();
+    let row =
+        layout.rows().find(|row| row.class.kind == RowKind::Data && engine.look(|core| core.space.used(row.id)) > 0);
     let row = row.expect("a row with data");
     [0, 1].map(|member| usize::from(row.members[member].cell.drive.0))
 }
@@ -113,7 +114,7 @@ fn what_had_moved_to_a_drive_that_is_lost_next_moves_once_more() {
         fixture.pass(Duration::from_secs(3600));
         // The drive with most of what has moved.
         let spares: Vec<usize> = {
-            let layout = engine.space.layout.borrow();
+            let layout = engine.layout.read();
             let members = layout.rows().flat_map(|row| row.members.to_vec());
             members.filter_map(|member| Some(usize::from(member.replacement?.drive.0))).collect()
         };
@@ -126,7 +127,7 @@ fn what_had_moved_to_a_drive_that_is_lost_next_moves_once_more() {
         let mut lost = vec![first, second];
         nothing_is_wrong(&mut fixture, &lost, &format!("seed {seed}"));
         // The rebuild is done: as many as the code tolerates may go again.
-        let row = engine.space.layout.borrow().rows().find(|row| row.class.kind == RowKind::Data).cloned();
+        let row = engine.layout.read().rows().find(|row| row.class.kind == RowKind::Data).cloned();
         let members = row.expect("a row of data").members.into_iter();
         let places = members.map(|member| usize::from(member.replacement.unwrap_or(member.cell).drive.0));
         lost = places.take(2).collect();
@@ -195,12 +196,12 @@ fn the_stripes_that_may_lose_nothing_more_come_first() {
         row.members.iter().filter(|member| lost.contains(&usize::from(member.cell.drive.0))).count()
     };
     let of_data = |row: &&crate::space::layout::Row| row.class.kind == RowKind::Data;
-    let critical = engine.space.layout.borrow().rows().filter(of_data).filter(|row| lacks(row) == 2).count();
+    let critical = engine.layout.read().rows().filter(of_data).filter(|row| lacks(row) == 2).count();
     assert!(critical > 0, "some rows lie on both drives");
     // Until every critical row has its spare cells, no other row has one.
     for _ in 0..10_000 {
         fixture.run_operations(2);
-        let layout = engine.space.layout.borrow();
+        let layout = engine.layout.read();
         let spared = |row: &&crate::space::layout::Row| row.members.iter().any(|member| member.replacement.is_some());
         let rows: Vec<_> = layout.rows().filter(of_data).filter(spared).map(|row| (lacks(row), row.clone())).collect();
         let both =
@@ -216,7 +217,7 @@ fn the_stripes_that_may_lose_nothing_more_come_first() {
 
 /// Strips of a row's member that have moved to its replacement, and how many there are.
 fn moved_strips(engine: &Engine, row: &crate::space::layout::Row, member: usize) -> (usize, usize) {
-    let heads = (0..engine.space.slots(row.id)).filter_map(|index| {
+    let heads = (0..engine.look(|core| core.space.slots(row.id))).filter_map(|index| {
         let slot = SlotId { row: row.id, index };
         let (page, at) = Engine::slot_page_id(&engine.row_shape(slot)?, slot);
         Some(engine.table.cached(page)?.read(|bytes| entry::head(bytes, at)))
@@ -234,10 +235,12 @@ fn stripes_that_lose_a_second_strip_overtake_a_rebuild_under_way() {
     let engine = engine(&fixture);
     // Rows with a member on the drive, and which member that is.
     let rows: Vec<(crate::space::layout::Row, usize)> = {
-        let layout = engine.space.layout.borrow();
+        let layout = engine.layout.read();
         let on = |row: &crate::space::layout::Row| row.members.iter().position(|member| member.cell.drive.0 == 2);
         let data = layout.rows().filter(|row| row.class.kind == RowKind::Data);
-        data.filter_map(|row| Some((row.clone(), on(row)?))).filter(|(row, _)| engine.space.used(row.id) > 0).collect()
+        data.filter_map(|row| Some((row.clone(), on(row)?)))
+            .filter(|(row, _)| engine.look(|core| core.space.used(row.id)) > 0)
+            .collect()
     };
     let counted = |chosen: &dyn Fn(&crate::space::layout::Row) -> bool| {
         let chosen = rows.iter().filter(|(row, _)| chosen(row));
@@ -257,7 +260,7 @@ fn stripes_that_lose_a_second_strip_overtake_a_rebuild_under_way() {
         let Some((busy, _)) = busy else { continue };
         second = (0..10).filter(|drive| *drive != 2 && !uses(*drive)(busy)).find(|drive| {
             let (moved, all) = counted(&uses(*drive));
-            let spare = engine.space.layout.borrow();
+            let spare = engine.layout.read();
             let spare = spare
                 .rows()
                 .any(|row| row.members.iter().any(|m| m.replacement.is_some_and(|c| usize::from(c.drive.0) == *drive)));
@@ -300,7 +303,7 @@ fn what_hosts_read_is_rebuilt_before_its_turn() {
         let map::Home::Slot(slot) = engine.table.cached(page)?.read(|bytes| map::get(bytes, at)) else { return None };
         let (page, at) = Engine::slot_page_id(&engine.row_shape(slot)?, slot);
         let head = engine.table.cached(page)?.read(|bytes| entry::head(bytes, at));
-        let row = engine.space.layout.borrow().row(slot.row)?.clone();
+        let row = engine.layout.read().row(slot.row)?.clone();
         let lost = row.members.iter().position(|member| member.cell.drive.0 == 4)?;
         Some((lost, head.exceptions >> lost & 1 == 1, row.members[lost].replacement.is_some()))
     };

@@ -39,7 +39,13 @@ fn a_pass_that_finds_damage_is_followed_by_one_more() {
     fixture.write(volume, 0, &pattern(3, 4 << 20)).expect("written");
     fixture.command(Command::Checkpoint).expect("a checkpoint");
     let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
-    let row = engine.space.layout.borrow().rows().find(|row| engine.space.used(row.id) > 8).cloned().expect("a row");
+    let row = engine
+        .layout
+        .read()
+        .rows()
+        .find(|row| engine.look(|core| core.space.used(row.id)) > 8)
+        .cloned()
+        .expect("a row");
     let cell = row.members[0].cell;
     let at = engine.drives.labels.configuration().cell_at(cell);
     fixture.test_drives.damage(usize::from(cell.drive.0), at, 64 << 10);

@@ -125,7 +125,7 @@ fn a_lost_drive_is_evacuated_and_its_cells_come_free_with_the_anchor() {
     bench.work(&running, 300);
     bench.checkpoint(&running).expect("room");
     let victim = {
-        let layout = running.layout.borrow();
+        let layout = running.layout.read();
         let row = layout.rows().next().expect("the table has rows").clone();
         row.members[0].cell.drive
     };
@@ -136,9 +136,9 @@ fn a_lost_drive_is_evacuated_and_its_cells_come_free_with_the_anchor() {
     let moved = bench.test_drives.finish(&running.tasks, &running.io, async move { table.evacuate(victim).await });
     assert!(moved.expect("no cut").expect("there is room") > 0);
     assert!(running.table.wants_checkpoint());
-    assert!(running.layout.borrow().units(victim).used > 0, "the former anchor still names its cells");
+    assert!(running.layout.read().units(victim).used > 0, "the former anchor still names its cells");
     bench.checkpoint(&running).expect("room");
-    assert_eq!(running.layout.borrow().units(victim).used, 0);
+    assert_eq!(running.layout.read().units(victim).used, 0);
     bench.compare(&running);
     drop(running);
     // Two more may now be damaged.
@@ -149,7 +149,7 @@ fn a_lost_drive_is_evacuated_and_its_cells_come_free_with_the_anchor() {
     }
     let running = bench.open().expect("no cut").expect("opens");
     bench.compare(&running);
-    assert!(running.layout.borrow().rows().all(|row| !row.uses(DriveNumber(victim.0))));
+    assert!(running.layout.read().rows().all(|row| !row.uses(DriveNumber(victim.0))));
 }
 
 #[test]
