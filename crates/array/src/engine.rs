@@ -2,6 +2,7 @@
 //! every change of state is one synchronous step: the record is appended and applied without an await between.
 
 use std::cell::RefCell;
+use std::ops::Deref;
 use std::rc::{Rc, Weak};
 
 use stele_ground::{PoolId, VolumeId, digest};
@@ -40,7 +41,17 @@ pub mod serving;
 
 pub use self::core::Core;
 
+/// The open pool. Flows reach its parts through [`Surroundings`], and its core through `step` and `look` alone.
 pub struct Engine {
+    around: Surroundings,
+    /// Changed in steps only.
+    core: RefCell<Core>,
+    pub weak: Weak<Engine>,
+}
+
+/// All of an open pool but its core. Records are applied by methods of this type, which has no way to a step: so a step
+/// cannot meet another one there.
+pub struct Surroundings {
     pub io: Io,
     pub log: Log,
     pub table: Table,
@@ -54,8 +65,6 @@ pub struct Engine {
     pub limits: CacheLimits,
     /// First words of the pool's identity, bound into every digest.
     pub pool: u64,
-    /// Changed in steps only.
-    core: RefCell<Core>,
     pub standing: Standing,
     pub admission: Admission,
     pub destaging: Destaging,
@@ -71,7 +80,14 @@ pub struct Engine {
     pub losses_seen: Losses,
     /// Volumes come, go and grow one at a time.
     pub administering: Mutex,
-    pub weak: Weak<Engine>,
+}
+
+impl Deref for Engine {
+    type Target = Surroundings;
+
+    fn deref(&self) -> &Surroundings {
+        &self.around
+    }
 }
 
 /// Destages under way at once, at least and for each drive: each has about two commands out at a time, and a hard drive
@@ -101,7 +117,7 @@ impl Engine {
         let cache = Cache::new(options.block_cache).credulous(io.is_disabled(Mutation::MemoryDigest));
         let destages = DESTAGES.max(DESTAGES_PER_DRIVE * drives.labels.configuration().drives.len() as u64);
         let core = Core::new(cache, Space::new(layout.clone()));
-        Rc::new_cyclic(|weak| Engine {
+        let around = Surroundings {
             pool,
             io,
             log,
@@ -112,7 +128,6 @@ impl Engine {
             count: Counters::default(),
             limits: options.cache_limits(),
             options,
-            core: RefCell::new(core),
             standing: Standing::new(read_only),
             admission: Admission::new(now),
             destaging: Destaging::new(destages, now),
@@ -126,8 +141,8 @@ impl Engine {
             hospital: Hospital::default(),
             losses_seen: Losses::default(),
             administering: Mutex::default(),
-            weak: weak.clone(),
-        })
+        };
+        Rc::new_cyclic(|weak| Engine { around, core: RefCell::new(core), weak: weak.clone() })
     }
 
     pub fn alarm(&self, kind: AlarmKind, severity: Severity, drive: Option<DriveNumber>, message: String) {

@@ -11,7 +11,7 @@ use stele_ground::digest::fingerprint;
 use crate::cache::DirtyBlock;
 use crate::durable::records::Record;
 use crate::durable::table::PageRef;
-use crate::engine::{Core, Engine};
+use crate::engine::{Core, Engine, Surroundings};
 use crate::formats::entry::{self, DigestKind, Head, LOST};
 use crate::formats::map::{self, Home};
 use crate::formats::shape::Shape;
@@ -104,6 +104,13 @@ impl Engine {
         self.look(|core| core.row_shape(slot))
     }
 
+    /// Frees cells whose release has become durable. Answers the record that the next ones wait for.
+    pub fn take_back_cells(&self) -> Option<Lsn> {
+        self.step(|core| self.give_back(core))
+    }
+}
+
+impl Surroundings {
     pub fn apply(&self, core: &mut Core, lsn: Lsn, record: &Record, pages: &Pages) {
         self.apply_tables(core, lsn, record, pages);
         self.apply_cache(core, lsn, record);
@@ -249,7 +256,7 @@ impl Engine {
     ) {
         let shape = &volume.shape;
         assert_eq!(digests.len(), shape.digests(), "a mapping brings one digest for every unit");
-        let exceptions = self.fresh_exceptions(slot.row);
+        let exceptions = self.layout.read().fresh_exceptions(slot.row);
         let (id, at) = Engine::slot_page_id(shape, slot);
         pages.get(id).change(|bytes| {
             let former = entry::head(bytes, at);
@@ -301,10 +308,6 @@ impl Engine {
     }
 
     /// Frees cells whose release has become durable. Answers the record that the next ones wait for.
-    pub fn take_back_cells(&self) -> Option<Lsn> {
-        self.step(|core| self.give_back(core))
-    }
-
     fn give_back(&self, core: &mut Core) -> Option<Lsn> {
         let durable = self.log.durable_lsn();
         while core.withheld.front().is_some_and(|(lsn, _)| *lsn <= durable)

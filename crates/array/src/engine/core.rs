@@ -1,8 +1,9 @@
 //! What changes together, and only in steps.
 //!
 //! A flow may wait between two steps, and finds another state after the wait. It cannot wait within one: a step is a closure
-//! that is not asynchronous, and nothing of the core can be taken out of it. Steps do not nest, and neither is there a step
-//! within a look: what a closure needs of the engine beside the core it takes from the core it was given.
+//! that is not asynchronous, and nothing of the core can be taken out of it. Steps do not nest, nor is there a step within a
+//! look, or the pool stops. Applying a record cannot go wrong that way, since it knows [`super::Surroundings`] only; other
+//! closures take what they need of the engine beforehand, or from the core they were given.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -482,7 +482,7 @@ impl Engine {
             slot: allocation.slot,
             generation: allocation.generation,
             shape: Rc::clone(shape),
-            places: self.places(shape, allocation.slot, self.fresh_exceptions(allocation.slot.row)),
+            places: self.places(shape, allocation.slot, self.layout.read().fresh_exceptions(allocation.slot.row)),
             digests: Vec::new(),
             binding: self.binding(allocation.slot, allocation.generation),
         };
@@ -519,7 +519,7 @@ impl Engine {
             let pages = self.pages_for(&record).await?;
             // A rebuild may have given the row other cells meanwhile: then the strips lie in the wrong ones. Nothing is
             // awaited from here to the append.
-            let places = self.places(shape, allocation.slot, self.fresh_exceptions(allocation.slot.row));
+            let places = self.places(shape, allocation.slot, self.layout.read().fresh_exceptions(allocation.slot.row));
             if places == target.places {
                 break pages;
             }

@@ -6,7 +6,7 @@ use stele_ground::VolumeId;
 
 use crate::durable::records::{NewLayer, Reason};
 use crate::engine::apply::Pages;
-use crate::engine::{Core, Engine};
+use crate::engine::{Core, Engine, Surroundings};
 use crate::formats::map::{self, Home};
 use crate::formats::{entry, tables};
 use crate::model::place::{SlotId, StripeKey};
@@ -14,7 +14,7 @@ use crate::volumes::ahead::STRIPES;
 use crate::volumes::face::Face;
 use crate::volumes::{LayerKind, Volume};
 
-impl Engine {
+impl Surroundings {
     pub(crate) fn apply_layer(&self, core: &mut Core, new: &NewLayer, pages: &Pages) {
         let (Some(base), Some(former)) = (core.volumes.get(new.base), core.volumes.get(new.former)) else { return };
         let mut spec = former.spec().clone();

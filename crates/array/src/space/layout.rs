@@ -320,6 +320,13 @@ impl Layout {
         self.rows.get(&row)
     }
 
+    /// The exception mask a stripe newly put into the row has: its strips go to replacements where there are any.
+    pub fn fresh_exceptions(&self, row: RowId) -> u32 {
+        let Some(row) = self.row(row) else { return 0 };
+        let replaced = row.members.iter().enumerate().filter(|(_, member)| member.replacement.is_some());
+        replaced.fold(0, |mask, (strip, _)| mask | 1 << strip)
+    }
+
     /// In order of number.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         self.rows.values()

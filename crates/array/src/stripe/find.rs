@@ -12,7 +12,7 @@ use crate::formats::shape::Shape;
 use crate::formats::tables;
 use crate::model::ArrayError;
 use crate::model::mutation::Mutation;
-use crate::model::place::{PageId, RowId, SlotId, StripeKey};
+use crate::model::place::{PageId, SlotId, StripeKey};
 use crate::stripe::{StripPlace, Stripe};
 use crate::volumes::Volume;
 
@@ -99,14 +99,6 @@ impl Engine {
                 StripPlace { cell, at: configuration.cell_at(cell) + u64::from(slot.index) * shape.strip as u64 }
             })
             .collect()
-    }
-
-    /// The exception mask a stripe newly put into the row has: its strips go to replacements where there are any.
-    pub fn fresh_exceptions(&self, row: RowId) -> u32 {
-        let layout = self.layout.read();
-        let Some(row) = layout.row(row) else { return 0 };
-        let replaced = row.members.iter().enumerate().filter(|(_, member)| member.replacement.is_some());
-        replaced.fold(0, |mask, (strip, _)| mask | 1 << strip)
     }
 
     /// The stripe as it is mapped now, with its lock held by the caller; none while it owns no slot.
