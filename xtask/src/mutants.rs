@@ -14,7 +14,7 @@ const SUITES: [(&str, &[&str]); 2] = [
     ("crates/array", &["--package", "stele-array", "--lib"]),
     ("crates/sim", &["--package", "stele-sim", "--test", "hospital", "--test", "rebuild", "--test", "histories"]),
 ];
-const SWITCHES: &str = "crates/array/src/mutation.rs";
+const SWITCHES: &str = "crates/array/src/model/mutation.rs";
 /// Seeds tried until one fails.
 const SEEDS: &str = "200";
 /// Seconds after which a detector without a verdict counts as red.

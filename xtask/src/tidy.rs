@@ -1,11 +1,12 @@
-//! House rules that neither the compiler nor clippy knows: where `unsafe` may be, which crate may use which, how long a file
-//! may grow, which words and names do not occur, what tests may not do, that documents name only what exists, and how they
-//! are written.
+//! House rules that neither the compiler nor clippy knows: where `unsafe` may be, which crate and which folder may use which,
+//! how long a file may grow, which words and names do not occur, what tests may not do, that documents name only what
+//! exists, and how they are written.
 //!
 //! A fault is one line: place, what is wrong, what to do.
 
 mod documents;
 mod floors;
+mod folders;
 mod prose;
 mod source;
 
@@ -27,6 +28,7 @@ pub fn check(root: &Path) -> Vec<String> {
         // The rules themselves spell out what they forbid.
         if name.ends_with(".rs") && !name.starts_with("xtask/src/tidy") {
             source::check(&name, &text, &mut faults);
+            folders::check(&name, &text, &mut faults);
         } else if name.starts_with("crates/") && name.ends_with("/Cargo.toml") {
             floors::check(&name, &text, &mut faults);
         } else if documents::is_one(&name) {

@@ -6,13 +6,14 @@
 //! Clean blocks are replaced by small-queue, main-queue and ghost (S3-FIFO): one long scan passes through the
 //! small queue and leaves the rest alone. Lost with the process; the log refills the dirty part.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use stele_ground::digest::fingerprint;
 use stele_ground::{BLOCK, Bytes, VolumeId};
-use stele_media::Shared;
+use stele_media::{Buffer, Shared};
 
-use crate::place::Lsn;
+use crate::model::place::{BlockKey, Lsn, StripeKey};
 
 mod clean;
 mod hash;
@@ -20,18 +21,12 @@ mod hash;
 use clean::Clean;
 pub use hash::FixedState;
 
-/// A 4096-byte block of a volume.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct BlockKey {
-    pub volume: VolumeId,
-    pub block: u64,
-}
-
-/// A stripe of a volume.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct StripeKey {
-    pub volume: VolumeId,
-    pub stripe: u64,
+/// A shared block of zeros.
+pub fn zero_block() -> Shared {
+    thread_local! {
+        static ZEROS: RefCell<Shared> = RefCell::new(Buffer::zeroed(BLOCK).freeze());
+    }
+    ZEROS.with_borrow(Shared::clone)
 }
 
 #[derive(Clone, Debug)]
@@ -60,14 +55,14 @@ struct DirtyStripe {
 }
 
 #[derive(Clone, Copy)]
-enum Place {
+enum BlockPlace {
     Dirty,
     Clean(u32),
 }
 
 #[derive(Default)]
 pub struct Cache {
-    places: HashMap<BlockKey, Place, FixedState>,
+    places: HashMap<BlockKey, BlockPlace, FixedState>,
     clean: Clean,
     stripes: BTreeMap<StripeKey, DirtyStripe>,
     /// Every dirty stripe by its oldest LSN: the front is what holds back the log's trim.
@@ -121,7 +116,7 @@ impl Cache {
         let lsn = written.lsn;
         assert_eq!(written.data.len(), BLOCK, "the cache holds whole blocks");
         let (stripe_key, block) = self.stripe_of(key);
-        if let Some(Place::Clean(index)) = self.places.insert(key, Place::Dirty) {
+        if let Some(BlockPlace::Clean(index)) = self.places.insert(key, BlockPlace::Dirty) {
             self.clean.remove(index);
         }
         let ages = &mut self.ages;
@@ -138,15 +133,15 @@ impl Cache {
     /// Offers a verified clean block. A dirty block is newer than anything read, so it stays.
     pub fn put_clean(&mut self, key: BlockKey, data: &[u8]) {
         match self.places.get(&key) {
-            Some(Place::Dirty) => {}
-            Some(Place::Clean(index)) => self.clean.overwrite(*index, data),
+            Some(BlockPlace::Dirty) => {}
+            Some(BlockPlace::Clean(index)) => self.clean.overwrite(*index, data),
             None => drop(self.clean.insert(key, data, &mut self.places)),
         }
     }
 
     /// Drops a clean copy that is no longer what the volume holds.
     pub fn drop_clean(&mut self, key: BlockKey) {
-        if let Some(Place::Clean(index)) = self.places.get(&key).copied() {
+        if let Some(BlockPlace::Clean(index)) = self.places.get(&key).copied() {
             self.places.remove(&key);
             self.clean.remove(index);
         }
@@ -160,8 +155,8 @@ impl Cache {
     /// As `get`; a read that does not count says nothing of whether the block is worth keeping.
     pub fn get_as(&mut self, key: BlockKey, counts: bool) -> Option<Held<'_>> {
         match *self.places.get(&key)? {
-            Place::Clean(index) => Some(Held::Good(self.clean.touch(index, counts), Lsn(0))),
-            Place::Dirty => self.dirty(key).map(|block| match self.is_sound(block) {
+            BlockPlace::Clean(index) => Some(Held::Good(self.clean.touch(index, counts), Lsn(0))),
+            BlockPlace::Dirty => self.dirty(key).map(|block| match self.is_sound(block) {
                 true => Held::Good(&block.data, block.lsn),
                 false => Held::Spoilt,
             }),
@@ -206,7 +201,7 @@ impl Cache {
     /// The block was read ahead for this volume, and nobody has asked for it. False where somebody has, or it is gone.
     pub fn mark_ahead(&mut self, key: BlockKey, face: VolumeId) -> bool {
         match self.places.get(&key) {
-            Some(Place::Clean(index)) => self.clean.mark_ahead(*index, face),
+            Some(BlockPlace::Clean(index)) => self.clean.mark_ahead(*index, face),
             _ => false,
         }
     }

@@ -14,23 +14,26 @@ use stele_codes::Strips;
 use stele_ground::{BLOCK, Duration};
 use stele_media::{Buffer, Priority};
 
-use crate::apply::Pages;
-use crate::cache::{DirtyBlock, StripeKey};
-use crate::engine::{Engine, add};
-use crate::flush::AGE_STEP;
-use crate::io::Io;
-use crate::log::{self, Haste, Purpose, Reservation};
-use crate::mutation::Mutation;
-use crate::place::{Lsn, SlotId};
-use crate::records::{Image, NewDigest, Record, RedoImage};
-use crate::redo::Redo;
-use crate::stripe::{Columns, StripWrite, Stripe};
+use crate::cache::DirtyBlock;
+use crate::durable::log::{self, FlushUrgency, Purpose, Reservation};
+use crate::durable::records::{Image, NewDigest, Record, RedoImage};
+use crate::engine::Engine;
+use crate::engine::apply::Pages;
+use crate::formats::entry::{DigestKind, ZERO};
+use crate::formats::map::Home;
+use crate::formats::shape::Shape;
+use crate::model::mutation::Mutation;
+use crate::model::place::{BlockKey, Lsn, SlotId, StripeKey};
+use crate::model::{ArrayError, DigestUnit};
+use crate::runtime::io::Io;
+use crate::state::destaging::AGE_STEP;
+use crate::state::redo::{Redo, StripWrite};
+use crate::stripe::{Columns, Stripe, runs};
 use crate::volumes::Volume;
-use crate::volumes::entry::{DigestKind, ZERO};
-use crate::volumes::map::Home;
-use crate::volumes::shape::Shape;
-use crate::{ArrayError, DigestUnit};
 
+pub mod checkpoint;
+pub mod flush;
+pub mod relog;
 mod salvage;
 
 /// Block columns changed in place at a time, so that a redo record stays below its limit.
@@ -41,14 +44,14 @@ struct Pace {
     /// For room in it.
     patience: Duration,
     /// For other records to share a group with.
-    haste: Haste,
+    urgency: FlushUrgency,
 }
 
 impl Pace {
     /// Somebody waits for the destage.
-    const ASKED: Pace = Pace { patience: log::PATIENCE, haste: Haste::Now };
+    const ASKED: Pace = Pace { patience: log::PATIENCE, urgency: FlushUrgency::Now };
     /// The flow's own: where there is no room it lets others go first, and is tried again.
-    const FLOW: Pace = Pace { patience: Duration::from_millis(1000), haste: Haste::Linger };
+    const FLOW: Pace = Pace { patience: Duration::from_millis(1000), urgency: FlushUrgency::Linger };
 }
 
 /// Dirty blocks by number within the stripe.
@@ -80,17 +83,17 @@ impl Engine {
     async fn destage_at(self: &Rc<Self>, volume: &Rc<Volume>, stripe: u64, pace: Pace) -> Result<(), ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
         let _guard = self.locks.exclusive(volume.id, stripe).await;
-        if volume.gone.get() || self.read_only.get() {
+        if volume.was_deleted() || self.standing.is_read_only() {
             return Ok(());
         }
         // What an earlier destage left undone comes first.
         self.place_redo(volume, stripe).await?;
         self.restore_memory(key).await?;
-        let dirty: Dirty = self.cache.borrow().dirty_of(key).into_iter().collect();
+        let dirty: Dirty = self.look(|core| core.cache.dirty_of(key)).into_iter().collect();
         let Some(covers) = dirty.values().map(|block| block.lsn).max() else { return Ok(()) };
-        let held = self.destage_funds.borrow_mut().remove(&key);
-        let funds = match held {
-            Some(funds) => funds,
+        let held = self.step(|core| core.destage_reservations.remove(&key));
+        let reservation = match held {
+            Some(reservation) => reservation,
             // An attempt that failed gave them back. All at once, before anything is appended or the log is pinned.
             None => {
                 // With the record that says that it is done: a wait for that in the middle might be in vain.
@@ -101,7 +104,7 @@ impl Engine {
                 let first = self.log.try_reserve(cost, Purpose::Inside);
                 let last = || if oldest { self.log.try_reserve(cost, Purpose::Checkpoint) } else { None };
                 match first.or_else(last) {
-                    Some(funds) => funds,
+                    Some(reservation) => reservation,
                     None => self.log.reserve_within(cost, Purpose::Inside, pace.patience).await?,
                 }
             }
@@ -110,8 +113,8 @@ impl Engine {
         let _pin = LogPin::new(self, dirty.values().map(|block| block.lsn).min().unwrap_or(covers));
         // Only what is durable in the log is destaged: a strip never shows what the log might lose.
         self.log.durable(covers).await?;
-        add(&self.count.destages, 1);
-        add(&self.count.destaged_blocks, dirty.len() as u64);
+        self.count.destages.add(1);
+        self.count.destaged_blocks.add(dirty.len() as u64);
         let mostly = dirty.len() * 4 >= volume.shape.blocks() as usize * 3;
         let home = self.home(key).await?;
         // What others refer to is never changed in place: the stripe moves away from it. So it does, where there is room, from a
@@ -123,11 +126,9 @@ impl Engine {
             }
             Home::Unmapped | Home::Zero => (false, false),
         };
-        let moves = !volume.stays_in_place() && (mostly || weak && !self.io.lacks(Mutation::StrongDigest));
+        let moves = !volume.stays_in_place() && (mostly || weak && !self.io.is_disabled(Mutation::StrongDigest));
         match home {
-            Home::Unmapped if volume.base.get().is_some() => {
-                self.destage_over_base(volume, stripe, &dirty, covers).await
-            }
+            Home::Unmapped if volume.base().is_some() => self.destage_over_base(volume, stripe, &dirty, covers).await,
             Home::Unmapped | Home::Zero => self.destage_fresh(volume, stripe, &dirty, covers).await,
             Home::Slot(old) if shared => match self.destage_whole(volume, stripe, old, &dirty, covers).await? {
                 Move::Done => Ok(()),
@@ -144,7 +145,7 @@ impl Engine {
             {
                 Ok(())
             }
-            Home::Slot(_) => match self.destage_in_place(volume, stripe, &dirty, covers, funds, pace).await {
+            Home::Slot(_) => match self.destage_in_place(volume, stripe, &dirty, covers, reservation, pace).await {
                 Err(ArrayError::Damaged(why)) => match self.destage_salvage(volume, stripe, &dirty, covers).await? {
                     true => Ok(()),
                     false => Err(ArrayError::Damaged(why)),
@@ -164,8 +165,8 @@ impl Engine {
     ) -> Result<(), ArrayError> {
         let shape = Rc::clone(&volume.shape);
         let key = StripeKey { volume: volume.id, stripe };
-        let Some(claim) = self.claim(volume, true).await? else { return Err(self.full(volume)) };
-        let binding = self.binding(claim.slot, claim.generation);
+        let Some(allocation) = self.allocate(volume, true).await? else { return Err(self.full(volume)) };
+        let binding = self.binding(allocation.slot, allocation.generation);
         // Where one digest covers a strip, strips are written whole from the start.
         let whole = shape.unit == DigestUnit::Strip;
         let units: BTreeSet<usize> = dirty.keys().map(|block| shape.strip_of(*block).1 / shape.unit_blocks()).collect();
@@ -187,9 +188,10 @@ impl Engine {
                 writes.push(StripWrite { strip, at: bytes.start, data: vec![buffer.freeze()] });
             }
         }
-        let stored = self.store_slot(volume, stripe, claim, None, covers, digests, writes, Priority::Destage).await;
+        let stored =
+            self.store_slot(volume, stripe, allocation, None, covers, digests, writes, Priority::Destage).await;
         if stored.is_err() {
-            self.abandon(claim);
+            self.abandon(allocation);
         }
         self.settle_map(key, stored?, None).await?;
         self.keep_clean(volume, stripe, dirty, covers);
@@ -199,10 +201,12 @@ impl Engine {
     /// Blocks just destaged stay in the cache as clean ones, unless they were written again.
     pub fn keep_clean(&self, volume: &Volume, stripe: u64, dirty: &Dirty, covers: Lsn) {
         let first = stripe * u64::from(volume.shape.blocks());
-        let mut cache = self.cache.borrow_mut();
-        for (block, data) in dirty.iter().filter(|(_, block)| block.lsn <= covers) {
-            cache.put_clean(crate::cache::BlockKey { volume: volume.id, block: first + u64::from(*block) }, &data.data);
-        }
+        self.step(|core| {
+            for (block, data) in dirty.iter().filter(|(_, block)| block.lsn <= covers) {
+                let key = BlockKey { volume: volume.id, block: first + u64::from(*block) };
+                core.cache.put_clean(key, &data.data);
+            }
+        });
     }
 
     /// Moves a stripe to a new slot, with what is dirty of it.
@@ -222,11 +226,11 @@ impl Engine {
         for (block, dirty) in dirty {
             data[*block as usize * BLOCK..][..BLOCK].copy_from_slice(&dirty.data);
         }
-        let Some(claim) = self.claim(volume, false).await? else { return Ok(Move::NoSlot) };
+        let Some(allocation) = self.allocate(volume, false).await? else { return Ok(Move::NoSlot) };
         let pieces = [data.freeze()];
-        let filled = self.fill_slot(volume, stripe, claim, Some(old), covers, &pieces).await;
+        let filled = self.fill_slot(volume, stripe, allocation, Some(old), covers, &pieces).await;
         if filled.is_err() {
-            self.abandon(claim);
+            self.abandon(allocation);
         }
         self.settle_map(StripeKey { volume: volume.id, stripe }, filled?, Some(old)).await?;
         self.keep_clean(volume, stripe, dirty, covers);
@@ -238,7 +242,7 @@ impl Engine {
     fn unplaced(&self, volume: &Volume, key: StripeKey, dirty: &Dirty) -> Dirty {
         let left = |block: u32, lsn: Lsn| {
             let (strip, at) = volume.shape.strip_of(block);
-            !self.redo.holds(key, strip, at, lsn)
+            !self.look(|core| core.redo.holds(key, strip, at, lsn))
         };
         let dirty = dirty.iter().filter(|(block, data)| left(**block, data.lsn));
         dirty.map(|(block, data)| (*block, data.clone())).collect()
@@ -250,7 +254,7 @@ impl Engine {
         stripe: u64,
         dirty: &Dirty,
         covers: Lsn,
-        mut funds: Reservation,
+        mut reservation: Reservation,
         pace: Pace,
     ) -> Result<(), ArrayError> {
         let key = StripeKey { volume: volume.id, stripe };
@@ -270,32 +274,32 @@ impl Engine {
                 generation: of.generation,
                 covers,
                 digests: plan.digests,
-                images: if self.io.lacks(Mutation::RedoImages) { Vec::new() } else { plan.images },
+                images: if self.io.is_disabled(Mutation::RedoImages) { Vec::new() } else { plan.images },
             };
             let need = self.log.cost(&redo) + self.log.cost_of(64);
-            if funds.bytes() < need {
-                funds = self.log.reserve_within(need, Purpose::Inside, pace.patience).await?;
+            if reservation.bytes() < need {
+                reservation = self.log.reserve_within(need, Purpose::Inside, pace.patience).await?;
             }
             let pages = self.pages_for(&redo).await?;
-            let lsn = self.append_with(&redo, &pages, &mut funds, pace.haste);
+            let lsn = self.append_with(&redo, &pages, &mut reservation, pace.urgency);
             let (slot, generation, writes) = (of.slot, of.generation, plan.writes);
             self.keep_redo(key, Redo { slot, generation, covers, oldest, writes, placed: false });
             // Invariant 8: nothing is written in place before the images are durable on the log's members.
-            if !self.io.lacks(Mutation::RedoOrder) {
-                match pace.haste {
-                    Haste::Now => self.log.durable(lsn).await?,
-                    Haste::Linger | Haste::Whenever => self.log.durable_in_time(lsn).await?,
+            if !self.io.is_disabled(Mutation::RedoOrder) {
+                match pace.urgency {
+                    FlushUrgency::Now => self.log.durable(lsn).await?,
+                    FlushUrgency::Linger | FlushUrgency::Whenever => self.log.durable_in_time(lsn).await?,
                 }
                 assert!(self.log.durable_lsn() >= lsn, "invariant 8: in-place writes before their images are durable");
             }
             self.place_redo(volume, stripe).await?;
         }
         let done = Record::Destaged { volume: volume.id, stripe, covers };
-        if funds.bytes() < self.log.cost(&done) {
-            funds = self.log.reserve_within(self.log.cost(&done), Purpose::Inside, pace.patience).await?;
+        if reservation.bytes() < self.log.cost(&done) {
+            reservation = self.log.reserve_within(self.log.cost(&done), Purpose::Inside, pace.patience).await?;
         }
         // The strips are flushed: the records before may go. Were this one lost, replay would do the same again.
-        self.append_with(&done, &Pages::default(), &mut funds, Haste::Whenever);
+        self.append_with(&done, &Pages::default(), &mut reservation, FlushUrgency::Whenever);
         Ok(())
     }
 
@@ -383,14 +387,14 @@ impl Engine {
     pub async fn destage_flow(self: Rc<Self>) {
         let mut from = StripeKey { volume: stele_ground::VolumeId(0), stripe: 0 };
         loop {
-            if self.read_only.get() {
+            if self.standing.is_read_only() {
                 // For good: what is dirty stays in the log for whoever opens the pool next.
                 return;
             }
-            let wanted = self.destage_wanted.changed();
+            let wanted = self.destaging.wanted();
             let batch = self.choose_batch(&mut from);
             if batch.is_empty() {
-                let waiting = self.cache.borrow().dirty_bytes() > 0;
+                let waiting = self.look(|core| core.cache.dirty_bytes()) > 0;
                 if waiting {
                     let sleep = self.io.sleep(AGE_STEP);
                     futures_util::pin_mut!(sleep, wanted);
@@ -401,20 +405,20 @@ impl Engine {
                 continue;
             }
             for key in batch {
-                let permit = self.destaging.acquire(1).await;
-                let Some(volume) = self.volumes.get(key.volume) else { continue };
+                let permit = self.destaging.turn().await;
+                let Some(volume) = self.look(|core| core.volumes.get(key.volume)) else { continue };
                 let engine = Rc::clone(&self);
-                let bytes = (self.cache.borrow().dirty_count(key) * BLOCK) as u64;
-                add(&self.flush_under_way, bytes);
+                let bytes = (self.look(|core| core.cache.dirty_count(key)) * BLOCK) as u64;
+                self.destaging.begin(bytes);
                 self.io.spawn(async move {
                     let result = engine.destage_at(&volume, key.stripe, Pace::FLOW).await;
                     if let Err(error) = result {
                         engine.destage_failed(key, &error);
                     }
                     drop(permit);
-                    engine.flush_under_way.set(engine.flush_under_way.get() - bytes);
-                    engine.destage_wanted.wake_all();
-                    engine.room.wake_all();
+                    engine.destaging.end(bytes);
+                    engine.destaging.want();
+                    engine.admission.make_room();
                 });
             }
             self.io.yield_now().await;
@@ -453,18 +457,6 @@ fn column_groups(shape: &Shape, dirty: &Dirty, record_max: usize) -> Vec<Dirty> 
         dirty.iter().filter(|(block, _)| inside(**block)).map(|(block, data)| (*block, data.clone())).collect()
     };
     columns.chunks(limit).map(group).collect()
-}
-
-/// Neighbouring numbers joined into ranges.
-pub fn runs(numbers: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    for number in numbers {
-        match runs.last_mut() {
-            Some(run) if run.end == number => run.end += 1,
-            _ => runs.push(number..number + 1),
-        }
-    }
-    runs
 }
 
 /// Puts the dirty blocks that lie in the units onto the strips' buffers; answers which strips that touched.

@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stele_ground::{Duration, Instant};
 
-use crate::cache::StripeKey;
-use crate::label::Labels;
-use crate::place::DriveNumber;
+use crate::drives::label::Labels;
+use crate::model::place::{DriveNumber, StripeKey};
+
+pub mod label;
 
 /// What was seen of a drive since the pool was opened.
 #[derive(Clone, Default, Debug)]

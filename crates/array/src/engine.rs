@@ -1,197 +1,93 @@
 //! The open pool: what all flows share. Flows (read, write, destage, rebuild, scrub) are asynchronous and only choose;
 //! every change of state is one synchronous step: the record is appended and applied without an await between.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::cell::RefCell;
+use std::ops::Deref;
 use std::rc::{Rc, Weak};
 
-use stele_ground::{Bytes, Duration, Instant, PoolId, VolumeId, digest};
+use stele_ground::{PoolId, VolumeId, digest};
 
-use crate::cache::{Cache, StripeKey};
-use crate::carry::Stuck;
+use crate::cache::Cache;
 use crate::drives::Drives;
-use crate::hospital::Hospital;
-use crate::io::Io;
-use crate::label::{Configuration, DriveState};
-use crate::log::{Haste, Log, Purpose, Reservation};
-use crate::losses::Losses;
-use crate::mutation::Mutation;
-use crate::place::{Cell as StripCell, DriveNumber, Lsn, PageId, RowId, SlotId};
-use crate::pool::Action;
-use crate::rebuild::Bucket;
-use crate::records::Record;
-use crate::redo::Redos;
+use crate::drives::label::{Configuration, DriveState};
+use crate::durable::log::{FlushUrgency, Log, Purpose, Reservation};
+use crate::durable::records::Record;
+use crate::durable::table::Table;
+use crate::model::mutation::Mutation;
+use crate::model::place::{DriveNumber, Lsn, StripeKey};
+use crate::model::{Action, Alarm, AlarmKind, ArrayError, CacheLimits, OpenOptions, Severity};
+use crate::runtime::io::Io;
+use crate::runtime::sync::{Mutex, StripeLocks};
 use crate::space::Space;
-use crate::stripe::{Place, Stripe};
-use crate::sync::{Mutex, Notify, Semaphore, StripeLocks};
-use crate::table::{PageRef, Table};
-use crate::volumes::entry::{self, Binding, DigestKind, Head};
-use crate::volumes::map::{self, Home};
-use crate::volumes::shape::Shape;
-use crate::volumes::{Volume, Volumes, tables};
-use crate::{Alarm, AlarmKind, ArrayError, CacheLimits, OpenOptions, Progress, Severity};
+use crate::space::layout::SharedLayout;
+use crate::state::admission::Admission;
+use crate::state::checkpointing::Checkpointing;
+use crate::state::counters::Counters;
+use crate::state::destaging::Destaging;
+use crate::state::hospital::Hospital;
+use crate::state::losses::Losses;
+use crate::state::membership::Membership;
+use crate::state::moving::Moving;
+use crate::state::rebuilding::Rebuilding;
+use crate::state::reclaiming::Reclaiming;
+use crate::state::repairing::Repairing;
+use crate::state::scrubbing::Scrubbing;
+use crate::state::standing::Standing;
+use crate::volumes::Volume;
 
-/// Monotonic counts, for status.
-#[derive(Default)]
-pub struct Counters {
-    pub reads: Cell<u64>,
-    pub writes: Cell<u64>,
-    pub read_bytes: Cell<u64>,
-    pub written_bytes: Cell<u64>,
-    pub cache_hits: Cell<u64>,
-    pub cache_misses: Cell<u64>,
-    pub full_stripes: Cell<u64>,
-    pub destages: Cell<u64>,
-    pub destaged_blocks: Cell<u64>,
-    /// Bytes moved from one place in memory to another on behalf of hosts.
-    pub copied: Cell<u64>,
-    pub reconstructed: Cell<u64>,
-    pub repaired: Cell<u64>,
-    pub rebuilt: Cell<u64>,
-    pub retries: Cell<u64>,
-    pub scrubs: Cell<u64>,
-    pub scrub_found: Cell<u64>,
-    pub scrub_repaired: Cell<u64>,
-}
+pub mod apply;
+mod core;
+pub mod serving;
 
-pub fn add(counter: &Cell<u64>, amount: u64) {
-    counter.set(counter.get() + amount);
-}
+pub use self::core::Core;
 
-/// Progress of a long work, with what is needed to tell its rate.
-#[derive(Clone, Copy, Debug)]
-pub struct Work {
-    pub done: u64,
-    pub total: u64,
-    pub since: Instant,
-}
-
-impl Work {
-    pub fn progress(&self, now: Instant) -> Progress {
-        let seconds = now.since(self.since).as_secs_f64().max(1e-3);
-        let rate = (self.done as f64 / seconds) as u64;
-        Progress { done: Bytes(self.done), total: Bytes(self.total.max(self.done)), since: self.since, rate }
-    }
-}
-
+/// The open pool. Flows reach its parts through [`Surroundings`], and its core through `step` and `look` alone.
 pub struct Engine {
+    around: Surroundings,
+    /// Changed in steps only.
+    core: RefCell<Core>,
+    pub weak: Weak<Engine>,
+}
+
+/// All of an open pool but its core. Records are applied by methods of this type, which has no way to a step: so a step
+/// cannot meet another one there.
+pub struct Surroundings {
     pub io: Io,
     pub log: Log,
     pub table: Table,
     pub drives: Drives,
-    pub space: Space,
-    pub volumes: Volumes,
-    pub cache: RefCell<Cache>,
+    /// Shared with the table, which changes the rows of its own pages.
+    pub layout: SharedLayout,
     pub locks: StripeLocks,
     pub count: Counters,
     pub options: OpenOptions,
     /// What operators set of the cache.
     pub limits: CacheLimits,
-    /// Dirty blocks go down from the high mark to the low one.
-    pub flushing: Cell<bool>,
-    /// Dirty bytes of the stripes whose destage the flow has begun.
-    pub flush_under_way: Cell<u64>,
-    pub read_only: Cell<bool>,
     /// First words of the pool's identity, bound into every digest.
     pub pool: u64,
-    /// Stripes whose newest mapping is not durable yet: readers wait for the LSN.
-    pub unsettled: RefCell<BTreeMap<StripeKey, Lsn>>,
-    /// Dirty stripes without a slot: each has one promised.
-    pub promised: RefCell<BTreeSet<StripeKey>>,
-    /// Log space for the destage of each dirty stripe.
-    pub destage_funds: RefCell<BTreeMap<StripeKey, Reservation>>,
-    /// Records that the log must keep although no dirty block needs them: redo images under way.
-    pub log_pins: RefCell<BTreeMap<Lsn, u32>>,
-    /// In-place writes that are not recorded as done.
-    pub redo: Redos,
-    /// Something left the cache or became clean: the writer that is first in line for room looks again.
-    pub room: Notify,
-    /// Lines of writers that wait: for room among the dirty blocks, and for room in the log. Only the first of each watches, or
-    /// every destage would wake them all.
-    pub room_line: Mutex,
-    pub funds_line: Mutex,
-    /// The destage flow has a reason to look.
-    pub destage_wanted: Notify,
-    /// A drive came, went or changed its standing.
-    pub drives_changed: Notify,
-    /// A row was made beyond the enclosure rule.
-    pub crowding_changed: Notify,
-    pub destaging: Semaphore,
-    /// Stripes whose last destage failed. They are taken out when they are destaged or
-    /// written otherwise, or when a drive comes.
-    pub stuck: RefCell<BTreeMap<StripeKey, Stuck>>,
-    /// Which LSN came next at some moments, for the age of dirty blocks.
-    pub age_marks: RefCell<VecDeque<(Instant, Lsn)>>,
-    /// Destage everything, whatever its age: a checkpoint or close waits.
-    pub drain: Cell<u32>,
-    pub checkpointing: Mutex,
-    /// Pages were changed.
-    pub table_changed: Notify,
-    /// Stripes to verify and repair soon, with what is bad in them unknown.
-    pub repairs: RefCell<BTreeSet<StripeKey>>,
-    pub repairs_wanted: Notify,
-    /// Some drive missed a write.
-    pub missed_wanted: Notify,
-    pub rebuild: Cell<Option<Work>>,
-    pub copy_back: Cell<Option<Work>>,
-    pub scrub: Cell<Option<Work>>,
-    pub moving: Cell<Option<Work>>,
-    /// What drives held beyond their even share when the moving began.
-    pub moving_surplus: Cell<u64>,
-    pub moving_warned: Cell<bool>,
-    pub departed: RefCell<Vec<crate::Departed>>,
-    /// When the last whole scrub began, and how old it was already when the pool was opened.
-    pub scrub_begun: Cell<(Instant, Duration)>,
-    /// The scrub under way has verified the rows below this one.
-    pub scrub_row: Cell<u32>,
-    pub scrub_wanted: Cell<bool>,
-    pub scrub_notify: Notify,
-    /// Passes that ended before they were whole, and why the last one did.
-    pub scrubs_stopped: RefCell<(u64, String)>,
-    /// Host operations under way; background work yields to them.
-    pub hosts_active: Cell<u64>,
-    pub last_host: Cell<Instant>,
-    /// Losses of drives not yet in the labels: no write that missed such a drive is acknowledged before they are.
-    pub losses: RefCell<BTreeSet<DriveNumber>>,
-    pub settling: Mutex,
-    /// How often a drive was lost or given up.
-    pub drives_lost: Cell<u64>,
-    /// Set once by whatever makes going on impossible.
-    pub stopped: RefCell<Option<ArrayError>>,
-    pub closing: Cell<bool>,
+    pub standing: Standing,
+    pub admission: Admission,
+    pub destaging: Destaging,
+    pub checkpointing: Checkpointing,
+    pub repairing: Repairing,
+    pub rebuilding: Rebuilding,
+    pub scrubbing: Scrubbing,
+    pub moving: Moving,
+    pub membership: Membership,
+    pub reclaiming: Reclaiming,
+    pub hospital: Hospital,
     /// What cannot be read, and what of it was told.
     pub losses_seen: Losses,
-    /// Lost stripes as they stand in their table.
-    pub lost_slots: RefCell<Vec<Option<StripeKey>>>,
-    pub lost_changed: Cell<bool>,
-    /// Cells whose release is not durable yet, with the record that gave them up.
-    pub withheld: RefCell<VecDeque<(Lsn, Vec<StripCell>)>>,
     /// Volumes come, go and grow one at a time.
     pub administering: Mutex,
-    /// Layers that were given up are worked on by one at a time.
-    pub reclaiming: Mutex,
-    pub reclaim_wanted: Notify,
-    /// Since when checkpoints fail, and why the last one did.
-    pub checkpoint_trouble: RefCell<Option<(Instant, ArrayError)>>,
-    /// The oldest record that the last checkpoint kept.
-    pub trimmed: Cell<Lsn>,
-    /// When something was last destaged.
-    pub settled: Cell<Instant>,
-    /// Said already: no spare cell; no room; tables on too few drives.
-    pub spare_warned: Cell<bool>,
-    pub space_warned: Cell<bool>,
-    pub copies_warned: Cell<bool>,
-    /// Members of rows that the rebuild under way had to leave as they are: they have no spare cell, or cannot be read.
-    pub undone: RefCell<BTreeSet<(RowId, u8)>>,
-    /// It waits for drives that spare cells are on.
-    pub rebuild_waits: Cell<bool>,
-    /// Stripes that hosts had to have reconstructed because a drive is gone.
-    pub promoted: RefCell<BTreeSet<StripeKey>>,
-    pub bucket: Bucket,
-    pub hospital: Hospital,
-    /// Members of rows all of whose strips lie in spare space.
-    pub moved: RefCell<BTreeSet<(RowId, u8)>>,
-    pub weak: Weak<Engine>,
+}
+
+impl Deref for Engine {
+    type Target = Surroundings;
+
+    fn deref(&self) -> &Surroundings {
+        &self.around
+    }
 }
 
 /// Destages under way at once, at least and for each drive: each has about two commands out at a time, and a hard drive
@@ -212,90 +108,41 @@ impl Engine {
         log: Log,
         table: Table,
         drives: Drives,
-        space: Space,
+        layout: SharedLayout,
         options: OpenOptions,
         read_only: bool,
     ) -> Rc<Engine> {
         let pool = digest_pool(drives.labels.configuration().pool);
         let now = io.now();
-        let cache = Cache::new(options.block_cache).credulous(io.lacks(Mutation::MemoryDigest));
+        let cache = Cache::new(options.block_cache).credulous(io.is_disabled(Mutation::MemoryDigest));
         let destages = DESTAGES.max(DESTAGES_PER_DRIVE * drives.labels.configuration().drives.len() as u64);
-        Rc::new_cyclic(|weak| Engine {
+        let core = Core::new(cache, Space::new(layout.clone()));
+        let around = Surroundings {
             pool,
             io,
             log,
             table,
             drives,
-            space,
-            volumes: Volumes::default(),
-            cache: RefCell::new(cache),
+            layout,
             locks: StripeLocks::default(),
             count: Counters::default(),
             limits: options.cache_limits(),
-            flushing: Cell::new(false),
-            flush_under_way: Cell::new(0),
             options,
-            read_only: Cell::new(read_only),
-            unsettled: RefCell::default(),
-            promised: RefCell::default(),
-            destage_funds: RefCell::default(),
-            log_pins: RefCell::default(),
-            redo: Redos::default(),
-            room: Notify::default(),
-            room_line: Mutex::default(),
-            funds_line: Mutex::default(),
-            destage_wanted: Notify::default(),
-            drives_changed: Notify::default(),
-            crowding_changed: Notify::default(),
-            destaging: Semaphore::new(destages),
-            stuck: RefCell::default(),
-            age_marks: RefCell::default(),
-            drain: Cell::new(0),
-            checkpointing: Mutex::default(),
-            table_changed: Notify::default(),
-            repairs: RefCell::default(),
-            repairs_wanted: Notify::default(),
-            missed_wanted: Notify::default(),
-            rebuild: Cell::new(None),
-            copy_back: Cell::new(None),
-            scrub: Cell::new(None),
-            moving: Cell::new(None),
-            moving_surplus: Cell::new(0),
-            moving_warned: Cell::new(false),
-            departed: RefCell::default(),
-            scrub_begun: Cell::new((now, Duration(0))),
-            scrub_row: Cell::new(0),
-            scrub_wanted: Cell::new(false),
-            scrub_notify: Notify::default(),
-            scrubs_stopped: RefCell::default(),
-            hosts_active: Cell::new(0),
-            last_host: Cell::new(now),
-            losses: RefCell::default(),
-            settling: Mutex::default(),
-            drives_lost: Cell::new(0),
-            stopped: RefCell::default(),
-            closing: Cell::new(false),
-            losses_seen: Losses::default(),
-            lost_slots: RefCell::default(),
-            lost_changed: Cell::new(false),
-            withheld: RefCell::default(),
-            administering: Mutex::default(),
-            reclaiming: Mutex::default(),
-            reclaim_wanted: Notify::default(),
-            spare_warned: Cell::new(false),
-            space_warned: Cell::new(false),
-            checkpoint_trouble: RefCell::default(),
-            trimmed: Cell::new(Lsn(0)),
-            settled: Cell::new(now),
-            copies_warned: Cell::new(false),
-            undone: RefCell::default(),
-            rebuild_waits: Cell::new(false),
-            promoted: RefCell::default(),
-            bucket: Bucket::new(now),
+            standing: Standing::new(read_only),
+            admission: Admission::new(now),
+            destaging: Destaging::new(destages, now),
+            checkpointing: Checkpointing::default(),
+            repairing: Repairing::default(),
+            rebuilding: Rebuilding::new(now),
+            scrubbing: Scrubbing::new(now),
+            moving: Moving::default(),
+            membership: Membership::default(),
+            reclaiming: Reclaiming::default(),
             hospital: Hospital::default(),
-            moved: RefCell::default(),
-            weak: weak.clone(),
-        })
+            losses_seen: Losses::default(),
+            administering: Mutex::default(),
+        };
+        Rc::new_cyclic(|weak| Engine { around, core: RefCell::new(core), weak: weak.clone() })
     }
 
     pub fn alarm(&self, kind: AlarmKind, severity: Severity, drive: Option<DriveNumber>, message: String) {
@@ -304,7 +151,7 @@ impl Engine {
 
     /// A log that has stopped, or labels of which two kinds may be found, leave a pool that reads and writes no more.
     pub fn watch_agreement(&self) {
-        if self.read_only.get() {
+        if self.standing.is_read_only() {
             return;
         }
         let stopped = self.log.stopped().map(|error| (AlarmKind::LogDegraded, error));
@@ -315,24 +162,22 @@ impl Engine {
 
     /// From here on nothing is written any more; whoever waits to write finds out.
     pub fn only_read(&self, kind: AlarmKind, message: String) {
-        if self.read_only.replace(true) {
+        if !self.standing.stop_writing() {
             return;
         }
         self.alarm(kind, Severity::Critical, None, message);
-        self.room.wake_all();
-        self.drives_changed.wake_all();
+        self.admission.make_room();
+        self.membership.note_change();
     }
 
     pub fn volume(&self, id: VolumeId) -> Result<Rc<Volume>, ArrayError> {
-        self.volumes.get(id).ok_or_else(|| ArrayError::Missing(format!("the pool has no volume {id}")))
+        self.look(|core| core.volumes.get(id))
+            .ok_or_else(|| ArrayError::Missing(format!("the pool has no volume {id}")))
     }
 
-    /// Refuses what would change anything while the pool is read-only or stopped.
+    /// Refuses what would change anything while the pool is read-only.
     pub fn check_writable(&self) -> Result<(), ArrayError> {
-        if let Some(error) = &*self.stopped.borrow() {
-            return Err(ArrayError::Stopped(format!("the pool has stopped: {error}")));
-        }
-        if self.read_only.get() {
+        if self.standing.is_read_only() {
             return Err(ArrayError::Refused(
                 "the pool is open read-only; open it writable, with enough drives for a majority".into(),
             ));
@@ -340,170 +185,58 @@ impl Engine {
         Ok(())
     }
 
-    // Looking things up.
-
-    pub fn map_page_id(volume: VolumeId, stripe: u64) -> (PageId, usize) {
-        let (index, at) = map::locate(stripe);
-        (PageId { table: tables::map(volume), index }, at)
-    }
-
-    pub async fn map_page(&self, key: StripeKey) -> Result<(PageRef, usize), ArrayError> {
-        let (id, at) = Engine::map_page_id(key.volume, key.stripe);
-        let page = match self.table.cached(id) {
-            Some(page) => page,
-            None => self.table.page(id).await?,
-        };
-        Ok((page, at))
-    }
-
-    pub async fn home(&self, key: StripeKey) -> Result<Home, ArrayError> {
-        let (page, at) = self.map_page(key).await?;
-        Ok(page.read(|bytes| map::get(bytes, at)))
-    }
-
-    pub fn slot_page_id(shape: &Shape, slot: SlotId) -> (PageId, usize) {
-        let (index, at) = entry::locate(shape, slot.index);
-        (PageId { table: tables::slots(slot.row), index }, at)
-    }
-
-    pub async fn slot_page(&self, shape: &Shape, slot: SlotId) -> Result<(PageRef, usize), ArrayError> {
-        let (id, at) = Engine::slot_page_id(shape, slot);
-        let page = match self.table.cached(id) {
-            Some(page) => page,
-            None => self.table.page(id).await?,
-        };
-        Ok((page, at))
-    }
-
-    pub async fn slot_head(&self, shape: &Shape, slot: SlotId) -> Result<Head, ArrayError> {
-        let (page, at) = self.slot_page(shape, slot).await?;
-        Ok(page.read(|bytes| entry::head(bytes, at)))
-    }
-
-    /// How the digests of a slot that is filled now are made.
-    pub fn binding(&self, slot: SlotId, generation: u64) -> Binding {
-        let kind = if self.io.lacks(Mutation::StrongDigest) { DigestKind::Crc32c } else { DigestKind::Xxh3 };
-        Binding::new(kind, self.pool, slot, generation)
-    }
-
-    /// The picture of a stripe in its slot, now; none when the slot belongs to another stripe.
-    pub fn picture(&self, volume: &Volume, stripe: u64, slot: SlotId, page: &PageRef, at: usize) -> Option<Stripe> {
-        let shape = &volume.shape;
-        let (head, digests) = page.read(|bytes| {
-            let head = entry::head(bytes, at);
-            let digests: Vec<u32> = (0..shape.digests()).map(|index| entry::digest(bytes, at, index)).collect();
-            (head, digests)
-        });
-        if head.is_free() || head.volume != volume.id.0 || head.stripe != stripe {
-            return None;
-        }
-        Some(Stripe {
-            volume: volume.id,
-            stripe,
-            slot,
-            generation: head.generation,
-            shape: Rc::clone(shape),
-            places: self.places(shape, slot, head.exceptions),
-            digests,
-            binding: Binding::new(head.digests, self.pool, slot, head.generation),
-        })
-    }
-
-    /// Where the strips of a slot lie under an exception mask.
-    pub fn places(&self, shape: &Shape, slot: SlotId, exceptions: u32) -> Vec<Place> {
-        let layout = self.space.layout.borrow();
-        let configuration = self.drives.labels.configuration();
-        let row = layout.row(slot.row);
-        let members = row.iter().flat_map(|row| row.members.iter()).enumerate();
-        members
-            .map(|(strip, member)| {
-                let cell = match member.replacement {
-                    Some(cell) if exceptions >> strip & 1 == 1 => cell,
-                    _ => member.cell,
-                };
-                Place { cell, at: configuration.cell_at(cell) + u64::from(slot.index) * shape.strip as u64 }
-            })
-            .collect()
-    }
-
-    /// The exception mask a stripe newly put into the row has: its strips go to replacements where there are any.
-    pub fn fresh_exceptions(&self, row: RowId) -> u32 {
-        let layout = self.space.layout.borrow();
-        let Some(row) = layout.row(row) else { return 0 };
-        let replaced = row.members.iter().enumerate().filter(|(_, member)| member.replacement.is_some());
-        replaced.fold(0, |mask, (strip, _)| mask | 1 << strip)
-    }
-
-    /// The stripe as it is mapped now, with its lock held by the caller; none while it owns no slot.
-    pub async fn locate(&self, volume: &Volume, stripe: u64) -> Result<Option<Stripe>, ArrayError> {
-        let key = StripeKey { volume: volume.id, stripe };
-        let Home::Slot(slot) = self.home(key).await? else { return Ok(None) };
-        let (page, at) = self.slot_page(&volume.shape, slot).await?;
-        match self.picture(volume, stripe, slot, &page, at) {
-            Some(picture) => Ok(Some(picture)),
-            None => Err(ArrayError::Damaged(format!(
-                "the map of volume '{}' puts stripe {stripe} into {slot}, whose entry names another; restore the pool",
-                volume.name()
-            ))),
-        }
-    }
-
     // The log.
 
     /// Appends and applies one record on which nothing else waits. The caller has the pages at hand (see `apply`).
     pub async fn record(&self, record: Record, purpose: Purpose) -> Result<Lsn, ArrayError> {
-        let mut funds = self.log.reserve(self.log.cost(&record), purpose).await?;
+        let mut reservation = self.log.reserve(self.log.cost(&record), purpose).await?;
         let pages = self.pages_for(&record).await?;
-        Ok(self.append(&record, &pages, &mut funds))
+        Ok(self.append(&record, &pages, &mut reservation))
     }
 
     /// The synchronous step: append and apply.
-    pub fn append(&self, record: &Record, pages: &crate::apply::Pages, funds: &mut Reservation) -> Lsn {
-        self.append_with(record, pages, funds, Haste::Now)
+    pub fn append(&self, record: &Record, pages: &crate::engine::apply::Pages, reservation: &mut Reservation) -> Lsn {
+        self.append_with(record, pages, reservation, FlushUrgency::Now)
     }
 
     pub fn append_with(
         &self,
         record: &Record,
-        pages: &crate::apply::Pages,
-        funds: &mut Reservation,
-        haste: Haste,
+        pages: &crate::engine::apply::Pages,
+        reservation: &mut Reservation,
+        urgency: FlushUrgency,
     ) -> Lsn {
-        let lsn = self.log.append_with(record, funds, haste);
-        self.apply(lsn, record, pages);
-        if let Record::Destaged { volume, stripe, .. }
-        | Record::Adopted { from: volume, stripe, .. }
-        | Record::Map { volume, stripe, .. }
-        | Record::Unmap { volume, stripe, .. } = record
-        {
-            self.forget_redo(StripeKey { volume: *volume, stripe: *stripe });
-        }
+        let lsn = self.step(|core| {
+            let lsn = self.log.append_with(record, reservation, urgency);
+            self.apply(core, lsn, record, pages);
+            if let Record::Destaged { volume, stripe, .. }
+            | Record::Adopted { from: volume, stripe, .. }
+            | Record::Map { volume, stripe, .. }
+            | Record::Unmap { volume, stripe, .. } = record
+            {
+                core.forget_redo(StripeKey { volume: *volume, stripe: *stripe });
+            }
+            lsn
+        });
         if self.table.wants_checkpoint() {
-            self.table_changed.wake_all();
+            self.checkpointing.note_table_changed();
         }
         lsn
     }
 
     pub fn pin_log(&self, lsn: Lsn) {
-        *self.log_pins.borrow_mut().entry(lsn).or_insert(0) += 1;
+        self.step(|core| core.pins.pin(lsn));
     }
 
     pub fn unpin_log(&self, lsn: Lsn) {
-        let mut pins = self.log_pins.borrow_mut();
-        if let Some(count) = pins.get_mut(&lsn) {
-            *count -= 1;
-            if *count == 0 {
-                pins.remove(&lsn);
-            }
-        }
+        self.step(|core| core.pins.unpin(lsn));
     }
 
     /// Invariant 9: the oldest record still needed; everything older may be trimmed.
     pub fn oldest_needed(&self) -> Lsn {
         let next = self.log.next_lsn();
-        let dirty = self.cache.borrow().oldest_dirty().unwrap_or(next);
-        let pinned = self.log_pins.borrow().keys().next().copied().unwrap_or(next);
-        dirty.min(pinned)
+        let (dirty, pinned) = self.look(|core| (core.cache.oldest_dirty(), core.pins.oldest()));
+        dirty.unwrap_or(next).min(pinned.unwrap_or(next))
     }
 
     // Drives.
@@ -515,7 +248,7 @@ impl Engine {
         self.drives.labels.detach(drive);
         if !self.drive_state(drive).votes() {
             // It was given up before.
-            self.drives_changed.wake_all();
+            self.membership.note_change();
             return;
         }
         let now = self.io.now();
@@ -525,10 +258,9 @@ impl Engine {
             seen.note = "does not answer; check its path and power, or replace it".into();
             seen.name.clone()
         });
-        self.losses.borrow_mut().insert(drive);
-        add(&self.drives_lost, 1);
+        self.membership.note_loss(drive);
         self.log.drive_lost(drive);
-        self.drives_changed.wake_all();
+        self.membership.note_change();
         self.alarm(
             AlarmKind::DriveMissing,
             Severity::Warning,
@@ -541,10 +273,10 @@ impl Engine {
     /// acknowledged only when the drive cannot come back, or be found at the next opening, as if it had it. Whoever needs it
     /// does it: while the pool opens, no flow runs yet.
     pub async fn settle_losses(&self) -> Result<(), ArrayError> {
-        let _turn = self.settling.lock().await;
+        let _turn = self.membership.settling().await;
         loop {
             self.check_writable()?;
-            let lost: Vec<DriveNumber> = self.losses.borrow().iter().copied().collect();
+            let lost = self.membership.losses();
             let behind = self.drives.behind_unsettled();
             if lost.is_empty() && behind.is_empty() {
                 return Ok(());
@@ -567,8 +299,7 @@ impl Engine {
                 return Err(error);
             }
             self.drives.note_settled(&behind);
-            let mut losses = self.losses.borrow_mut();
-            losses.retain(|drive| !lost.contains(drive));
+            self.membership.settle_losses(&lost);
         }
     }
 
@@ -595,6 +326,6 @@ impl Engine {
 
     /// True when hosts asked for something within the last moments.
     pub fn hosts_wait(&self) -> bool {
-        self.hosts_active.get() > 0 || self.io.now().since(self.last_host.get()) < Duration::from_millis(20)
+        self.admission.hosts_wait(self.io.now())
     }
 }

@@ -22,7 +22,7 @@ mod reclaim;
 mod show;
 mod view;
 
-pub use view::Found;
+pub use view::FoundStripe;
 
 /// Layers that may stand on one another: a read of an old stripe looks through as many maps.
 pub const LAYERS_MAX: usize = 64;

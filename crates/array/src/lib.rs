@@ -4,72 +4,59 @@
 //! [`Pool`] is the whole state machine: it is handed events and the time, and hands back actions. It has no
 //! threads, reads no clock, draws no entropy and does no I/O. Inside, flows of several steps are coroutines
 //! on a small deterministic executor; they only choose what happens next, and change state in plain calls.
+//!
+//! The folders are listed from the ground up: each imports only from those above it in this list
+//! (`xtask/src/tidy/folders.rs`).
 
-pub mod admin;
-mod ahead;
-mod alarm;
-pub mod anchor;
-mod apply;
+mod model;
+
+mod runtime;
+
 mod cache;
-mod carry;
-pub mod checkpoint;
-mod claim;
-mod codec;
-mod commands;
-mod destage;
+
+mod formats;
+
 mod drives;
-mod enclosures;
-mod engine;
-pub mod error;
-mod flush;
-mod growth;
-pub mod hospital;
-mod host;
-pub mod inspect;
-pub mod io;
-mod joining;
-pub mod label;
-mod layers;
-pub mod layout;
-pub mod log;
-mod losses;
-mod membership;
-mod memory;
-mod missed;
-mod moving;
-pub mod mutation;
-mod ordered;
-pub mod place;
-pub mod pool;
-mod ragged;
-pub mod reactor;
-mod read;
-mod rebuild;
-pub mod records;
-mod recovery;
-mod redo;
-mod reinstate;
-mod repair;
-mod scrub;
+
 mod space;
-mod status;
+
+mod durable;
+
+mod volumes;
+
+mod state;
+
+mod engine;
+
 mod stripe;
-pub mod sync;
-pub mod table;
-pub mod task;
+
+mod destage;
+
+mod layers;
+
+mod hosts;
+
+mod upkeep;
+
+mod members;
+
+pub mod pool;
+
+pub mod reactor;
+
 #[cfg(test)]
 mod testing;
-mod volumes;
-mod whole;
-mod write;
-#[cfg(test)]
-mod yard;
 
-pub use admin::{
-    AheadCounts, Alarm, AlarmKind, CacheLimits, CacheStatus, CodeSpace, Command, CreateOptions, Departed, DigestUnit,
-    DriveHealth, DriveStatus, NOT_A_MEMBER, OpenOptions, PoolStatus, Progress, Reply, Severity, VolumeDetail,
-    VolumeSpec, VolumeStatus, WriteMode,
+pub use destage::checkpoint;
+pub use drives::label;
+pub use durable::{anchor, log, records, table};
+pub use hosts::atomic::ATOMIC_WRITE_MAX;
+pub use model::{
+    Action, AheadCounts, Alarm, AlarmKind, ArrayError, Attached, CacheLimits, CacheStatus, CodeSpace, Command,
+    CreateOptions, Departed, DigestUnit, DriveHealth, DriveStatus, Event, NOT_A_MEMBER, OpenOptions, PoolStatus,
+    Progress, Reply, Severity, VolumeDetail, VolumeSpec, VolumeStatus, WriteMode, admin, error, mutation, place,
 };
-pub use error::ArrayError;
-pub use pool::{Action, Attached, Event, Pool, State};
-pub use whole::WHOLE_MAX;
+pub use pool::{Pool, State, inspect};
+pub use runtime::{io, sync, task};
+pub use space::layout;
+pub use state::hospital;

@@ -6,84 +6,22 @@ use std::future::Future;
 use std::rc::Rc;
 
 use stele_ground::{Instant, VolumeId};
-use stele_media::{Completion, Geometry, MediaError, MediaFault, Request};
+use stele_media::{Completion, MediaError, MediaFault, Request};
 
-use crate::host::{Manner, Serving};
-use crate::io::Io;
-use crate::mutation::Mutations;
-use crate::recovery::{self, Recovered};
-use crate::task::Tasks;
-use crate::{Alarm, ArrayError, Command, CreateOptions, OpenOptions, Reply};
+use crate::engine::serving::Serving;
+use crate::hosts::Manner;
+use crate::model::mutation::Mutations;
+use crate::model::{Action, ArrayError, Attached, CreateOptions, Event, OpenOptions};
+use crate::runtime::io::Io;
+use crate::runtime::task::Tasks;
 
-/// A drive as the driver hands it over. Its index is its place in the list given to `create` or `open`, and stays:
-/// the driver addresses completions by it. (The pool's own drive numbers, in labels and status, may differ.)
-#[derive(Clone, Debug)]
-pub struct Attached {
-    pub geometry: Geometry,
-    /// What an operator calls it: its path.
-    pub name: String,
-    /// Failure domain; used at creation and when the drive is added, afterwards the label's word counts.
-    pub enclosure: u32,
-}
+mod commands;
+pub mod inspect;
+mod recovery;
+mod serving;
+mod status;
 
-/// What the driver tells the pool.
-#[derive(Debug)]
-pub enum Event {
-    /// A host operation on a volume. Its tag comes back with the completion.
-    Submit {
-        volume: VolumeId,
-        request: Request,
-    },
-    /// As `Submit`, for a write that another is to follow: [`Action::Ordered`] comes before its completion.
-    SubmitOrdered {
-        volume: VolumeId,
-        request: Request,
-    },
-    /// As `Submit`, for a write of at most [`crate::WHOLE_MAX`] bytes in blocks of 4096 that is there as a whole or not at all.
-    SubmitWhole {
-        volume: VolumeId,
-        request: Request,
-    },
-    Command {
-        id: u64,
-        command: Command,
-    },
-    /// A drive finished a request that an action handed out.
-    Completed {
-        drive: usize,
-        completion: Completion,
-    },
-    /// A further drive (new or returned) with the next free index.
-    Attach(Attached),
-    /// The driver lost the drive; requests outstanding on it complete with `Gone`.
-    Detach {
-        drive: usize,
-    },
-}
-
-/// What the pool asks of its driver.
-#[derive(Debug)]
-pub enum Action {
-    Drive {
-        drive: usize,
-        request: Request,
-    },
-    /// The write has its place in the log: what is submitted from now on, to any volume, is not durable without it, nor there
-    /// after a crash. It is not durable itself yet.
-    Ordered {
-        volume: VolumeId,
-        tag: u64,
-    },
-    Finished {
-        volume: VolumeId,
-        completion: Completion,
-    },
-    Reply {
-        id: u64,
-        reply: Result<Reply, ArrayError>,
-    },
-    Alarm(Alarm),
-}
+use recovery::Recovered;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum State {
@@ -159,7 +97,7 @@ impl Pool {
     /// Inverts a bit of what waits to be destaged, as failing memory does. False where nothing waits. Never outside tests.
     #[doc(hidden)]
     pub fn spoil_memory(&mut self, which: u64, bit: usize) -> bool {
-        self.serving().is_some_and(|serving| serving.engine.cache.borrow_mut().spoil(which, bit))
+        self.serving().is_some_and(|serving| serving.engine.step(|core| core.cache.spoil(which, bit)))
     }
 
     /// Takes in one event. A read that the cache can answer is answered here; nothing else runs before `run`.
@@ -197,9 +135,9 @@ impl Pool {
                 None if self.state == State::Starting => self.early.push(Event::SubmitOrdered { volume, request }),
                 None => self.refuse(volume, request),
             },
-            Event::SubmitWhole { volume, request } => match self.serving() {
-                Some(serving) => serving.submit(volume, request, Manner::Whole),
-                None if self.state == State::Starting => self.early.push(Event::SubmitWhole { volume, request }),
+            Event::SubmitAtomic { volume, request } => match self.serving() {
+                Some(serving) => serving.submit(volume, request, Manner::Atomic),
+                None if self.state == State::Starting => self.early.push(Event::SubmitAtomic { volume, request }),
                 None => self.refuse(volume, request),
             },
             Event::Command { id, command } => match self.serving() {
@@ -224,12 +162,10 @@ impl Pool {
         }
         let Some(serving) = self.serving() else { return };
         serving.engine.watch_agreement();
-        if let Some(error) = serving.engine.stopped.borrow().clone() {
-            self.state = State::Failed(error);
-        } else if serving.closed.get() {
+        if serving.is_closed() {
             self.state = State::Closed;
         } else if self.state == State::Starting || matches!(self.state, State::Ready { .. }) {
-            self.state = State::Ready { read_only: serving.engine.read_only.get() };
+            self.state = State::Ready { read_only: serving.engine.standing.is_read_only() };
         }
         if !matches!(self.state, State::Ready { .. }) {
             self.shared.serving.take();

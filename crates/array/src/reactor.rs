@@ -23,7 +23,8 @@ use stele_media::mailbox::Mailbox;
 use stele_media::system::{EventFd, now};
 use stele_media::{Access, DriveFile, Engine, Guest, Handle, Space};
 
-use crate::{Alarm, ArrayError, Attached, Command, CreateOptions, OpenOptions, Pool, Reply, VolumeStatus};
+use crate::model::{Alarm, ArrayError, Attached, Command, CreateOptions, OpenOptions, Reply, VolumeStatus};
+use crate::pool::Pool;
 
 mod drives;
 mod place;

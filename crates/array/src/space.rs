@@ -1,16 +1,16 @@
 //! Room for stripes: which slots of which rows may be written next, and what is promised.
 //!
 //! The slot table is the truth; here are only counts and what is on its way. A slot is *used* while its entry is mapped,
-//! *held* while a writer has claimed it or while the record that freed it is not yet durable, and free otherwise.
+//! *held* while it was allocated to a writer or while the record that freed it is not yet durable, and free otherwise.
 //! Promises: a dirty stripe without a slot has one reserved in its class, and a fully allocated volume has one reserved
 //! for every stripe it has not written, so that nothing acknowledged can lack a place.
 
-use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 
-use crate::layout::{Layout, Row, RowClass};
-use crate::place::{RowId, SlotId};
+use crate::model::place::{RowId, SlotId};
+use crate::space::layout::{Row, RowClass, SharedLayout};
+
+pub mod layout;
 
 /// Counts of one row.
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ struct ClassUse {
     rows: BTreeSet<RowId>,
     /// Rows with a free slot.
     open: BTreeSet<RowId>,
-    /// Free slots of all rows; for an instant below zero while a claim turns into a stripe.
+    /// Free slots of all rows; for an instant below zero while an allocation turns into a stripe.
     free: i64,
     reserved: u64,
     /// The row asked last; the next stripe goes to the next row.
@@ -52,31 +52,38 @@ struct ClassUse {
 }
 
 pub struct Space {
-    pub layout: Rc<RefCell<Layout>>,
-    rows: RefCell<BTreeMap<RowId, RowUse>>,
-    classes: RefCell<BTreeMap<RowClass, ClassUse>>,
+    layout: SharedLayout,
+    rows: BTreeMap<RowId, RowUse>,
+    classes: BTreeMap<RowClass, ClassUse>,
     /// Every generation given out is above this when a row number is used again.
-    pub generation_floor: Cell<u64>,
-    pub generation_high: Cell<u64>,
+    pub generation_floor: u64,
+    pub generation_high: u64,
+    /// No room is left for another row, and that was said.
+    warned: bool,
 }
 
 impl Space {
-    pub fn new(layout: Rc<RefCell<Layout>>) -> Space {
+    pub fn new(layout: SharedLayout) -> Space {
         Space {
             layout,
-            rows: RefCell::default(),
-            classes: RefCell::default(),
-            generation_floor: Cell::new(0),
-            generation_high: Cell::new(0),
+            rows: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            generation_floor: 0,
+            generation_high: 0,
+            warned: false,
         }
     }
 
+    /// There is room for another row, or none. True where that there is none is news.
+    pub fn note_room(&mut self, lacking: bool) -> bool {
+        !std::mem::replace(&mut self.warned, lacking) && lacking
+    }
+
     /// A row exists now, with so many slots mapped.
-    pub fn add_row(&self, row: &Row, used: u32) {
-        let slots = self.layout.borrow().slots_per_row(row.class);
+    pub fn add_row(&mut self, row: &Row, used: u32) {
+        let slots = self.layout.read().slots_per_row(row.class);
         assert!(used <= slots, "row {} has {slots} slots and {used} stripes", row.id.0);
-        let mut classes = self.classes.borrow_mut();
-        let class = classes.entry(row.class).or_default();
+        let class = self.classes.entry(row.class).or_default();
         assert!(class.rows.insert(row.id), "row {} exists already", row.id.0);
         class.free += i64::from(slots - used);
         if used < slots {
@@ -85,12 +92,12 @@ impl Space {
         let held = BTreeSet::new();
         let row_use =
             RowUse { class: row.class, slots, used, held, cursor: 0, frozen: false, closed: false, changed: true };
-        self.rows.borrow_mut().insert(row.id, row_use);
+        self.rows.insert(row.id, row_use);
     }
 
-    pub fn remove_row(&self, row: RowId) {
-        if let Some(gone) = self.rows.borrow_mut().remove(&row)
-            && let Some(class) = self.classes.borrow_mut().get_mut(&gone.class)
+    pub fn remove_row(&mut self, row: RowId) {
+        if let Some(gone) = self.rows.remove(&row)
+            && let Some(class) = self.classes.get_mut(&gone.class)
         {
             class.rows.remove(&row);
             class.open.remove(&row);
@@ -99,41 +106,40 @@ impl Space {
     }
 
     pub fn row_class(&self, row: RowId) -> Option<RowClass> {
-        self.rows.borrow().get(&row).map(|row| row.class)
+        self.rows.get(&row).map(|row| row.class)
     }
 
     pub fn slots(&self, row: RowId) -> u32 {
-        self.rows.borrow().get(&row).map_or(0, |row| row.slots)
+        self.rows.get(&row).map_or(0, |row| row.slots)
     }
 
     pub fn used(&self, row: RowId) -> u32 {
-        self.rows.borrow().get(&row).map_or(0, |row| row.used)
+        self.rows.get(&row).map_or(0, |row| row.used)
     }
 
-    /// Rows without a stripe, claim or pending release: may be given back.
+    /// Rows without a stripe, allocation or pending release: may be given back.
     pub fn empty_rows(&self) -> Vec<RowId> {
-        let rows = self.rows.borrow();
+        let rows = &self.rows;
         rows.iter().filter(|(_, row)| row.used == 0 && row.held.is_empty()).map(|(id, _)| *id).collect()
     }
 
     pub fn is_empty(&self, row: RowId) -> bool {
-        self.rows.borrow().get(&row).is_some_and(|row| row.used == 0 && row.held.is_empty())
+        self.rows.get(&row).is_some_and(|row| row.used == 0 && row.held.is_empty())
     }
 
     /// Slots of the class that are free, promised ones included.
     pub fn free(&self, class: RowClass) -> u64 {
-        self.classes.borrow().get(&class).map_or(0, |class| class.free.max(0) as u64)
+        self.classes.get(&class).map_or(0, |class| class.free.max(0) as u64)
     }
 
     /// Changes a row's counts and carries the difference into its class.
-    fn change<R>(&self, id: RowId, with: impl FnOnce(&mut RowUse) -> R) -> Option<R> {
-        let mut rows = self.rows.borrow_mut();
-        let row = rows.get_mut(&id)?;
+    fn change<R>(&mut self, id: RowId, with: impl FnOnce(&mut RowUse) -> R) -> Option<R> {
+        let row = self.rows.get_mut(&id)?;
         let before = row.free();
         let result = with(row);
         let after = row.free();
         if before != after
-            && let Some(class) = self.classes.borrow_mut().get_mut(&row.class)
+            && let Some(class) = self.classes.get_mut(&row.class)
         {
             class.free += after - before;
             if after > 0 {
@@ -146,30 +152,28 @@ impl Space {
     }
 
     pub fn reserved(&self, class: RowClass) -> u64 {
-        self.classes.borrow().get(&class).map_or(0, |class| class.reserved)
+        self.classes.get(&class).map_or(0, |class| class.reserved)
     }
 
-    /// Whether this many slots could be promised or claimed without breaking a promise.
+    /// Whether this many slots could be promised or allocated without breaking a promise.
     pub fn unpromised(&self, class: RowClass) -> u64 {
         self.free(class).saturating_sub(self.reserved(class))
     }
 
-    pub fn promise(&self, class: RowClass, slots: u64) {
-        self.classes.borrow_mut().entry(class).or_default().reserved += slots;
+    pub fn promise(&mut self, class: RowClass, slots: u64) {
+        self.classes.entry(class).or_default().reserved += slots;
     }
 
-    pub fn release(&self, class: RowClass, slots: u64) {
-        let mut classes = self.classes.borrow_mut();
-        let class = classes.entry(class).or_default();
+    pub fn release(&mut self, class: RowClass, slots: u64) {
+        let class = self.classes.entry(class).or_default();
         assert!(class.reserved >= slots, "more slots were released than were promised");
         class.reserved -= slots;
     }
 
     /// A row with a free slot, and where to begin searching in it: rows take turns, so that a stream spreads.
-    pub fn next_row(&self, class: RowClass, spread: usize) -> Option<(RowId, u32)> {
-        let mut classes = self.classes.borrow_mut();
-        let class = classes.get_mut(&class)?;
-        let rows = self.rows.borrow();
+    pub fn next_row(&mut self, class: RowClass, spread: usize) -> Option<(RowId, u32)> {
+        let class = self.classes.get_mut(&class)?;
+        let rows = &self.rows;
         let thawed = |id: &&RowId| rows.get(id).is_some_and(|row| !row.frozen);
         let candidates: Vec<RowId> = class.open.iter().filter(thawed).copied().take(spread.max(1)).collect();
         let row = *candidates.iter().find(|id| **id > class.rotor).or(candidates.first())?;
@@ -177,29 +181,29 @@ impl Space {
         Some((row, rows.get(&row).map_or(0, |row| row.cursor)))
     }
 
-    /// Claims the slot unless somebody holds it.
-    pub fn hold(&self, slot: SlotId) -> bool {
+    /// Holds the slot unless somebody holds it.
+    pub fn hold(&mut self, slot: SlotId) -> bool {
         let hold = |row: &mut RowUse| {
-            let claimed = row.held.insert(slot.index);
-            if claimed {
+            let is_new = row.held.insert(slot.index);
+            if is_new {
                 row.cursor = (slot.index + 1) % row.slots.max(1);
             }
-            claimed
+            is_new
         };
         self.change(slot.row, hold).unwrap_or(false)
     }
 
     pub fn is_held(&self, slot: SlotId) -> bool {
-        self.rows.borrow().get(&slot.row).is_some_and(|row| row.held.contains(&slot.index))
+        self.rows.get(&slot.row).is_some_and(|row| row.held.contains(&slot.index))
     }
 
-    /// The claim ends: the slot was mapped, or nothing came of it, or the record that freed it is durable.
-    pub fn let_go(&self, slot: SlotId) {
+    /// The hold ends: the slot was mapped, or nothing came of it, or the record that freed it is durable.
+    pub fn let_go(&mut self, slot: SlotId) {
         self.change(slot.row, |row| row.held.remove(&slot.index));
     }
 
     /// The slot's entry became mapped or free.
-    pub fn count(&self, slot: SlotId, mapped: bool) {
+    pub fn count(&mut self, slot: SlotId, mapped: bool) {
         self.change(slot.row, |row| {
             row.used = if mapped { row.used + 1 } else { row.used.saturating_sub(1) };
             row.changed = true;
@@ -208,25 +212,25 @@ impl Space {
     }
 
     /// Keeps new stripes out of a row for a moment.
-    pub fn freeze(&self, row: RowId, frozen: bool) {
-        if let Some(row) = self.rows.borrow_mut().get_mut(&row) {
+    pub fn freeze(&mut self, row: RowId, frozen: bool) {
+        if let Some(row) = self.rows.get_mut(&row) {
             row.frozen = frozen;
         }
     }
 
     pub fn is_frozen(&self, row: RowId) -> bool {
-        self.rows.borrow().get(&row).is_some_and(|row| row.frozen || row.closed)
+        self.rows.get(&row).is_some_and(|row| row.frozen || row.closed)
     }
 
     pub fn is_closed(&self, row: RowId) -> bool {
-        self.rows.borrow().get(&row).is_some_and(|row| row.closed)
+        self.rows.get(&row).is_some_and(|row| row.closed)
     }
 
     /// Closes a row, whose stripes are about to move, to new ones, or opens it again. False where promises rest on what is
     /// free in it, or no slot would be left for a stripe to move to.
-    pub fn close(&self, row: RowId, closed: bool) -> bool {
+    pub fn close(&mut self, row: RowId, closed: bool) -> bool {
         let (class, free) = {
-            let rows = self.rows.borrow();
+            let rows = &self.rows;
             let Some(row) = rows.get(&row) else { return false };
             (row.class, row.free())
         };
@@ -239,7 +243,7 @@ impl Space {
 
     /// Of how many of the rows that are to be emptied the stripes fit into what is free, and not promised, in the others.
     pub fn absorbed(&self, class: RowClass, emptied: &dyn Fn(&Row) -> bool) -> usize {
-        let (rows, layout) = (self.rows.borrow(), self.layout.borrow());
+        let (rows, layout) = (&self.rows, self.layout.read());
         let (mut stripes, mut free, mut count, mut slots) = (0u64, 0i64, 0u64, 1u64);
         for (id, row) in rows.iter().filter(|(_, row)| row.class == class) {
             slots = u64::from(row.slots.max(1));
@@ -256,7 +260,7 @@ impl Space {
 
     /// Stripes of all classes that lie in these rows.
     pub fn bytes_in(&self, rows: impl IntoIterator<Item = RowId>) -> u64 {
-        let known = self.rows.borrow();
+        let known = &self.rows;
         let bytes = |row: RowId| {
             let row = known.get(&row)?;
             Some(u64::from(row.used) * row.class.strip.0 * row.class.code.width() as u64)
@@ -264,23 +268,23 @@ impl Space {
         rows.into_iter().filter_map(bytes).sum()
     }
 
-    /// Slots of the row that are claimed or wait for their release.
+    /// Slots of the row that are allocated or wait for their release.
     pub fn held(&self, row: RowId) -> usize {
-        self.rows.borrow().get(&row).map_or(0, |row| row.held.len())
+        self.rows.get(&row).map_or(0, |row| row.held.len())
     }
 
-    /// Whether any slot of the row is claimed or waits for its release.
+    /// Whether any slot of the row is allocated or waits for its release.
     pub fn is_held_any(&self, row: RowId) -> bool {
-        self.rows.borrow().get(&row).is_some_and(|row| !row.held.is_empty())
+        self.rows.get(&row).is_some_and(|row| !row.held.is_empty())
     }
 
     /// Rows whose count the row table does not have yet.
     pub fn changed(&self) -> Vec<RowId> {
-        self.rows.borrow().iter().filter(|(_, row)| row.changed).map(|(id, _)| *id).collect()
+        self.rows.iter().filter(|(_, row)| row.changed).map(|(id, _)| *id).collect()
     }
 
-    pub fn saved(&self, row: RowId) {
-        if let Some(row) = self.rows.borrow_mut().get_mut(&row) {
+    pub fn saved(&mut self, row: RowId) {
+        if let Some(row) = self.rows.get_mut(&row) {
             row.changed = false;
         }
     }

@@ -9,21 +9,28 @@ use std::rc::Rc;
 
 use stele_codes::Strips;
 use stele_ground::VolumeId;
-use stele_media::{Buffer, MediaError, MediaFault, Priority, Shared};
+use stele_media::{Buffer, MediaError, MediaFault, Priority};
 
 use crate::engine::Engine;
-use crate::mutation::Mutation;
-use crate::place::{Cell, SlotId};
-use crate::sync::join_all;
-use crate::volumes::entry::{Binding, LOST, ZERO};
-use crate::volumes::shape::Shape;
+use crate::formats::entry::{Binding, LOST, ZERO};
+use crate::formats::shape::Shape;
+use crate::model::mutation::Mutation;
+use crate::model::place::{SlotId, StripCell};
+use crate::runtime::sync::join_all;
+use crate::state::redo::StripWrite;
 
+pub mod allocation;
+mod find;
 mod hedge;
+pub mod losses;
+mod missed;
+pub mod redo;
+pub mod repair;
 
 /// A strip's cell, and the byte offset on its drive where the strip begins.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
-    pub cell: Cell,
+pub struct StripPlace {
+    pub cell: StripCell,
     pub at: u64,
 }
 
@@ -35,7 +42,7 @@ pub struct Stripe {
     pub slot: SlotId,
     pub generation: u64,
     pub shape: Rc<Shape>,
-    pub places: Vec<Place>,
+    pub places: Vec<StripPlace>,
     pub digests: Vec<u32>,
     pub binding: Binding,
 }
@@ -71,7 +78,8 @@ impl Stripe {
     }
 
     pub fn check(&self, engine: &Engine, strip: usize, unit: usize, data: &[u8]) -> bool {
-        engine.io.lacks(Mutation::ReadDigest) || self.binding.digest(strip, unit, data) == self.digest(strip, unit)
+        engine.io.is_disabled(Mutation::ReadDigest)
+            || self.binding.digest(strip, unit, data) == self.digest(strip, unit)
     }
 
     /// Whether every unit in the range reads as zeros without asking a drive (never written, or lost).
@@ -287,7 +295,7 @@ impl Engine {
                     columns.lost.push((strip, unit));
                 } else if let Some(units) = &mut read[strip] {
                     units.buffer[place * size..][..size].copy_from_slice(data);
-                    self.count.reconstructed.set(self.count.reconstructed.get() + 1);
+                    self.count.reconstructed.add(1);
                 }
             }
         }
@@ -342,15 +350,19 @@ fn all_good(read: &[Option<Units>], wanted: Strips) -> bool {
     wanted.iter().all(|strip| read[strip].as_ref().is_some_and(|units| units.good.iter().all(|good| *good)))
 }
 
-/// Bytes for a strip, from an offset within it.
-#[derive(Clone, Debug)]
-pub struct StripWrite {
-    pub strip: usize,
-    pub at: usize,
-    pub data: Vec<Shared>,
-}
-
 /// The digests of whole strips given as pieces of whole units.
 pub fn digests_of(binding: Binding, shape: &Shape, strip: usize, data: &[u8]) -> Vec<u32> {
     data.chunks(shape.unit_bytes).enumerate().map(|(unit, data)| binding.digest(strip, unit, data)).collect()
+}
+
+/// Neighbouring numbers joined into ranges.
+pub fn runs(numbers: impl IntoIterator<Item = usize>) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some(run) if run.end == number => run.end += 1,
+            _ => runs.push(number..number + 1),
+        }
+    }
+    runs
 }

@@ -1,19 +1,21 @@
-//! A bed for tests of whole pools: a yard of drives, a pool on them, and verbs that wait for the answer.
+//! A fixture for tests of whole pools: simulated drives, a pool on them, and verbs that wait for the answer.
 
 use stele_codes::Code;
 use stele_ground::{Bytes, DriveId, PoolId, VolumeId};
 use stele_media::{Buffer, Extent, MediaError, Op, Priority, Request};
 
-use crate::mutation::Mutations;
-use crate::pool::Action;
-use crate::yard::{End, Yard, YardDrive};
-use crate::{
-    Alarm, ArrayError, Attached, Command, CreateOptions, DigestUnit, Event, OpenOptions, Pool, PoolStatus, Reply,
-    State, VolumeSpec, VolumeStatus, WriteMode,
+use crate::model::mutation::Mutations;
+use crate::model::{
+    Action, Alarm, ArrayError, Attached, Command, CreateOptions, DigestUnit, Event, OpenOptions, PoolStatus, Reply,
+    VolumeSpec, VolumeStatus, WriteMode,
 };
+use crate::pool::{Pool, State};
+use crate::testing::drives::{End, TestDrive, TestDrives};
 
-pub struct Bed {
-    pub yard: Yard,
+pub mod drives;
+
+pub struct Fixture {
+    pub test_drives: TestDrives,
     pub pool: Pool,
     pub options: OpenOptions,
     pub alarms: Vec<Alarm>,
@@ -54,26 +56,26 @@ fn identities(count: usize) -> Vec<DriveId> {
     (0..count).map(|at| DriveId([at as u8 + 1; 16])).collect()
 }
 
-impl Bed {
+impl Fixture {
     /// A new pool, ready.
-    pub fn new(drives: usize, enclosures: u32, seed: u64) -> Bed {
+    pub fn new(drives: usize, enclosures: u32, seed: u64) -> Fixture {
         let options = OpenOptions { seed, ..OpenOptions::default() };
-        let mut bed = Bed::blank(drives, enclosures, seed, options);
-        assert_eq!(bed.settle(), Ok(()), "{:?}", bed.pool.state());
-        bed
+        let mut fixture = Fixture::blank(drives, enclosures, seed, options);
+        assert_eq!(fixture.settle(), Ok(()), "{:?}", fixture.pool.state());
+        fixture
     }
 
     /// A new pool with an identity of its own.
-    pub fn of_pool(drives: usize, enclosures: u32, seed: u64, pool: u8) -> Bed {
-        let mut bed =
-            Bed::begin(drives, enclosures, seed, OpenOptions::default(), |create| create.pool = PoolId([pool; 16]));
-        assert_eq!(bed.settle(), Ok(()));
-        bed
+    pub fn of_pool(drives: usize, enclosures: u32, seed: u64, pool: u8) -> Fixture {
+        let mut fixture =
+            Fixture::begin(drives, enclosures, seed, OpenOptions::default(), |create| create.pool = PoolId([pool; 16]));
+        assert_eq!(fixture.settle(), Ok(()));
+        fixture
     }
 
     /// A new pool whose creation has only begun.
-    pub fn blank(drives: usize, enclosures: u32, seed: u64, options: OpenOptions) -> Bed {
-        Bed::begin(drives, enclosures, seed, options, |_| ())
+    pub fn blank(drives: usize, enclosures: u32, seed: u64, options: OpenOptions) -> Fixture {
+        Fixture::begin(drives, enclosures, seed, options, |_| ())
     }
 
     /// As `blank`, created otherwise than by default.
@@ -83,12 +85,12 @@ impl Bed {
         seed: u64,
         options: OpenOptions,
         change: impl FnOnce(&mut CreateOptions),
-    ) -> Bed {
-        let yard = Yard::new(drives, Bytes(64 << 20), seed);
-        let attached = attached(&yard, enclosures);
+    ) -> Fixture {
+        let test_drives = TestDrives::new(drives, Bytes(64 << 20), seed);
+        let attached = attached(&test_drives, enclosures);
         let mut create = CreateOptions {
             pool: PoolId([7; 16]),
-            name: "bed".into(),
+            name: "fixture".into(),
             drives: identities(drives),
             seed,
             log: Some(Bytes(8 << 20)),
@@ -96,9 +98,9 @@ impl Bed {
             created: 1_700_000_000,
         };
         change(&mut create);
-        let pool = Pool::create(create, options.clone(), attached, yard.now());
-        Bed {
-            yard,
+        let pool = Pool::create(create, options.clone(), attached, test_drives.now());
+        Fixture {
+            test_drives,
             pool,
             options,
             alarms: Vec::new(),
@@ -112,7 +114,7 @@ impl Bed {
     /// Runs until the pool is ready, failed or closed.
     pub fn settle(&mut self) -> Result<(), Trouble> {
         let mut answers = Vec::new();
-        let end = self.yard.run_pool(&mut self.pool, &mut answers, |_, pool| *pool.state() != State::Starting);
+        let end = self.test_drives.run_pool(&mut self.pool, &mut answers, |_, pool| *pool.state() != State::Starting);
         self.note(answers);
         match (end, self.pool.state()) {
             (_, State::Ready { .. } | State::Closed) => Ok(()),
@@ -124,7 +126,7 @@ impl Bed {
 
     /// The power goes, and comes back: the pool is opened again.
     pub fn crash(&mut self) -> Result<(), Trouble> {
-        self.yard.cut();
+        self.test_drives.cut();
         self.open()
     }
 
@@ -135,11 +137,11 @@ impl Bed {
 
     /// Opens the pool on all drives, and leaves it there.
     pub fn begin_to_open(&mut self) {
-        let mut drives = attached(&self.yard, self.enclosures);
+        let mut drives = attached(&self.test_drives, self.enclosures);
         if let Some(drive) = self.shrunk.and_then(|shrunk| drives.get_mut(shrunk)) {
             drive.geometry.size.0 /= 2;
         }
-        self.pool = Pool::open(self.options.clone(), drives, self.yard.now());
+        self.pool = Pool::open(self.options.clone(), drives, self.test_drives.now());
         self.pool.set_mutations(self.mutations);
     }
 
@@ -147,7 +149,7 @@ impl Bed {
     pub fn run_operations(&mut self, count: u64) {
         let mut answers = Vec::new();
         let mut left = count;
-        self.yard.run_pool(&mut self.pool, &mut answers, |_, _| {
+        self.test_drives.run_pool(&mut self.pool, &mut answers, |_, _| {
             let done = left == 0;
             left = left.saturating_sub(1);
             done
@@ -176,7 +178,7 @@ impl Bed {
         &mut self,
         volume: VolumeId,
         ops: Vec<Op>,
-        and: impl FnOnce(&mut Yard, &mut Pool),
+        and: impl FnOnce(&mut TestDrives, &mut Pool),
     ) -> (End, Vec<Option<Answer>>) {
         let first = self.next;
         let count = ops.len();
@@ -186,12 +188,12 @@ impl Bed {
             self.pool.event(Event::Submit { volume, request });
         }
         let mut answers = Vec::new();
-        self.pool.run(self.yard.now());
-        and(&mut self.yard, &mut self.pool);
+        self.pool.run(self.test_drives.now());
+        and(&mut self.test_drives, &mut self.pool);
         let finished = |answers: &[Action], _: &Pool| {
             answers.iter().filter(|answer| matches!(answer, Action::Finished { .. })).count() == count
         };
-        let end = self.yard.run_pool(&mut self.pool, &mut answers, finished);
+        let end = self.test_drives.run_pool(&mut self.pool, &mut answers, finished);
         let mut results: Vec<Option<Answer>> = (0..count).map(|_| None).collect();
         for answer in self.note(answers) {
             if let Action::Finished { completion, .. } = answer
@@ -219,16 +221,16 @@ impl Bed {
     }
 
     /// A write that is to be there as a whole or not at all.
-    pub fn write_whole(&mut self, volume: VolumeId, at: u64, data: &[u8]) -> Result<(), Trouble> {
+    pub fn write_atomic(&mut self, volume: VolumeId, at: u64, data: &[u8]) -> Result<(), Trouble> {
         let tag = self.next;
         self.next += 1;
         let op = Op::Write { at, data: vec![Buffer::copy_of(data).freeze()], fua: false };
         let request = Request { tag, op, priority: Priority::Host, deadline: None };
-        self.pool.event(Event::SubmitWhole { volume, request });
+        self.pool.event(Event::SubmitAtomic { volume, request });
         let mut answers = Vec::new();
         let finished =
             |answers: &[Action], _: &Pool| answers.iter().any(|answer| matches!(answer, Action::Finished { .. }));
-        let end = self.yard.run_pool(&mut self.pool, &mut answers, finished);
+        let end = self.test_drives.run_pool(&mut self.pool, &mut answers, finished);
         for answer in self.note(answers) {
             if let Action::Finished { completion, .. } = answer
                 && completion.tag == tag
@@ -269,7 +271,7 @@ impl Bed {
         let mut answers = Vec::new();
         let replied =
             |answers: &[Action], _: &Pool| answers.iter().any(|answer| matches!(answer, Action::Reply { .. }));
-        let end = self.yard.run_pool(&mut self.pool, &mut answers, replied);
+        let end = self.test_drives.run_pool(&mut self.pool, &mut answers, replied);
         for answer in self.note(answers) {
             if let Action::Reply { reply, .. } = answer {
                 return reply.map_err(Trouble::Array);
@@ -289,7 +291,7 @@ impl Bed {
         let (first, count) = (self.next, commands.len());
         commands.into_iter().for_each(|command| self.begin_command(command));
         let mut answers = Vec::new();
-        self.yard.run_pool(&mut self.pool, &mut answers, |answers, _| {
+        self.test_drives.run_pool(&mut self.pool, &mut answers, |answers, _| {
             answers.iter().filter(|answer| matches!(answer, Action::Reply { .. })).count() == count
         });
         let mut replies: Vec<_> = (0..count).map(|_| None).collect();
@@ -320,22 +322,22 @@ impl Bed {
     /// Lets the pool do what it wants to do on its own.
     pub fn idle(&mut self) {
         let mut answers = Vec::new();
-        self.yard.run_pool(&mut self.pool, &mut answers, |_, _| false);
+        self.test_drives.run_pool(&mut self.pool, &mut answers, |_, _| false);
         self.note(answers);
     }
 
     /// Lets so much time go by.
     pub fn pass(&mut self, span: stele_ground::Duration) {
-        let end = self.yard.now() + span;
+        let end = self.test_drives.now() + span;
         let mut answers = Vec::new();
-        self.yard.run_pool_until(&mut self.pool, &mut answers, end);
+        self.test_drives.run_pool_until(&mut self.pool, &mut answers, end);
         self.note(answers);
     }
 
     /// Takes drives away.
     pub fn pull(&mut self, drives: &[usize]) {
         for drive in drives {
-            self.yard.drives[*drive].gone = true;
+            self.test_drives.drives[*drive].gone = true;
             self.pool.event(Event::Detach { drive: *drive });
         }
     }
@@ -348,31 +350,31 @@ impl Bed {
 
     /// As `give_back`, and the pool has not looked yet.
     pub fn begin_to_give_back(&mut self, drive: usize) {
-        let mut returned = std::mem::take(&mut self.yard.drives[drive]);
-        self.yard.drives[drive].gone = true;
+        let mut returned = std::mem::take(&mut self.test_drives.drives[drive]);
+        self.test_drives.drives[drive].gone = true;
         returned.gone = false;
-        self.yard.drives.push(returned);
+        self.test_drives.drives.push(returned);
         self.attach_last();
     }
 
     /// Attaches a blank drive.
     pub fn add_blank(&mut self) -> usize {
-        self.yard.drives.push(YardDrive::default());
+        self.test_drives.drives.push(TestDrive::default());
         self.attach_last();
         self.settle_attached()
     }
 
     fn attach_last(&mut self) {
-        let attached = attached(&self.yard, self.enclosures).pop().expect("a drive");
+        let attached = attached(&self.test_drives, self.enclosures).pop().expect("a drive");
         self.pool.event(Event::Attach(attached));
     }
 
     fn settle_attached(&mut self) -> usize {
-        let index = self.yard.drives.len() - 1;
+        let index = self.test_drives.drives.len() - 1;
         let mut answers = Vec::new();
-        let until = self.yard.now() + stele_ground::Duration::from_millis(5);
-        let yard = &mut self.yard;
-        yard.run_pool(&mut self.pool, &mut answers, |_, pool| pool.next_wake().is_none_or(|at| at > until));
+        let until = self.test_drives.now() + stele_ground::Duration::from_millis(5);
+        let test_drives = &mut self.test_drives;
+        test_drives.run_pool(&mut self.pool, &mut answers, |_, pool| pool.next_wake().is_none_or(|at| at > until));
         self.note(answers);
         index
     }
@@ -388,8 +390,8 @@ impl Bed {
     }
 }
 
-fn attached(yard: &Yard, enclosures: u32) -> Vec<Attached> {
-    yard.attached(|at| at as u32 % enclosures)
+fn attached(test_drives: &TestDrives, enclosures: u32) -> Vec<Attached> {
+    test_drives.attached(|at| at as u32 % enclosures)
 }
 
 /// Bytes that tell where they belong.

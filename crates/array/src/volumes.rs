@@ -3,30 +3,27 @@
 //! What is called a volume here is a *layer*: a map of its own, on a base or on none. A volume that was never snapshotted
 //! is one layer. Hosts and operators know a layer by its face; see [`crate::layers`].
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, Ref, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use stele_ground::{Bytes, VolumeId};
 use stele_media::Shared;
 
-use crate::codec::{Reader, Writer};
-use crate::layout::RowClass;
-use crate::records::spec;
-use crate::{ArrayError, VolumeSpec, WriteMode};
+use crate::durable::records::spec;
+use crate::formats::codec::{Reader, Writer};
+use crate::formats::shape::Shape;
+use crate::model::{ArrayError, VolumeSpec, WriteMode};
+use crate::space::layout::RowClass;
 
-pub mod entry;
+pub mod ahead;
 pub mod face;
-pub mod map;
-pub mod shape;
-pub mod tables;
 
 use face::Face;
-use shape::Shape;
 
 /// What a layer is to hosts and operators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub enum LayerKind {
     /// The newest layer of a volume: takes its writes.
     Volume,
     /// Frozen, and readable by a name of its own.
@@ -35,17 +32,17 @@ pub enum Kind {
     GivenUp,
 }
 
-impl Kind {
+impl LayerKind {
     fn number(self) -> u8 {
         match self {
-            Kind::Volume => 0,
-            Kind::Snapshot => 1,
-            Kind::GivenUp => 2,
+            LayerKind::Volume => 0,
+            LayerKind::Snapshot => 1,
+            LayerKind::GivenUp => 2,
         }
     }
 
-    fn from_number(number: u8) -> Option<Kind> {
-        [Kind::Volume, Kind::Snapshot, Kind::GivenUp].into_iter().find(|kind| kind.number() == number)
+    fn from_number(number: u8) -> Option<LayerKind> {
+        [LayerKind::Volume, LayerKind::Snapshot, LayerKind::GivenUp].into_iter().find(|kind| kind.number() == number)
     }
 }
 
@@ -54,36 +51,36 @@ impl Kind {
 pub struct Volume {
     /// The layer's number: names its map, its slots, its dirty blocks and its locks.
     pub id: VolumeId,
-    pub kind: Cell<Kind>,
+    kind: Cell<LayerKind>,
     /// How hosts reach it; none when it was given up.
-    pub face: RefCell<Option<Rc<Face>>>,
+    face: RefCell<Option<Rc<Face>>>,
     /// The layer that shows through where this one has nothing of its own.
-    pub base: Cell<Option<VolumeId>>,
+    base: Cell<Option<VolumeId>>,
     /// Of a snapshot: the face of the volume it was taken of; of a clone: the face of its snapshot.
-    pub origin: Cell<Option<VolumeId>>,
+    origin: Cell<Option<VolumeId>>,
     /// Seconds since 1970 as told by whoever took the snapshot; 0 of others.
-    pub made: Cell<u64>,
-    pub spec: RefCell<VolumeSpec>,
+    made: Cell<u64>,
+    spec: RefCell<VolumeSpec>,
     pub shape: Rc<Shape>,
     pub class: RowClass,
     /// Its owner says that records on it are retained.
-    pub retained: Cell<bool>,
+    retained: Cell<bool>,
     /// Stripes that own a slot.
-    pub mapped: Cell<u64>,
+    mapped: Cell<u64>,
     /// It was deleted.
-    pub gone: Cell<bool>,
+    gone: Cell<bool>,
     /// Stripes of it listed as lost.
-    pub lost: RefCell<BTreeSet<u64>>,
+    lost: RefCell<BTreeSet<u64>>,
 }
 
 impl Volume {
     pub fn new(id: VolumeId, spec: VolumeSpec) -> Volume {
         let shape = Rc::new(Shape::of(&spec));
-        let ahead = if spec.owner.is_some() { 0 } else { crate::ahead::STRIPES };
+        let ahead = if spec.owner.is_some() { 0 } else { crate::volumes::ahead::STRIPES };
         let class = RowClass::data(spec.code, spec.strip, spec.digest);
         Volume {
             id,
-            kind: Cell::new(Kind::Volume),
+            kind: Cell::new(LayerKind::Volume),
             face: RefCell::new(Some(Face::new(id, ahead))),
             base: Cell::new(None),
             origin: Cell::new(None),
@@ -95,6 +92,112 @@ impl Volume {
             mapped: Cell::new(0),
             gone: Cell::new(false),
             lost: RefCell::default(),
+        }
+    }
+
+    pub fn kind(&self) -> LayerKind {
+        self.kind.get()
+    }
+
+    pub fn set_kind(&self, kind: LayerKind) {
+        self.kind.set(kind);
+    }
+
+    /// How hosts reach it; none when it was given up.
+    pub fn face(&self) -> Option<Rc<Face>> {
+        self.face.borrow().clone()
+    }
+
+    pub fn set_face(&self, face: Option<Rc<Face>>) {
+        self.face.replace(face);
+    }
+
+    pub fn take_face(&self) -> Option<Rc<Face>> {
+        self.face.take()
+    }
+
+    /// The layer that shows through where this one has nothing of its own.
+    pub fn base(&self) -> Option<VolumeId> {
+        self.base.get()
+    }
+
+    pub fn set_base(&self, base: Option<VolumeId>) {
+        self.base.set(base);
+    }
+
+    /// Of a snapshot: the face of the volume it was taken of; of a clone: the face of its snapshot.
+    pub fn origin(&self) -> Option<VolumeId> {
+        self.origin.get()
+    }
+
+    pub fn set_origin(&self, origin: Option<VolumeId>) {
+        self.origin.set(origin);
+    }
+
+    /// Seconds since 1970 as told by whoever took the snapshot; 0 of others.
+    pub fn made(&self) -> u64 {
+        self.made.get()
+    }
+
+    pub fn set_made(&self, made: u64) {
+        self.made.set(made);
+    }
+
+    pub fn spec(&self) -> Ref<'_, VolumeSpec> {
+        self.spec.borrow()
+    }
+
+    pub fn change_spec(&self, change: impl FnOnce(&mut VolumeSpec)) {
+        change(&mut self.spec.borrow_mut());
+    }
+
+    /// Its owner says that records on it are retained.
+    pub fn is_retained(&self) -> bool {
+        self.retained.get()
+    }
+
+    pub fn set_retained(&self, retained: bool) {
+        self.retained.set(retained);
+    }
+
+    /// Stripes that own a slot.
+    pub fn mapped(&self) -> u64 {
+        self.mapped.get()
+    }
+
+    /// One stripe more owns a slot.
+    pub fn note_mapped(&self) {
+        self.mapped.set(self.mapped.get() + 1);
+    }
+
+    pub fn note_unmapped(&self) {
+        self.mapped.set(self.mapped.get().saturating_sub(1));
+    }
+
+    pub fn was_deleted(&self) -> bool {
+        self.gone.get()
+    }
+
+    pub fn note_deleted(&self) {
+        self.gone.set(true);
+    }
+
+    /// Whether the stripe is listed as lost.
+    pub fn has_lost(&self, stripe: u64) -> bool {
+        self.lost.borrow().contains(&stripe)
+    }
+
+    /// Its stripes that are listed as lost, in order.
+    pub fn lost(&self) -> Vec<u64> {
+        self.lost.borrow().iter().copied().collect()
+    }
+
+    pub fn set_lost(&self, stripe: u64, lost: bool) {
+        let mut list = self.lost.borrow_mut();
+        if lost {
+            list.insert(stripe);
+        } else {
+            list.remove(&stripe);
         }
     }
 
@@ -112,7 +215,7 @@ impl Volume {
 
     /// Deleted, or given up on the way there: nobody reads or writes it by itself any more.
     pub fn is_gone(&self) -> bool {
-        self.gone.get() || self.kind.get() == Kind::GivenUp
+        self.gone.get() || self.kind.get() == LayerKind::GivenUp
     }
 
     pub fn face_id(&self) -> Option<VolumeId> {
@@ -154,7 +257,7 @@ impl Volume {
         w.u32(u32::from(self.retained.get()));
         w.u64(self.mapped.get());
         w.u8(self.kind.get().number());
-        w.u8(self.face.borrow().as_ref().map_or(0, |face| face.ahead.stripes.get()));
+        w.u8(self.face.borrow().as_ref().map_or(0, |face| face.ahead.stripes()));
         w.u16(0);
         w.u32(number(self.face_id()));
         w.u32(number(self.base.get()));
@@ -178,15 +281,15 @@ impl Volume {
         let some = |number: u32| (number != u32::MAX).then_some(VolumeId(number));
         let retained = r.u32()? != 0;
         let mapped = r.u64()?;
-        let (kind, ahead, _) = (Kind::from_number(r.u8()?)?, r.u8()?, r.u16()?);
+        let (kind, ahead, _) = (LayerKind::from_number(r.u8()?)?, r.u8()?, r.u16()?);
         let (face, base, origin) = (some(r.u32()?), some(r.u32()?), some(r.u32()?));
         let made = r.u64()?;
         // A layer stands on an older one, so that no walk downwards is without end.
-        if base.is_some_and(|base| base >= id) || face.is_none() != (kind == Kind::GivenUp) {
+        if base.is_some_and(|base| base >= id) || face.is_none() != (kind == LayerKind::GivenUp) {
             return None;
         }
         let volume = Volume::new(id, spec::decode(r)?);
-        *volume.face.borrow_mut() = face.map(|face| Face::new(face, ahead.min(crate::ahead::STRIPES_MAX)));
+        *volume.face.borrow_mut() = face.map(|face| Face::new(face, ahead.min(crate::volumes::ahead::STRIPES_MAX)));
         volume.kind.set(kind);
         volume.base.set(base);
         volume.origin.set(origin);
@@ -200,62 +303,69 @@ impl Volume {
 /// All layers of the pool, and who of them is what to hosts.
 #[derive(Default)]
 pub struct Volumes {
-    by_id: RefCell<BTreeMap<VolumeId, Rc<Volume>>>,
-    by_face: RefCell<BTreeMap<VolumeId, Rc<Volume>>>,
+    by_id: BTreeMap<VolumeId, Rc<Volume>>,
+    by_face: BTreeMap<VolumeId, Rc<Volume>>,
     /// The number the next layer gets; numbers are never used again.
-    pub next: Cell<u32>,
+    pub next: u32,
 }
 
 impl Volumes {
     /// The layer of this number.
     pub fn get(&self, id: VolumeId) -> Option<Rc<Volume>> {
-        self.by_id.borrow().get(&id).cloned()
+        self.by_id.get(&id).cloned()
     }
 
     /// The layer that hosts reach by this number now.
     pub fn faced(&self, face: VolumeId) -> Option<Rc<Volume>> {
-        self.by_face.borrow().get(&face).cloned()
+        self.by_face.get(&face).cloned()
     }
 
     pub fn named(&self, name: &str) -> Option<Rc<Volume>> {
-        self.by_face.borrow().values().find(|volume| volume.spec.borrow().name == name).cloned()
+        self.by_face.values().find(|volume| volume.spec().name == name).cloned()
     }
 
     /// Every layer.
     pub fn all(&self) -> Vec<Rc<Volume>> {
-        self.by_id.borrow().values().cloned().collect()
+        self.by_id.values().cloned().collect()
     }
 
     /// Volumes and snapshots, in the order of their faces.
     pub fn all_faced(&self) -> Vec<Rc<Volume>> {
-        self.by_face.borrow().values().cloned().collect()
+        self.by_face.values().cloned().collect()
     }
 
     /// Layers that stand on this one.
     pub fn standing_on(&self, id: VolumeId) -> Vec<Rc<Volume>> {
-        self.by_id.borrow().values().filter(|volume| volume.base.get() == Some(id)).cloned().collect()
+        self.by_id.values().filter(|volume| volume.base.get() == Some(id)).cloned().collect()
     }
 
-    pub fn insert(&self, volume: Rc<Volume>) {
-        self.next.set(self.next.get().max(volume.id.0 + 1));
+    /// A number for the next layer.
+    pub fn take_number(&mut self) -> VolumeId {
+        let id = VolumeId(self.next);
+        self.next += 1;
+        id
+    }
+
+    pub fn insert(&mut self, volume: Rc<Volume>) {
+        self.next = self.next.max(volume.id.0 + 1);
         self.show(&volume);
-        self.by_id.borrow_mut().insert(volume.id, volume);
+        self.by_id.insert(volume.id, volume);
     }
 
     /// Hosts reach the layer by its face from here on.
-    pub fn show(&self, volume: &Rc<Volume>) {
+    pub fn show(&mut self, volume: &Rc<Volume>) {
         if let Some(face) = volume.face_id() {
-            self.next.set(self.next.get().max(face.0 + 1));
-            self.by_face.borrow_mut().insert(face, Rc::clone(volume));
+            self.next = self.next.max(face.0 + 1);
+            self.by_face.insert(face, Rc::clone(volume));
         }
     }
 
-    pub fn hide(&self, face: VolumeId) {
-        self.by_face.borrow_mut().remove(&face);
+    pub fn hide(&mut self, face: VolumeId) {
+        self.by_face.remove(&face);
     }
 
-    pub fn remove(&self, id: VolumeId) -> Option<Rc<Volume>> {
-        let gone = self.by_id.borrow_mut().remove(&id)?;
+    pub fn remove(&mut self, id: VolumeId) -> Option<Rc<Volume>> {
+        let gone = self.by_id.remove(&id)?;
         if let Some(face) = gone.face_id() {
             self.hide(face);
         }

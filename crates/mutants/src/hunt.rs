@@ -10,20 +10,20 @@ use crate::tree::Detectors;
 
 /// Where most of the time of the array's tests goes: these are asked last.
 const SLOW: [&str; 14] = [
-    "label::agreement::model",
+    "drives::label::agreement::model",
     "pool::tests::agreement",
-    "pool::tests::carry",
+    "pool::tests::relog",
     "pool::tests::absent",
     "pool::tests::protections",
     "pool::tests::redo",
     "reactor::tests",
-    "moving::tests",
-    "enclosures::tests::a_crash",
+    "upkeep::moving::tests",
+    "upkeep::enclosures::tests::a_crash",
     "layers::tests::model",
-    "commands::tests",
-    "layout::tests::rebuild_load",
-    "ahead::tests",
-    "table::tests",
+    "pool::commands::tests",
+    "space::layout::tests::rebuild_load",
+    "hosts::ahead::tests",
+    "durable::table::tests",
 ];
 /// Seconds after which tests without a verdict count as red: a mutant that hangs is noticed. Of quick tests, and of all.
 const PATIENCE: [&str; 2] = ["180", "900"];

@@ -148,7 +148,7 @@ fn rules_and_dashboard_ask_for_what_is_exported() {
         .lines()
         .filter(|line| line.starts_with("| ") && !line.starts_with("| alarm") && !line.starts_with("| ---"));
     let mut kinds: Vec<String> = rows.map(|row| row.split('|').nth(1).unwrap().trim().to_owned()).collect();
-    let source = read("crates/array/src/admin.rs");
+    let source = read("crates/array/src/model/admin.rs");
     let variants = source.split("pub enum AlarmKind {").nth(1).and_then(|rest| rest.split("\n}").next()).unwrap();
     let names =
         variants.lines().map(str::trim).filter(|line| !line.starts_with('/')).filter_map(|line| line.strip_suffix(','));

@@ -98,7 +98,7 @@ pub fn check(name: &str, text: &str, faults: &mut Vec<String>) {
     }
 }
 
-fn is_test(name: &str) -> bool {
+pub fn is_test(name: &str) -> bool {
     name.ends_with("/tests.rs") || name.contains("/tests/")
 }
 

@@ -8,7 +8,8 @@ use std::hash::BuildHasher;
 use stele_ground::{BLOCK, VolumeId};
 use stele_media::Shared;
 
-use super::{BlockKey, FixedState, Place};
+use super::{BlockPlace, FixedState};
+use crate::model::place::BlockKey;
 
 /// Reads remembered per block.
 const READS_MAX: u8 = 3;
@@ -50,7 +51,7 @@ pub struct Clean {
     ahead: BTreeMap<VolumeId, (u64, u64)>,
 }
 
-type Places = HashMap<BlockKey, Place, FixedState>;
+type Places = HashMap<BlockKey, BlockPlace, FixedState>;
 
 impl Clean {
     pub fn new(limit: u64) -> Clean {
@@ -120,7 +121,7 @@ impl Clean {
         } else {
             self.small.push_back(index)
         }
-        places.insert(key, Place::Clean(index));
+        places.insert(key, BlockPlace::Clean(index));
         Some(index)
     }
 

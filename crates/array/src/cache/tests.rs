@@ -7,7 +7,7 @@ use stele_ground::{BLOCK, Bytes, Dice, VolumeId};
 use stele_media::Shared;
 
 use super::{BlockKey, Cache, DirtyBlock, Held, StripeKey};
-use crate::place::Lsn;
+use crate::model::place::Lsn;
 
 const PER_STRIPE: u32 = 8;
 

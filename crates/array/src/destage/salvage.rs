@@ -8,13 +8,13 @@ use stele_codes::Strips;
 use stele_media::{Buffer, Priority};
 
 use super::{Dirty, encode, overlay};
-use crate::ArrayError;
-use crate::cache::StripeKey;
 use crate::engine::Engine;
-use crate::place::{Lsn, SlotId};
-use crate::stripe::{StripWrite, Stripe};
+use crate::formats::entry::LOST;
+use crate::model::ArrayError;
+use crate::model::place::{Lsn, SlotId, StripeKey};
+use crate::state::redo::StripWrite;
+use crate::stripe::Stripe;
 use crate::volumes::Volume;
-use crate::volumes::entry::LOST;
 
 impl Engine {
     /// A stripe of which something is lost for good moves to a new slot with what is left of it: lost units stand as zeros
@@ -48,7 +48,7 @@ impl Engine {
         if columns.lost.is_empty() || self.beyond_repair(of, &columns).is_empty() {
             return Ok(false);
         }
-        let Some(claim) = self.claim(volume, old.is_none()).await? else { return Ok(false) };
+        let Some(allocation) = self.allocate(volume, old.is_none()).await? else { return Ok(false) };
         let mut strips: Vec<Buffer> =
             columns.strips.drain(..).map(|strip| strip.unwrap_or_else(|| Buffer::zeroed(shape.strip))).collect();
         for (strip, unit) in &columns.lost {
@@ -66,7 +66,7 @@ impl Engine {
             strips[*strip][shape.bytes_of(*unit..*unit + 1)].fill(0);
         }
         encode(&shape, &mut strips);
-        let binding = self.binding(claim.slot, claim.generation);
+        let binding = self.binding(allocation.slot, allocation.generation);
         let mut digests = Vec::with_capacity(shape.digests());
         let mut writes = Vec::new();
         for (strip, buffer) in strips.into_iter().enumerate() {
@@ -76,9 +76,9 @@ impl Engine {
             }
             writes.push(StripWrite { strip, at: 0, data: vec![buffer.freeze()] });
         }
-        let stored = self.store_slot(volume, stripe, claim, old, covers, digests, writes, Priority::Destage).await;
+        let stored = self.store_slot(volume, stripe, allocation, old, covers, digests, writes, Priority::Destage).await;
         if stored.is_err() {
-            self.abandon(claim);
+            self.abandon(allocation);
         }
         self.settle_map(StripeKey { volume: volume.id, stripe }, stored?, old).await?;
         Ok(true)

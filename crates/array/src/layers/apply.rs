@@ -4,20 +4,20 @@ use std::rc::Rc;
 
 use stele_ground::VolumeId;
 
-use crate::ahead::STRIPES;
-use crate::apply::Pages;
-use crate::cache::StripeKey;
-use crate::engine::Engine;
-use crate::place::SlotId;
-use crate::records::{NewLayer, Reason};
+use crate::durable::records::{NewLayer, Reason};
+use crate::engine::apply::Pages;
+use crate::engine::{Core, Engine, Surroundings};
+use crate::formats::map::{self, Home};
+use crate::formats::{entry, tables};
+use crate::model::place::{SlotId, StripeKey};
+use crate::volumes::ahead::STRIPES;
 use crate::volumes::face::Face;
-use crate::volumes::map::{self, Home};
-use crate::volumes::{Kind, Volume, entry, tables};
+use crate::volumes::{LayerKind, Volume};
 
-impl Engine {
-    pub(crate) fn apply_layer(&self, new: &NewLayer, pages: &Pages) {
-        let (Some(base), Some(former)) = (self.volumes.get(new.base), self.volumes.get(new.former)) else { return };
-        let mut spec = former.spec.borrow().clone();
+impl Surroundings {
+    pub(crate) fn apply_layer(&self, core: &mut Core, new: &NewLayer, pages: &Pages) {
+        let (Some(base), Some(former)) = (core.volumes.get(new.base), core.volumes.get(new.former)) else { return };
+        let mut spec = former.spec().clone();
         if new.reason == Reason::Clone {
             spec.name.clone_from(&new.name);
             // Thin like the snapshot's own growth: what it shares needs no room.
@@ -25,46 +25,54 @@ impl Engine {
         }
         let volume = Rc::new(Volume::new(new.layer, spec));
         assert_eq!(volume.class, base.class, "layers that stand on one another have one shape");
-        volume.base.set(Some(base.id));
+        volume.set_base(Some(base.id));
         match new.reason {
-            Reason::Clone => volume.origin.set(base.face_id()),
+            Reason::Clone => volume.set_origin(base.face_id()),
             Reason::Snapshot | Reason::Rollback => {
-                assert!(!former.retained.get(), "a volume with retained records is never rolled back");
-                *volume.face.borrow_mut() = former.face.take();
-                volume.origin.set(former.origin.get());
+                assert!(!former.is_retained(), "a volume with retained records is never rolled back");
+                volume.set_face(former.take_face());
+                volume.set_origin(former.origin());
             }
         }
         match new.reason {
             Reason::Clone => {}
             Reason::Snapshot => {
-                former.kind.set(Kind::Snapshot);
-                *former.face.borrow_mut() = Some(Face::new(new.layer, STRIPES));
-                former.origin.set(volume.face_id());
-                former.made.set(new.made);
-                former.spec.borrow_mut().name.clone_from(&new.name);
-                self.volumes.show(&former);
+                former.set_kind(LayerKind::Snapshot);
+                former.set_face(Some(Face::new(new.layer, STRIPES)));
+                former.set_origin(volume.face_id());
+                former.set_made(new.made);
+                former.change_spec(|spec| spec.name.clone_from(&new.name));
+                core.volumes.show(&former);
             }
-            Reason::Rollback => former.kind.set(Kind::GivenUp),
+            Reason::Rollback => former.set_kind(LayerKind::GivenUp),
         }
-        if volume.spec.borrow().fully_allocated {
-            self.space.promise(volume.class, volume.stripes());
+        if volume.spec().fully_allocated {
+            core.space.promise(volume.class, volume.stripes());
         }
-        self.cache.borrow_mut().add_volume(volume.id, volume.shape.blocks());
+        core.cache.add_volume(volume.id, volume.shape.blocks());
         for changed in [&former, &volume] {
             pages.get(tables::volume(changed.id)).change(|bytes| changed.encode(bytes));
         }
-        self.volumes.insert(volume);
+        core.volumes.insert(volume);
     }
 
-    pub(crate) fn apply_given_up(&self, volume: &Volume) {
-        assert!(!volume.retained.get(), "a volume with retained records is never deleted");
-        volume.kind.set(Kind::GivenUp);
-        if let Some(face) = volume.face.take() {
-            self.volumes.hide(face.id);
+    pub(crate) fn apply_given_up(&self, core: &mut Core, volume: &Volume) {
+        assert!(!volume.is_retained(), "a volume with retained records is never deleted");
+        volume.set_kind(LayerKind::GivenUp);
+        if let Some(face) = volume.take_face() {
+            core.volumes.hide(face.id);
         }
     }
 
-    pub(crate) fn apply_adopted(&self, from: &Volume, to: &Volume, stripe: u64, slot: Option<SlotId>, pages: &Pages) {
+    pub(crate) fn apply_adopted(
+        &self,
+        core: &mut Core,
+        from: &Volume,
+        to: &Volume,
+        stripe: u64,
+        slot: Option<SlotId>,
+        pages: &Pages,
+    ) {
         let home = slot.map_or(Home::Zero, Home::Slot);
         for (volume, before, after) in [(from, home, Home::Unmapped), (to, Home::Unmapped, home)] {
             let (id, at) = Engine::map_page_id(volume.id, stripe);
@@ -86,32 +94,28 @@ impl Engine {
             assert!(owned, "invariant 4: {slot} is taken from layer {}, which does not own it", from.id);
             entry::set_head(bytes, at, &entry::Head { volume: to.id.0, ..head });
         });
-        from.mapped.set(from.mapped.get().saturating_sub(1));
-        to.mapped.set(to.mapped.get() + 1);
-        if from.spec.borrow().fully_allocated {
-            self.space.promise(from.class, 1);
+        from.note_unmapped();
+        to.note_mapped();
+        if from.spec().fully_allocated {
+            core.space.promise(from.class, 1);
         }
-        if to.spec.borrow().fully_allocated {
-            self.space.release(to.class, 1);
+        if to.spec().fully_allocated {
+            core.space.release(to.class, 1);
         }
-        self.break_promise(to, stripe);
+        self.break_promise(core, to, stripe);
         let key = |volume: VolumeId| StripeKey { volume, stripe };
-        if from.lost.borrow().contains(&stripe) {
-            self.list_lost(key(from.id), false);
-            self.list_lost(key(to.id), true);
+        if from.has_lost(stripe) {
+            self.list_lost(core, key(from.id), false);
+            self.list_lost(core, key(to.id), true);
         }
-        for asked in [&self.repairs, &self.promoted] {
-            let mut asked = asked.borrow_mut();
-            if asked.remove(&key(from.id)) {
-                asked.insert(key(to.id));
-            }
-        }
+        self.repairing.rename(key(from.id), key(to.id));
+        self.rebuilding.rename(key(from.id), key(to.id));
     }
 
     /// Layers that stood on one that is gone stand on its base.
-    pub(crate) fn rebase(&self, gone: &Volume, pages: &Pages) {
-        for volume in self.volumes.standing_on(gone.id) {
-            volume.base.set(gone.base.get());
+    pub(crate) fn rebase(&self, core: &Core, gone: &Volume, pages: &Pages) {
+        for volume in core.volumes.standing_on(gone.id) {
+            volume.set_base(gone.base());
             pages.get(tables::volume(volume.id)).change(|bytes| volume.encode(bytes));
         }
     }

@@ -8,14 +8,14 @@ use std::rc::Rc;
 use stele_ground::VolumeId;
 
 use super::LAYERS_MAX;
+use crate::durable::log::Purpose;
+use crate::durable::records::{NewLayer, Reason, Record};
 use crate::engine::Engine;
-use crate::log::Purpose;
-use crate::mutation::Mutation;
-use crate::records::{NewLayer, Reason, Record};
-use crate::sync::Permit;
-use crate::volumes::shape::is_name;
-use crate::volumes::{Kind, Volume};
-use crate::{ArrayError, VolumeStatus};
+use crate::formats::shape::is_name;
+use crate::model::mutation::Mutation;
+use crate::model::{ArrayError, VolumeStatus};
+use crate::runtime::sync::Permit;
+use crate::volumes::{LayerKind, Volume};
 
 impl Engine {
     pub async fn snapshot_volume(
@@ -29,7 +29,7 @@ impl Engine {
         let volume = self.named(volume)?;
         self.check_new_name(name)?;
         refuse_owned(&volume, "gets no snapshots: its owner keeps versions of its own")?;
-        if volume.kind.get() == Kind::Snapshot {
+        if volume.kind() == LayerKind::Snapshot {
             return Err(ArrayError::Invalid(format!("'{}' is a snapshot already; make a clone of it", volume.name())));
         }
         self.check_depth(&volume)?;
@@ -46,7 +46,7 @@ impl Engine {
         self.check_writable()?;
         let snapshot = self.named(snapshot)?;
         self.check_new_name(name)?;
-        if snapshot.kind.get() != Kind::Snapshot {
+        if snapshot.kind() != LayerKind::Snapshot {
             return Err(ArrayError::Invalid(format!(
                 "'{}' is a volume; take a snapshot of it and clone that",
                 snapshot.name()
@@ -66,7 +66,7 @@ impl Engine {
         self.check_writable()?;
         let (volume, snapshot) = (self.named(volume)?, self.named(snapshot)?);
         refuse_owned(&volume, "is never rolled back: what its owner has promised since would be undone")?;
-        if volume.kind.get() == Kind::Snapshot || snapshot.origin.get() != volume.face_id() {
+        if volume.kind() == LayerKind::Snapshot || snapshot.origin() != volume.face_id() {
             return Err(ArrayError::Invalid(format!(
                 "'{}' is no snapshot of volume '{}'; `stele volume list` shows which are",
                 snapshot.name(),
@@ -78,7 +78,7 @@ impl Engine {
         let (reason, layer) = (Reason::Rollback, self.next_layer());
         let new = NewLayer { reason, layer, base: snapshot.id, former: volume.id, made: 0, name: String::new() };
         self.put_on(new, &volume).await?;
-        self.reclaim_wanted.wake_all();
+        self.reclaiming.want();
         self.status_of_face(face.unwrap_or(layer))
     }
 
@@ -89,8 +89,8 @@ impl Engine {
             let _turn = self.administering.lock().await;
             self.check_writable()?;
             let volume = self.named(name)?;
-            if volume.retained.get() {
-                let owner = volume.spec.borrow().owner.clone().unwrap_or_default();
+            if volume.is_retained() {
+                let owner = volume.spec().owner.clone().unwrap_or_default();
                 return Err(ArrayError::Refused(format!(
                     "volume '{name}' holds retained records of its owner '{owner}'; it can be deleted when none are left"
                 )));
@@ -104,7 +104,7 @@ impl Engine {
         // Given up for good: what is left of it is taken apart now, or by the flow when it can be.
         if let Err(error) = self.reclaim().await {
             tracing::warn!("'{name}' is deleted, and its space not free yet: {error}");
-            self.reclaim_wanted.wake_all();
+            self.reclaiming.want();
         }
         self.free_empty_rows().await
     }
@@ -112,15 +112,14 @@ impl Engine {
     /// Refuses to delete what snapshots were taken of, or clones were made of.
     fn check_nobody_of(&self, volume: &Volume) -> Result<(), ArrayError> {
         let face = volume.face_id();
-        let (what, others) = match volume.kind.get() {
-            Kind::Snapshot => ("clones", Kind::Volume),
-            Kind::Volume | Kind::GivenUp => ("snapshots", Kind::Snapshot),
+        let (what, others) = match volume.kind() {
+            LayerKind::Snapshot => ("clones", LayerKind::Volume),
+            LayerKind::Volume | LayerKind::GivenUp => ("snapshots", LayerKind::Snapshot),
         };
         let of_it: Vec<String> = self
-            .volumes
-            .all_faced()
+            .look(|core| core.volumes.all_faced())
             .into_iter()
-            .filter(|other| other.kind.get() == others && face.is_some() && other.origin.get() == face)
+            .filter(|other| other.kind() == others && face.is_some() && other.origin() == face)
             .map(|other| format!("'{}'", other.name()))
             .collect();
         if of_it.is_empty() {
@@ -133,7 +132,7 @@ impl Engine {
         if !is_name(name) {
             return Err(ArrayError::Invalid("a name has 1 to 255 bytes and no control characters".into()));
         }
-        match self.volumes.named(name) {
+        match self.look(|core| core.volumes.named(name)) {
             Some(_) => Err(ArrayError::Exists(format!("'{name}' exists; choose another name"))),
             None => Ok(()),
         }
@@ -143,7 +142,7 @@ impl Engine {
     fn check_depth(&self, base: &Rc<Volume>) -> Result<(), ArrayError> {
         let mut depth = 1;
         let mut here = Rc::clone(base);
-        while let Some(next) = here.base.get().and_then(|base| self.volumes.get(base)) {
+        while let Some(next) = here.base().and_then(|base| self.look(|core| core.volumes.get(base))) {
             depth += 1;
             here = next;
         }
@@ -158,15 +157,13 @@ impl Engine {
     }
 
     fn next_layer(&self) -> VolumeId {
-        let id = VolumeId(self.volumes.next.get());
-        self.volumes.next.set(id.0 + 1);
-        id
+        self.step(|core| core.volumes.take_number())
     }
 
     /// Puts a new layer in the place of the volume's, once no write is under way on it.
     async fn put_on(self: &Rc<Self>, new: NewLayer, volume: &Rc<Volume>) -> Result<(), ArrayError> {
         // Every stripe of a fully allocated volume may be written anew beside what the snapshot keeps.
-        let promise = match volume.spec.borrow().fully_allocated {
+        let promise = match volume.spec().fully_allocated {
             true => Some(volume.stripes()),
             false => None,
         };
@@ -186,23 +183,23 @@ impl Engine {
 
     /// Answers when no write is under way on the volume; none begins while the permit lives.
     async fn stop_writes(&self, volume: &Volume) -> Option<Permit> {
-        let face = volume.face.borrow().clone();
+        let face = volume.face();
         match face {
-            Some(face) if !self.io.lacks(Mutation::LayerGate) => Some(face.stop_writes().await),
+            Some(face) if !self.io.is_disabled(Mutation::LayerGate) => Some(face.stop_writes().await),
             _ => None,
         }
     }
 
     fn status_of_face(&self, face: VolumeId) -> Result<VolumeStatus, ArrayError> {
-        let volume = self.volumes.faced(face);
+        let volume = self.look(|core| core.volumes.faced(face));
         let volume = volume.ok_or_else(|| ArrayError::Missing(format!("volume {face} was deleted meanwhile")))?;
         Ok(self.volume_status(&volume))
     }
 }
 
 fn refuse_owned(volume: &Volume, why: &str) -> Result<(), ArrayError> {
-    if volume.is_owned() || volume.retained.get() {
-        let owner = volume.spec.borrow().owner.clone().unwrap_or_default();
+    if volume.is_owned() || volume.is_retained() {
+        let owner = volume.spec().owner.clone().unwrap_or_default();
         return Err(ArrayError::Refused(format!("volume '{}' carries the {owner} and {why}", volume.name())));
     }
     Ok(())

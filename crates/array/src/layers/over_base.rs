@@ -6,11 +6,10 @@ use std::rc::Rc;
 use stele_ground::BLOCK;
 use stele_media::Buffer;
 
-use crate::ArrayError;
-use crate::cache::StripeKey;
 use crate::destage::Dirty;
 use crate::engine::Engine;
-use crate::place::Lsn;
+use crate::model::ArrayError;
+use crate::model::place::{Lsn, StripeKey};
 use crate::volumes::Volume;
 
 impl Engine {
@@ -41,10 +40,10 @@ impl Engine {
         for (block, dirty) in dirty {
             data[*block as usize * BLOCK..][..BLOCK].copy_from_slice(&dirty.data);
         }
-        let Some(claim) = self.claim(volume, true).await? else { return Err(self.full(volume)) };
-        let filled = self.fill_slot(volume, stripe, claim, None, covers, &[data.freeze()]).await;
+        let Some(allocation) = self.allocate(volume, true).await? else { return Err(self.full(volume)) };
+        let filled = self.fill_slot(volume, stripe, allocation, None, covers, &[data.freeze()]).await;
         if filled.is_err() {
-            self.abandon(claim);
+            self.abandon(allocation);
         }
         self.settle_map(StripeKey { volume: volume.id, stripe }, filled?, None).await?;
         self.keep_clean(volume, stripe, dirty, covers);
@@ -61,7 +60,8 @@ impl Engine {
     ) -> Result<bool, ArrayError> {
         loop {
             let found = self.found(volume, stripe).await?;
-            let is_dirty = |layer: &&Rc<Volume>| self.cache.borrow().is_dirty(StripeKey { volume: layer.id, stripe });
+            let is_dirty =
+                |layer: &&Rc<Volume>| self.look(|core| core.cache.is_dirty(StripeKey { volume: layer.id, stripe }));
             // What is dirty below comes to its slot first, so that the slot is all there is.
             if let Some(below) = found.layers().skip(1).find(is_dirty).cloned() {
                 Box::pin(self.destage(&below, stripe)).await?;

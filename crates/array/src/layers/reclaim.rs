@@ -10,14 +10,15 @@ use std::rc::Rc;
 
 use stele_ground::Duration;
 
-use crate::ArrayError;
-use crate::cache::StripeKey;
+use crate::durable::log::Purpose;
+use crate::durable::records::Record;
 use crate::engine::Engine;
-use crate::log::Purpose;
-use crate::records::Record;
-use crate::sync::join_all;
-use crate::volumes::map::{self, Home};
-use crate::volumes::{Kind, Volume, tables};
+use crate::formats::map::{self, Home};
+use crate::formats::tables;
+use crate::model::ArrayError;
+use crate::model::place::StripeKey;
+use crate::runtime::sync::join_all;
+use crate::volumes::{LayerKind, Volume};
 
 /// Stripes worked on at once.
 const STRIPES_AT_ONCE: usize = 128;
@@ -28,8 +29,8 @@ impl Engine {
     /// Runs for the pool's life.
     pub async fn reclaim_flow(self: Rc<Self>) {
         loop {
-            let wanted = self.reclaim_wanted.changed();
-            if self.closing.get() || self.check_writable().is_err() {
+            let wanted = self.reclaiming.wanted();
+            if self.standing.is_closing() || self.check_writable().is_err() {
                 return;
             }
             let done = match self.reclaim().await {
@@ -49,7 +50,7 @@ impl Engine {
 
     /// Takes apart what can be now. Answers whether anything was.
     pub async fn reclaim(self: &Rc<Self>) -> Result<bool, ArrayError> {
-        let _turn = self.reclaiming.lock().await;
+        let _turn = self.reclaiming.turn().await;
         let mut any = false;
         while let Some((layer, heir)) = self.next_given_up() {
             self.check_writable()?;
@@ -66,9 +67,12 @@ impl Engine {
 
     /// A layer that may go now, those that nobody stands on first; and the one that stands on it.
     fn next_given_up(&self) -> Option<(Rc<Volume>, Option<Rc<Volume>>)> {
-        let given_up: Vec<Rc<Volume>> =
-            self.volumes.all().into_iter().filter(|layer| layer.kind.get() == Kind::GivenUp).collect();
-        let standing = |layer: &Rc<Volume>| self.volumes.standing_on(layer.id);
+        let given_up: Vec<Rc<Volume>> = self
+            .look(|core| core.volumes.all())
+            .into_iter()
+            .filter(|layer| layer.kind() == LayerKind::GivenUp)
+            .collect();
+        let standing = |layer: &Rc<Volume>| self.look(|core| core.volumes.standing_on(layer.id));
         let free = given_up.iter().find(|layer| standing(layer).is_empty());
         let single = || given_up.iter().find(|layer| standing(layer).len() == 1);
         let layer = free.or_else(single)?;
@@ -77,12 +81,12 @@ impl Engine {
 
     /// Every stripe that the layer has a word for, or dirty blocks.
     async fn stripes_of(&self, layer: &Volume) -> Result<BTreeSet<u64>, ArrayError> {
-        let mut stripes: BTreeSet<u64> = self.cache.borrow().dirty_stripes_of(layer.id).into_iter().collect();
+        let mut stripes: BTreeSet<u64> = self.look(|core| core.cache.dirty_stripes_of(layer.id)).into_iter().collect();
         stripes.extend(self.locks.held_of(layer.id));
         let table = tables::map(layer.id);
         for index in 0..self.table.pages(table) {
-            let id = crate::place::PageId { table, index };
-            if matches!(self.table.peek(id), crate::table::Peek::Never) {
+            let id = crate::model::place::PageId { table, index };
+            if matches!(self.table.peek(id), crate::durable::table::Peek::Never) {
                 continue;
             }
             let page = self.table.page(id).await?;
@@ -110,7 +114,7 @@ impl Engine {
         let key = StripeKey { volume: layer.id, stripe };
         let _guard = self.locks.exclusive(layer.id, stripe).await;
         let home = self.home(key).await?;
-        if home != Home::Unmapped || self.cache.borrow().is_dirty(key) {
+        if home != Home::Unmapped || self.look(|core| core.cache.is_dirty(key)) {
             self.unmap_locked(layer, stripe, home, false).await?;
         }
         Ok(())
@@ -158,7 +162,7 @@ impl Engine {
     /// Of a layer that takes no writes, what was destaged was the last that was dirty of it. Where blocks are dirty still, the
     /// destage was not carried out: the pool only reads by now.
     pub(super) fn check_destaged(&self, layer: &Volume, stripe: u64) -> Result<(), ArrayError> {
-        if !self.cache.borrow().is_dirty(StripeKey { volume: layer.id, stripe }) {
+        if !self.look(|core| core.cache.is_dirty(StripeKey { volume: layer.id, stripe })) {
             return Ok(());
         }
         self.check_writable()?;

@@ -5,27 +5,27 @@ use std::rc::Rc;
 
 use stele_ground::{Bytes, VolumeId};
 
-use crate::cache::StripeKey;
+use crate::durable::table::Peek;
 use crate::engine::Engine;
-use crate::losses::ranges;
-use crate::place::PageId;
-use crate::table::Peek;
-use crate::volumes::map::{self, Home};
-use crate::volumes::{Kind, Volume, tables};
-use crate::{ArrayError, VolumeDetail, VolumeStatus};
+use crate::formats::map::{self, Home};
+use crate::formats::tables;
+use crate::model::place::{PageId, StripeKey};
+use crate::model::{ArrayError, VolumeDetail, VolumeStatus};
+use crate::stripe::losses::ranges;
+use crate::volumes::{LayerKind, Volume};
 
 impl Engine {
     pub fn volume_status(&self, volume: &Volume) -> VolumeStatus {
-        let name_of = |face: VolumeId| self.volumes.faced(face).map(|volume| volume.name());
-        let face = volume.face.borrow();
+        let name_of = |face: VolumeId| self.look(|core| core.volumes.faced(face)).map(|volume| volume.name());
+        let face = volume.face();
         VolumeStatus {
             id: face.as_ref().map_or(volume.id, |face| face.id),
-            spec: volume.spec.borrow().clone(),
-            retained: volume.retained.get(),
-            snapshot: volume.kind.get() == Kind::Snapshot,
-            origin: volume.origin.get().and_then(name_of),
-            made: volume.made.get(),
-            read_ahead: face.as_ref().map_or(0, |face| face.ahead.stripes.get()),
+            spec: volume.spec().clone(),
+            retained: volume.is_retained(),
+            snapshot: volume.kind() == LayerKind::Snapshot,
+            origin: volume.origin().and_then(name_of),
+            made: volume.made(),
+            read_ahead: face.as_ref().map_or(0, |face| face.ahead.stripes()),
             allocated: volume.allocated(),
             lost: Vec::new(),
             unreadable: Vec::new(),
@@ -34,11 +34,11 @@ impl Engine {
 
     /// As `volume_status`, with the lost stripes that show through from layers below.
     pub async fn whole_status(&self, volume: &Rc<Volume>) -> Result<VolumeStatus, ArrayError> {
-        let mut lost: Vec<u64> = volume.lost.borrow().iter().copied().collect();
+        let mut lost: Vec<u64> = volume.lost();
         let mut away = self.losses_seen.unreadable_of(volume.id);
-        let mut below = volume.base.get().and_then(|base| self.volumes.get(base));
+        let mut below = volume.base().and_then(|base| self.look(|core| core.volumes.get(base)));
         while let Some(layer) = below {
-            let listed: Vec<u64> = layer.lost.borrow().iter().copied().collect();
+            let listed: Vec<u64> = layer.lost();
             for stripe in listed {
                 if self.found(volume, stripe).await?.owner().id == layer.id {
                     lost.push(stripe);
@@ -49,7 +49,7 @@ impl Engine {
                     away.push(stripe);
                 }
             }
-            below = layer.base.get().and_then(|base| self.volumes.get(base));
+            below = layer.base().and_then(|base| self.look(|core| core.volumes.get(base)));
         }
         let length = volume.shape.data();
         away.extend(&lost);
@@ -61,14 +61,15 @@ impl Engine {
         let volume = self.named(name)?;
         let (refers, alone) = self.count_stripes(&volume).await?;
         let stripe = volume.shape.data();
-        let face = volume.face.borrow().clone();
+        let face = volume.face();
         let ahead = face.as_ref().map(|face| self.ahead_counts(face)).unwrap_or_default();
-        let (hits, misses) = face.as_ref().map_or((0, 0), |face| (face.hits.get(), face.misses.get()));
+        let (hits, misses) = face.as_ref().map_or((0, 0), |face| face.reads());
         let of_it = |layer: VolumeId| {
-            let cache = self.cache.borrow();
-            let stripes = cache.dirty_stripes_of(layer);
-            let blocks = stripes.into_iter().map(|stripe| cache.dirty_count(StripeKey { volume: layer, stripe }));
-            blocks.sum::<usize>() as u64 * stele_ground::BLOCK as u64
+            let blocks = self.look(|core| {
+                let count = |stripe| core.cache.dirty_count(StripeKey { volume: layer, stripe });
+                core.cache.dirty_stripes_of(layer).into_iter().map(count).sum::<usize>()
+            });
+            blocks as u64 * stele_ground::BLOCK as u64
         };
         Ok(VolumeDetail {
             status: self.whole_status(&volume).await?,
@@ -85,10 +86,10 @@ impl Engine {
     /// Stripes that the layer shows, in slots of its own or of layers below; and those that only it shows.
     async fn count_stripes(&self, volume: &Rc<Volume>) -> Result<(u64, u64), ArrayError> {
         let mut chain = vec![Rc::clone(volume)];
-        while let Some(base) = chain.last().and_then(|layer| self.volumes.get(layer.base.get()?)) {
+        while let Some(base) = chain.last().and_then(|layer| self.look(|core| core.volumes.get(layer.base()?))) {
             chain.push(base);
         }
-        let above = self.volumes.standing_on(volume.id);
+        let above = self.look(|core| core.volumes.standing_on(volume.id));
         let pages = chain.iter().map(|layer| self.table.pages(tables::map(layer.id))).max().unwrap_or(0);
         let (mut refers, mut alone) = (0, 0);
         for index in 0..pages {

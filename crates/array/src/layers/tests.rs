@@ -6,13 +6,13 @@ mod model;
 use stele_ground::{Bytes, VolumeId};
 use stele_media::{Buffer, MediaFault, Op, Priority, Request};
 
-use crate::testing::{Bed, Trouble, pattern, spec};
-use crate::{Action, ArrayError, Command, Event, Reply, VolumeDetail, VolumeSpec, VolumeStatus};
+use crate::model::{Action, ArrayError, Command, Event, Reply, VolumeDetail, VolumeSpec, VolumeStatus};
+use crate::testing::{Fixture, Trouble, pattern, spec};
 
 const KIB: usize = 1024;
 const MIB: u64 = 1 << 20;
 
-impl Bed {
+impl Fixture {
     pub(super) fn snapshot(&mut self, volume: &str, name: &str) -> Result<VolumeStatus, Trouble> {
         let (volume, name) = (volume.to_owned(), name.to_owned());
         self.command(Command::SnapshotVolume { volume, name, made: 1_700_000_000 }).map(one)
@@ -46,13 +46,13 @@ impl Bed {
 
     /// Layers that exist, nameless ones included.
     fn layers(&self) -> usize {
-        self.pool.serving().expect("it is open").engine.volumes.all().len()
+        self.pool.serving().expect("it is open").engine.look(|core| core.volumes.all()).len()
     }
 
     fn slots_used(&self) -> u64 {
         let engine = &self.pool.serving().expect("it is open").engine;
-        let rows: Vec<_> = engine.space.layout.borrow().rows().map(|row| row.id).collect();
-        rows.into_iter().map(|row| u64::from(engine.space.used(row))).sum()
+        let rows: Vec<_> = engine.layout.read().rows().map(|row| row.id).collect();
+        rows.into_iter().map(|row| u64::from(engine.look(|core| core.space.used(row)))).sum()
     }
 }
 
@@ -71,24 +71,24 @@ fn refusal<T: std::fmt::Debug>(result: Result<T, Trouble>) -> String {
 }
 
 /// A pool with a volume "a" of 1 MiB, half of it destaged and half of it dirty.
-fn bed(code: &str, seed: u64) -> (Bed, VolumeId, Vec<u8>) {
-    let mut bed = Bed::new(8, 8, seed);
-    let volume = bed.create_volume(spec("a", code, MIB)).id;
+fn fixture(code: &str, seed: u64) -> (Fixture, VolumeId, Vec<u8>) {
+    let mut fixture = Fixture::new(8, 8, seed);
+    let volume = fixture.create_volume(spec("a", code, MIB)).id;
     let mut data = pattern(1, MIB as usize);
     data[900 * KIB..].fill(0);
-    bed.write(volume, 0, &data[..512 * KIB]).expect("written");
-    bed.command(Command::Checkpoint).expect("a checkpoint");
+    fixture.write(volume, 0, &data[..512 * KIB]).expect("written");
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
     for at in (512 * KIB..900 * KIB).step_by(4 * KIB) {
-        bed.write(volume, at as u64, &data[at..at + 4 * KIB]).expect("written");
+        fixture.write(volume, at as u64, &data[at..at + 4 * KIB]).expect("written");
     }
-    (bed, volume, data)
+    (fixture, volume, data)
 }
 
 #[test]
 fn a_snapshot_stays_what_the_volume_was() {
     for code in ["mirror-2", "2+1", "4+2"] {
-        let (mut bed, volume, mut data) = bed(code, 1);
-        let snapshot = bed.snapshot("a", "s").expect("a snapshot");
+        let (mut fixture, volume, mut data) = fixture(code, 1);
+        let snapshot = fixture.snapshot("a", "s").expect("a snapshot");
         assert!(snapshot.snapshot && snapshot.origin.as_deref() == Some("a") && snapshot.made == 1_700_000_000);
         let frozen = data.clone();
         let changes: [(usize, usize); 5] =
@@ -96,59 +96,62 @@ fn a_snapshot_stays_what_the_volume_was() {
         for (at, length) in changes {
             let new = pattern(at as u64 + 7, length);
             data[at..at + length].copy_from_slice(&new);
-            bed.write(volume, at as u64, &new).expect("written");
-            assert!(bed.read(snapshot.id, 0, MIB as usize).expect("read") == frozen, "{code}: after a write at {at}");
+            fixture.write(volume, at as u64, &new).expect("written");
+            assert!(
+                fixture.read(snapshot.id, 0, MIB as usize).expect("read") == frozen,
+                "{code}: after a write at {at}"
+            );
         }
-        bed.discard(volume, 448 * KIB as u64, 128 * KIB as u64).expect("discarded");
+        fixture.discard(volume, 448 * KIB as u64, 128 * KIB as u64).expect("discarded");
         data[448 * KIB..576 * KIB].fill(0);
         for round in 0..3 {
-            assert!(bed.read(volume, 0, MIB as usize).expect("read") == data, "{code}: the volume, round {round}");
-            assert!(bed.read(snapshot.id, 0, MIB as usize).expect("read") == frozen, "{code}: round {round}");
+            assert!(fixture.read(volume, 0, MIB as usize).expect("read") == data, "{code}: the volume, round {round}");
+            assert!(fixture.read(snapshot.id, 0, MIB as usize).expect("read") == frozen, "{code}: round {round}");
             match round {
-                0 => drop(bed.command(Command::Checkpoint).expect("a checkpoint")),
-                _ => bed.crash().expect("opened"),
+                0 => drop(fixture.command(Command::Checkpoint).expect("a checkpoint")),
+                _ => fixture.crash().expect("opened"),
             }
         }
-        assert_eq!(bed.scrub(), (0, 0));
+        assert_eq!(fixture.scrub(), (0, 0));
     }
 }
 
 #[test]
 fn nothing_writes_to_a_snapshot() {
-    let (mut bed, _, _) = bed("2+1", 1);
-    let snapshot = bed.snapshot("a", "s").expect("a snapshot").id;
+    let (mut fixture, _, _) = fixture("2+1", 1);
+    let snapshot = fixture.snapshot("a", "s").expect("a snapshot").id;
     let data = vec![Buffer::zeroed(4096).freeze()];
     let ops = vec![
         Op::Write { at: 0, data, fua: false },
         Op::Zero { at: 0, length: 4096 },
         Op::Discard { at: 0, length: 4096 },
     ];
-    let (_, answers) = bed.submit_all(snapshot, ops);
+    let (_, answers) = fixture.submit_all(snapshot, ops);
     for (op, result) in answers.into_iter().flatten() {
         assert_eq!(result.map_err(|error| error.fault), Err(MediaFault::Refused), "{op:?}");
     }
     let grow = Command::ResizeVolume { name: "s".into(), size: Bytes(2 * MIB) };
-    assert!(refusal(bed.command(grow)).contains("clone"));
+    assert!(refusal(fixture.command(grow)).contains("clone"));
 }
 
 #[test]
 fn a_clone_goes_its_own_way() {
-    let (mut bed, volume, data) = bed("4+2", 2);
-    let snapshot = bed.snapshot("a", "s").expect("a snapshot").id;
-    let clone = bed.make_clone("s", "c").expect("a clone");
+    let (mut fixture, volume, data) = fixture("4+2", 2);
+    let snapshot = fixture.snapshot("a", "s").expect("a snapshot").id;
+    let clone = fixture.make_clone("s", "c").expect("a clone");
     assert!(!clone.snapshot && clone.origin.as_deref() == Some("s"));
     let (mut left, mut right) = (data.clone(), data.clone());
     for (at, length) in [(0, 4 * KIB), (64 * KIB, 64 * KIB), (600 * KIB, 12 * KIB)] {
         let (new, other) = (pattern(at as u64 + 1, length), pattern(at as u64 + 2, length));
-        bed.write(volume, at as u64, &new).expect("written");
-        bed.write(clone.id, at as u64, &other).expect("written");
+        fixture.write(volume, at as u64, &new).expect("written");
+        fixture.write(clone.id, at as u64, &other).expect("written");
         left[at..at + length].copy_from_slice(&new);
         right[at..at + length].copy_from_slice(&other);
     }
     // A snapshot of the clone, and a clone of that.
-    bed.snapshot("c", "cs").expect("a snapshot");
-    let second = bed.make_clone("cs", "cc").expect("a clone").id;
-    bed.write(second, 8192, &pattern(9, 4096)).expect("written");
+    fixture.snapshot("c", "cs").expect("a snapshot");
+    let second = fixture.make_clone("cs", "cc").expect("a clone").id;
+    fixture.write(second, 8192, &pattern(9, 4096)).expect("written");
     let mut third = right.clone();
     third[8192..12288].copy_from_slice(&pattern(9, 4096));
     for round in 0..2 {
@@ -158,144 +161,144 @@ fn a_clone_goes_its_own_way() {
             ("clone", clone.id, &right),
             ("cc", second, &third),
         ] {
-            assert!(bed.read(id, 0, MIB as usize).expect("read") == *want, "{which}, round {round}");
+            assert!(fixture.read(id, 0, MIB as usize).expect("read") == *want, "{which}, round {round}");
         }
-        bed.crash().expect("opened");
+        fixture.crash().expect("opened");
     }
-    assert!(refusal(bed.delete("s")).contains("'c'"), "the clone is named");
-    assert!(refusal(bed.delete("a")).contains("'s'"), "the snapshot is named");
+    assert!(refusal(fixture.delete("s")).contains("'c'"), "the clone is named");
+    assert!(refusal(fixture.delete("a")).contains("'s'"), "the snapshot is named");
 }
 
 #[test]
 fn a_rollback_undoes_what_was_written_since() {
-    let (mut bed, volume, first) = bed("2+1", 3);
-    let s1 = bed.snapshot("a", "s1").expect("a snapshot").id;
+    let (mut fixture, volume, first) = fixture("2+1", 3);
+    let s1 = fixture.snapshot("a", "s1").expect("a snapshot").id;
     let new = pattern(5, 300 * KIB);
-    bed.write(volume, 100 * KIB as u64, &new).expect("written");
+    fixture.write(volume, 100 * KIB as u64, &new).expect("written");
     let mut second = first.clone();
     second[100 * KIB..400 * KIB].copy_from_slice(&new);
-    let s2 = bed.snapshot("a", "s2").expect("a snapshot").id;
-    bed.write(volume, 0, &pattern(6, 700 * KIB)).expect("written");
-    assert_eq!(bed.roll_back("a", "s1").expect("rolled back").id, volume, "the volume keeps its number");
-    assert!(bed.read(volume, 0, MIB as usize).expect("read") == first);
-    bed.write(volume, 4096, &pattern(7, 4096)).expect("written");
-    bed.crash().expect("opened");
+    let s2 = fixture.snapshot("a", "s2").expect("a snapshot").id;
+    fixture.write(volume, 0, &pattern(6, 700 * KIB)).expect("written");
+    assert_eq!(fixture.roll_back("a", "s1").expect("rolled back").id, volume, "the volume keeps its number");
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == first);
+    fixture.write(volume, 4096, &pattern(7, 4096)).expect("written");
+    fixture.crash().expect("opened");
     let mut third = first.clone();
     third[4096..8192].copy_from_slice(&pattern(7, 4096));
-    assert!(bed.read(volume, 0, MIB as usize).expect("read") == third);
-    assert!(bed.read(s1, 0, MIB as usize).expect("read") == first);
-    assert!(bed.read(s2, 0, MIB as usize).expect("read") == second, "younger snapshots stay");
-    bed.roll_back("a", "s2").expect("rolled back, and forward again");
-    assert!(bed.read(volume, 0, MIB as usize).expect("read") == second);
-    bed.make_clone("s2", "c").expect("a clone");
-    assert!(refusal(bed.roll_back("c", "s2")).contains("no snapshot of"));
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == third);
+    assert!(fixture.read(s1, 0, MIB as usize).expect("read") == first);
+    assert!(fixture.read(s2, 0, MIB as usize).expect("read") == second, "younger snapshots stay");
+    fixture.roll_back("a", "s2").expect("rolled back, and forward again");
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == second);
+    fixture.make_clone("s2", "c").expect("a clone");
+    assert!(refusal(fixture.roll_back("c", "s2")).contains("no snapshot of"));
 }
 
 #[test]
 fn what_is_deleted_leaves_its_space_and_nothing_else() {
-    let (mut bed, volume, data) = bed("2+1", 4);
-    bed.command(Command::Checkpoint).expect("a checkpoint");
-    let before = (bed.slots_used(), bed.layers());
-    bed.snapshot("a", "s1").expect("a snapshot");
-    bed.write(volume, 0, &pattern(2, 128 * KIB)).expect("written");
-    bed.snapshot("a", "s2").expect("a snapshot");
-    bed.write(volume, 64 * KIB as u64, &pattern(3, 128 * KIB)).expect("written");
+    let (mut fixture, volume, data) = fixture("2+1", 4);
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    let before = (fixture.slots_used(), fixture.layers());
+    fixture.snapshot("a", "s1").expect("a snapshot");
+    fixture.write(volume, 0, &pattern(2, 128 * KIB)).expect("written");
+    fixture.snapshot("a", "s2").expect("a snapshot");
+    fixture.write(volume, 64 * KIB as u64, &pattern(3, 128 * KIB)).expect("written");
     let mut newest = data.clone();
     newest[..128 * KIB].copy_from_slice(&pattern(2, 128 * KIB));
     newest[64 * KIB..192 * KIB].copy_from_slice(&pattern(3, 128 * KIB));
-    bed.command(Command::Checkpoint).expect("a checkpoint");
-    assert_eq!(bed.slots_used(), before.0 + 8, "what is shared is there once");
-    let (alone1, alone2) = (bed.detail("s1"), bed.detail("s2"));
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    assert_eq!(fixture.slots_used(), before.0 + 8, "what is shared is there once");
+    let (alone1, alone2) = (fixture.detail("s1"), fixture.detail("s2"));
     assert_eq!((alone1.alone, alone2.alone), (Bytes(128 * 1024), Bytes(64 * 1024)));
-    assert_eq!(alone1.refers, bed.detail("a").refers, "all three show the same number of stripes");
-    bed.delete("s1").expect("deleted");
-    assert_eq!(bed.slots_used(), before.0 + 8 - 4, "its own four stripes are free");
-    assert!(bed.read(volume, 0, MIB as usize).expect("read") == newest);
-    bed.delete("s2").expect("deleted");
-    assert_eq!((bed.slots_used(), bed.layers()), before, "nothing is left behind");
-    assert!(bed.read(volume, 0, MIB as usize).expect("read") == newest);
-    bed.crash().expect("opened");
-    assert!(bed.read(volume, 0, MIB as usize).expect("read") == newest);
-    assert_eq!(bed.list().len(), 1);
-    assert_eq!(bed.scrub(), (0, 0));
-    bed.delete("a").expect("deleted");
-    assert_eq!((bed.slots_used(), bed.layers()), (0, 0));
+    assert_eq!(alone1.refers, fixture.detail("a").refers, "all three show the same number of stripes");
+    fixture.delete("s1").expect("deleted");
+    assert_eq!(fixture.slots_used(), before.0 + 8 - 4, "its own four stripes are free");
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == newest);
+    fixture.delete("s2").expect("deleted");
+    assert_eq!((fixture.slots_used(), fixture.layers()), before, "nothing is left behind");
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == newest);
+    fixture.crash().expect("opened");
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == newest);
+    assert_eq!(fixture.list().len(), 1);
+    assert_eq!(fixture.scrub(), (0, 0));
+    fixture.delete("a").expect("deleted");
+    assert_eq!((fixture.slots_used(), fixture.layers()), (0, 0));
 }
 
 #[test]
 fn a_layer_that_several_stand_on_goes_when_one_is_left() {
-    let (mut bed, volume, data) = bed("4+2", 5);
-    bed.snapshot("a", "s1").expect("a snapshot");
-    bed.write(volume, 0, &pattern(2, 256 * KIB)).expect("written");
-    bed.snapshot("a", "s2").expect("a snapshot");
-    bed.roll_back("a", "s1").expect("rolled back");
-    bed.delete("s1").expect("deleted, and its name with it");
-    assert_eq!(bed.list().len(), 2);
-    bed.idle();
-    assert_eq!(bed.layers(), 3, "s2 and the volume both stand on what s1 was");
-    assert!(bed.read(volume, 0, MIB as usize).expect("read") == data);
-    bed.delete("s2").expect("deleted");
-    assert_eq!(bed.layers(), 1);
-    assert!(bed.read(volume, 0, MIB as usize).expect("read") == data);
-    bed.crash().expect("opened");
-    assert!(bed.read(volume, 0, MIB as usize).expect("read") == data);
+    let (mut fixture, volume, data) = fixture("4+2", 5);
+    fixture.snapshot("a", "s1").expect("a snapshot");
+    fixture.write(volume, 0, &pattern(2, 256 * KIB)).expect("written");
+    fixture.snapshot("a", "s2").expect("a snapshot");
+    fixture.roll_back("a", "s1").expect("rolled back");
+    fixture.delete("s1").expect("deleted, and its name with it");
+    assert_eq!(fixture.list().len(), 2);
+    fixture.idle();
+    assert_eq!(fixture.layers(), 3, "s2 and the volume both stand on what s1 was");
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == data);
+    fixture.delete("s2").expect("deleted");
+    assert_eq!(fixture.layers(), 1);
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == data);
+    fixture.crash().expect("opened");
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == data);
 }
 
 #[test]
 fn volumes_with_an_owner_get_no_snapshots() {
-    let mut bed = Bed::new(6, 6, 1);
+    let mut fixture = Fixture::new(6, 6, 1);
     let owned = VolumeSpec { owner: Some("catalog".into()), ..spec("catalog", "2+1", MIB) };
-    let id = bed.create_volume(owned).id;
-    assert!(refusal(bed.snapshot("catalog", "s")).contains("its owner"));
-    bed.create_volume(spec("a", "2+1", MIB));
-    bed.snapshot("a", "s").expect("a snapshot");
-    assert!(refusal(bed.roll_back("catalog", "s")).contains("never rolled back"));
-    bed.command(Command::Protect { volume: id, owner: "catalog".into(), retained: true }).expect("protected");
-    assert!(refusal(bed.delete("catalog")).contains("retained"));
-    assert!(refusal(bed.snapshot("a", "s")).contains("exists"));
-    assert!(refusal(bed.snapshot("s", "t")).contains("snapshot already"));
-    assert!(refusal(bed.make_clone("a", "t")).contains("snapshot of it"));
-    assert!(refusal(bed.snapshot("a", "")).contains("1 to 255"));
+    let id = fixture.create_volume(owned).id;
+    assert!(refusal(fixture.snapshot("catalog", "s")).contains("its owner"));
+    fixture.create_volume(spec("a", "2+1", MIB));
+    fixture.snapshot("a", "s").expect("a snapshot");
+    assert!(refusal(fixture.roll_back("catalog", "s")).contains("never rolled back"));
+    fixture.command(Command::Protect { volume: id, owner: "catalog".into(), retained: true }).expect("protected");
+    assert!(refusal(fixture.delete("catalog")).contains("retained"));
+    assert!(refusal(fixture.snapshot("a", "s")).contains("exists"));
+    assert!(refusal(fixture.snapshot("s", "t")).contains("snapshot already"));
+    assert!(refusal(fixture.make_clone("a", "t")).contains("snapshot of it"));
+    assert!(refusal(fixture.snapshot("a", "")).contains("1 to 255"));
 }
 
 #[test]
 fn a_name_that_was_deleted_is_free_and_its_number_is_not() {
-    let (mut bed, _, _) = bed("2+1", 1);
-    let first = bed.snapshot("a", "s").expect("a snapshot").id;
-    bed.delete("s").expect("deleted");
-    let second = bed.snapshot("a", "s").expect("a snapshot again").id;
+    let (mut fixture, _, _) = fixture("2+1", 1);
+    let first = fixture.snapshot("a", "s").expect("a snapshot").id;
+    fixture.delete("s").expect("deleted");
+    let second = fixture.snapshot("a", "s").expect("a snapshot again").id;
     assert_ne!(first, second);
-    assert!(matches!(bed.read(first, 0, 4096), Err(Trouble::Media(error)) if error.fault == MediaFault::Gone));
+    assert!(matches!(fixture.read(first, 0, 4096), Err(Trouble::Media(error)) if error.fault == MediaFault::Gone));
 }
 
 #[test]
 fn layers_have_a_limit_and_say_so() {
-    let mut bed = Bed::new(4, 4, 1);
-    let volume = bed.create_volume(spec("a", "2+1", MIB)).id;
+    let mut fixture = Fixture::new(4, 4, 1);
+    let volume = fixture.create_volume(spec("a", "2+1", MIB)).id;
     for number in 1..super::LAYERS_MAX as u64 {
-        bed.write(volume, number * 4096, &pattern(number, 4096)).expect("written");
-        bed.snapshot("a", &format!("s{number}")).expect("a snapshot");
+        fixture.write(volume, number * 4096, &pattern(number, 4096)).expect("written");
+        fixture.snapshot("a", &format!("s{number}")).expect("a snapshot");
     }
-    assert!(refusal(bed.snapshot("a", "more")).contains("delete old snapshots"));
+    assert!(refusal(fixture.snapshot("a", "more")).contains("delete old snapshots"));
     let last = super::LAYERS_MAX as u64 - 1;
-    let read = bed.read(volume, 0, 256 * KIB).expect("read");
+    let read = fixture.read(volume, 0, 256 * KIB).expect("read");
     for number in 1..=last {
         let at = number as usize * 4096;
         assert!(read[at..at + 4096] == pattern(number, 4096)[..], "block {number}");
     }
     for number in 1..=last {
-        bed.delete(&format!("s{number}")).expect("deleted");
+        fixture.delete(&format!("s{number}")).expect("deleted");
     }
-    assert_eq!(bed.layers(), 1);
-    assert!(bed.read(volume, 0, 256 * KIB).expect("read") == read);
+    assert_eq!(fixture.layers(), 1);
+    assert!(fixture.read(volume, 0, 256 * KIB).expect("read") == read);
 }
 
 #[test]
 fn a_snapshot_among_writes_is_one_moment_of_them() {
     for seed in 0..12 {
-        let mut bed = Bed::new(6, 6, seed);
-        let volume = bed.create_volume(spec("a", "2+1", MIB)).id;
-        bed.write(volume, 0, &pattern(1, 256 * KIB)).expect("written");
+        let mut fixture = Fixture::new(6, 6, seed);
+        let volume = fixture.create_volume(spec("a", "2+1", MIB)).id;
+        fixture.write(volume, 0, &pattern(1, 256 * KIB)).expect("written");
         // Small writes are in the log at once; those of whole stripes take their time.
         let writes = |round: u64| -> Vec<Op> {
             let write = |at: u64, length: usize| {
@@ -306,11 +309,11 @@ fn a_snapshot_among_writes_is_one_moment_of_them() {
         };
         let mut frozen = Vec::new();
         let mut snapshot = VolumeId(0);
-        bed.submit_all_and(volume, writes(1), |yard, pool| {
+        fixture.submit_all_and(volume, writes(1), |test_drives, pool| {
             let mut answers = Vec::new();
             let command = Command::SnapshotVolume { volume: "a".into(), name: "s".into(), made: 0 };
             pool.event(Event::Command { id: 900_000, command });
-            yard.run_pool(pool, &mut answers, |answers, _| {
+            test_drives.run_pool(pool, &mut answers, |answers, _| {
                 answers.iter().any(|answer| matches!(answer, Action::Reply { .. }))
             });
             let made = answers.into_iter().find_map(|answer| match answer {
@@ -327,61 +330,61 @@ fn a_snapshot_among_writes_is_one_moment_of_them() {
                 Action::Finished { volume, .. } => *volume == snapshot,
                 _ => false,
             };
-            yard.run_pool(pool, &mut answers, |answers, _| answers.iter().any(is_read));
+            test_drives.run_pool(pool, &mut answers, |answers, _| answers.iter().any(is_read));
             for answer in answers.into_iter().filter(is_read) {
                 let Action::Finished { completion, .. } = answer else { continue };
                 let Op::Read { buffer, .. } = completion.op else { continue };
                 frozen = buffer.to_vec();
             }
         });
-        bed.idle();
-        assert!(bed.read(snapshot, 0, MIB as usize).expect("read") == frozen, "seed {seed}: of writes under way");
+        fixture.idle();
+        assert!(fixture.read(snapshot, 0, MIB as usize).expect("read") == frozen, "seed {seed}: of writes under way");
         // Whatever is under way from here on is not in it.
-        bed.submit_all(volume, writes(2));
-        bed.command(Command::Checkpoint).expect("a checkpoint");
-        assert!(bed.read(snapshot, 0, MIB as usize).expect("read") == frozen, "seed {seed}");
-        bed.crash().expect("opened");
-        assert!(bed.read(snapshot, 0, MIB as usize).expect("read") == frozen, "seed {seed}");
+        fixture.submit_all(volume, writes(2));
+        fixture.command(Command::Checkpoint).expect("a checkpoint");
+        assert!(fixture.read(snapshot, 0, MIB as usize).expect("read") == frozen, "seed {seed}");
+        fixture.crash().expect("opened");
+        assert!(fixture.read(snapshot, 0, MIB as usize).expect("read") == frozen, "seed {seed}");
     }
 }
 
 #[test]
 fn damage_under_a_snapshot_is_repaired_once_for_all_who_see_it() {
-    let (mut bed, volume, data) = bed("4+2", 7);
-    bed.snapshot("a", "s").expect("a snapshot");
-    let clone = bed.make_clone("s", "c").expect("a clone").id;
-    bed.command(Command::Checkpoint).expect("a checkpoint");
-    bed.pull(&[2]);
-    assert!(bed.read(volume, 0, MIB as usize).expect("read") == data);
-    bed.write(clone, 0, &pattern(3, 8192)).expect("written while degraded");
-    bed.idle();
-    assert!(bed.status().rebuilt > 0);
-    bed.pull(&[4]);
-    bed.idle();
-    assert!(bed.read(volume, 0, MIB as usize).expect("read") == data);
+    let (mut fixture, volume, data) = fixture("4+2", 7);
+    fixture.snapshot("a", "s").expect("a snapshot");
+    let clone = fixture.make_clone("s", "c").expect("a clone").id;
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    fixture.pull(&[2]);
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == data);
+    fixture.write(clone, 0, &pattern(3, 8192)).expect("written while degraded");
+    fixture.idle();
+    assert!(fixture.status().rebuilt > 0);
+    fixture.pull(&[4]);
+    fixture.idle();
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == data);
     let mut changed = data.clone();
     changed[..8192].copy_from_slice(&pattern(3, 8192));
-    assert!(bed.read(clone, 0, MIB as usize).expect("read") == changed);
-    bed.crash().expect("opened");
-    assert!(bed.read(volume, 0, MIB as usize).expect("read") == data);
+    assert!(fixture.read(clone, 0, MIB as usize).expect("read") == changed);
+    fixture.crash().expect("opened");
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == data);
 }
 
 #[test]
 fn a_fully_allocated_volume_keeps_its_promise_over_a_snapshot() {
-    let mut bed = Bed::new(4, 4, 6);
+    let mut fixture = Fixture::new(4, 4, 6);
     let firm = VolumeSpec { fully_allocated: true, ..spec("firm", "2+1", 8 * MIB) };
-    let volume = bed.create_volume(firm).id;
-    bed.write(volume, 0, &pattern(1, 4 << 20)).expect("written");
-    bed.snapshot("firm", "s").expect("a snapshot");
-    let thin = bed.create_volume(spec("thin", "2+1", 1 << 30)).id;
+    let volume = fixture.create_volume(firm).id;
+    fixture.write(volume, 0, &pattern(1, 4 << 20)).expect("written");
+    fixture.snapshot("firm", "s").expect("a snapshot");
+    let thin = fixture.create_volume(spec("thin", "2+1", 1 << 30)).id;
     let mut at = 0;
-    while bed.write(thin, at, &pattern(at, 1 << 20)).is_ok() {
+    while fixture.write(thin, at, &pattern(at, 1 << 20)).is_ok() {
         at += MIB;
     }
     for at in (0..8 * MIB).step_by(1 << 20) {
-        bed.write(volume, at, &pattern(at + 9, 1 << 20)).expect("promised");
+        fixture.write(volume, at, &pattern(at + 9, 1 << 20)).expect("promised");
     }
-    bed.delete("s").expect("deleted");
-    bed.delete("firm").expect("deleted");
-    bed.write(thin, at, &pattern(at, 1 << 20)).expect("there is room again");
+    fixture.delete("s").expect("deleted");
+    fixture.delete("firm").expect("deleted");
+    fixture.write(thin, at, &pattern(at, 1 << 20)).expect("there is room again");
 }

@@ -2,13 +2,12 @@
 
 use std::rc::Rc;
 
-use crate::ArrayError;
-use crate::cache::{BlockKey, StripeKey};
+use crate::durable::table::{PageRef, Peek};
 use crate::engine::Engine;
-use crate::place::SlotId;
-use crate::table::{PageRef, Peek};
+use crate::formats::map::{self, Home};
+use crate::model::ArrayError;
+use crate::model::place::{BlockKey, SlotId, StripeKey};
 use crate::volumes::Volume;
-use crate::volumes::map::{self, Home};
 
 /// A layer, and the page of its map that has the stripe; none while that page was never written.
 struct Level {
@@ -17,14 +16,14 @@ struct Level {
 }
 
 /// Who answers for a stripe, as it was found. Pages are kept in memory as long as this is.
-pub struct Found {
+pub struct FoundStripe {
     /// Layers without a word for the stripe, the newest first.
     above: Vec<Level>,
     owner: Level,
     home: Home,
 }
 
-impl Found {
+impl FoundStripe {
     /// The layer whose word counts; the lowest if none has one.
     pub fn owner(&self) -> &Rc<Volume> {
         &self.owner.volume
@@ -65,14 +64,14 @@ impl Engine {
     }
 
     /// Looks from the layer downwards. The answer may be old when it is here: see [`Engine::still`].
-    pub async fn find(&self, volume: &Rc<Volume>, stripe: u64) -> Result<Found, ArrayError> {
+    pub async fn find(&self, volume: &Rc<Volume>, stripe: u64) -> Result<FoundStripe, ArrayError> {
         let mut above = Vec::new();
         let mut level = self.level(volume, stripe).await?;
         loop {
             let home = Engine::word(&level, stripe);
-            let base = level.volume.base.get().filter(|_| home == Home::Unmapped);
-            let Some(base) = base.and_then(|base| self.volumes.get(base)) else {
-                return Ok(Found { above, owner: level, home });
+            let base = level.volume.base().filter(|_| home == Home::Unmapped);
+            let Some(base) = base.and_then(|base| self.look(|core| core.volumes.get(base))) else {
+                return Ok(FoundStripe { above, owner: level, home });
             };
             let next = self.level(&base, stripe).await?;
             above.push(level);
@@ -81,7 +80,7 @@ impl Engine {
     }
 
     /// Whether that is what would be found now. Nothing waits in here: with a yes it holds until the next await.
-    pub fn still(&self, found: &Found, stripe: u64) -> bool {
+    pub fn still(&self, found: &FoundStripe, stripe: u64) -> bool {
         let unchanged = |level: &Level, home: Home| match &level.page {
             Some(_) => Engine::word(level, stripe) == home,
             None => {
@@ -90,16 +89,17 @@ impl Engine {
             }
         };
         let below = found.above.iter().skip(1).chain([&found.owner]);
-        let linked =
-            found.above.iter().zip(below).all(|(level, next)| {
-                unchanged(level, Home::Unmapped) && level.volume.base.get() == Some(next.volume.id)
-            });
-        let ends = found.home != Home::Unmapped || found.owner.volume.base.get().is_none();
+        let linked = found
+            .above
+            .iter()
+            .zip(below)
+            .all(|(level, next)| unchanged(level, Home::Unmapped) && level.volume.base() == Some(next.volume.id));
+        let ends = found.home != Home::Unmapped || found.owner.volume.base().is_none();
         linked && ends && unchanged(&found.owner, found.home)
     }
 
     /// As `find`, and true at this moment.
-    pub async fn found(&self, volume: &Rc<Volume>, stripe: u64) -> Result<Found, ArrayError> {
+    pub async fn found(&self, volume: &Rc<Volume>, stripe: u64) -> Result<FoundStripe, ArrayError> {
         loop {
             let found = self.find(volume, stripe).await?;
             if self.still(&found, stripe) {
@@ -110,12 +110,13 @@ impl Engine {
 
     /// Whether anything but zeros may show through the layer where it has no word of its own.
     pub async fn shows_through(&self, volume: &Rc<Volume>, stripe: u64) -> Result<bool, ArrayError> {
-        if volume.base.get().is_none() {
+        if volume.base().is_none() {
             return Ok(false);
         }
         let found = self.found(volume, stripe).await?;
-        let cache = self.cache.borrow();
-        let dirty = found.layers().skip(1).any(|layer| cache.is_dirty(StripeKey { volume: layer.id, stripe }));
+        let is_dirty =
+            |layer: &Rc<Volume>| self.look(|core| core.cache.is_dirty(StripeKey { volume: layer.id, stripe }));
+        let dirty = found.layers().skip(1).any(is_dirty);
         Ok(found.owner().id != volume.id && (dirty || found.slot().is_some()))
     }
 
@@ -125,7 +126,7 @@ impl Engine {
         let mut here = Rc::clone(volume);
         loop {
             let key = BlockKey { volume: here.id, block };
-            if self.cache.borrow().holds(key) {
+            if self.look(|core| core.cache.holds(key)) {
                 return Some(key);
             }
             let (id, at) = Engine::map_page_id(here.id, stripe);
@@ -137,7 +138,7 @@ impl Engine {
             if hides {
                 return None;
             }
-            here = self.volumes.get(here.base.get()?)?;
+            here = self.look(|core| core.volumes.get(here.base()?))?;
         }
     }
 }

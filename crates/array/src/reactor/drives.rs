@@ -6,16 +6,16 @@ use stele_ground::Instant;
 use stele_media::system::EventFd;
 use stele_media::{Completion, Drive, DriveFile, Engine, FileDrive, MediaError, MediaFault, Request, Ring};
 
-use crate::Attached;
+use crate::model::Attached;
 
 /// A drive on its way to a reactor.
 pub struct Source {
-    kind: Kind,
+    kind: SourceDrive,
     name: String,
     enclosure: u32,
 }
 
-enum Kind {
+enum SourceDrive {
     File(DriveFile),
     Other(Box<dyn Drive + Send>),
 }
@@ -23,33 +23,33 @@ enum Kind {
 impl Source {
     /// A file or device, known by its path.
     pub fn file(file: DriveFile, enclosure: u32) -> Source {
-        Source { name: file.path().display().to_string(), kind: Kind::File(file), enclosure }
+        Source { name: file.path().display().to_string(), kind: SourceDrive::File(file), enclosure }
     }
 
     /// Any other drive: of memory, simulated, or another array's volume.
     pub fn other(drive: impl Drive + Send + 'static, name: impl Into<String>, enclosure: u32) -> Source {
-        Source { kind: Kind::Other(Box::new(drive)), name: name.into(), enclosure }
+        Source { kind: SourceDrive::Other(Box::new(drive)), name: name.into(), enclosure }
     }
 }
 
-struct Member {
-    place: Place,
+struct DriveSlot {
+    place: Attachment,
     /// Handed to the drive and not yet reaped.
     outstanding: usize,
 }
 
-enum Place {
+enum Attachment {
     OnRing(FileDrive),
     Beside(Box<dyn Drive + Send>),
     /// Pulled, but with operations under way: kept until they are back.
-    Leaving(Box<Place>),
+    Leaving(Box<Attachment>),
     Gone,
 }
 
 /// Drives by the index under which the pool knows them.
-pub struct Drives {
+pub struct DriveSet {
     ring: Ring,
-    members: Vec<Member>,
+    members: Vec<DriveSlot>,
     /// The index of the drive in each slot of the ring.
     by_slot: Vec<usize>,
     /// Drives beside the ring that have operations under way.
@@ -61,9 +61,9 @@ pub struct Drives {
     unkicked: bool,
 }
 
-impl Drives {
-    pub fn new(bell: &Arc<EventFd>, engine: Engine) -> Drives {
-        Drives {
+impl DriveSet {
+    pub fn new(bell: &Arc<EventFd>, engine: Engine) -> DriveSet {
+        DriveSet {
             ring: Ring::new(Arc::clone(bell), engine),
             members: Vec::new(),
             by_slot: Vec::new(),
@@ -81,22 +81,22 @@ impl Drives {
         let Source { kind, name, enclosure } = source;
         let index = self.members.len();
         let (place, geometry) = match kind {
-            Kind::File(file) => {
+            SourceDrive::File(file) => {
                 let drive = self.ring.attach(file);
                 if self.by_slot.len() <= drive.slot() {
                     self.by_slot.resize(drive.slot() + 1, usize::MAX);
                 }
                 self.by_slot[drive.slot()] = index;
                 let geometry = drive.geometry();
-                (Place::OnRing(drive), geometry)
+                (Attachment::OnRing(drive), geometry)
             }
-            Kind::Other(drive) => {
+            SourceDrive::Other(drive) => {
                 self.has_beside = true;
                 let geometry = drive.geometry();
-                (Place::Beside(drive), geometry)
+                (Attachment::Beside(drive), geometry)
             }
         };
-        self.members.push(Member { place, outstanding: 0 });
+        self.members.push(DriveSlot { place, outstanding: 0 });
         Attached { geometry, name, enclosure }
     }
 
@@ -108,24 +108,24 @@ impl Drives {
     pub fn detach(&mut self, index: usize) {
         let Some(member) = self.members.get_mut(index) else { return };
         // One that is leaving may answer so, too: what is under way on it is still waited for.
-        if matches!(member.place, Place::Leaving(_) | Place::Gone) {
+        if matches!(member.place, Attachment::Leaving(_) | Attachment::Gone) {
             return;
         }
-        let place = std::mem::replace(&mut member.place, Place::Gone);
+        let place = std::mem::replace(&mut member.place, Attachment::Gone);
         if member.outstanding > 0 {
-            member.place = Place::Leaving(Box::new(place));
+            member.place = Attachment::Leaving(Box::new(place));
         }
     }
 
     pub fn submit(&mut self, index: usize, request: Request) {
         let member = self.members.get_mut(index);
         let drive: &mut dyn Drive = match member.map(|member| (&mut member.outstanding, &mut member.place)) {
-            Some((outstanding, Place::OnRing(drive))) => {
+            Some((outstanding, Attachment::OnRing(drive))) => {
                 *outstanding += 1;
                 self.unkicked = true;
                 drive
             }
-            Some((outstanding, Place::Beside(drive))) => {
+            Some((outstanding, Attachment::Beside(drive))) => {
                 *outstanding += 1;
                 self.beside_outstanding += 1;
                 self.unkicked = true;
@@ -149,7 +149,7 @@ impl Drives {
         self.ring.kick();
         if self.beside_outstanding > 0 {
             for member in self.members.iter_mut().filter(|member| member.outstanding > 0) {
-                if let Place::Beside(drive) = &mut member.place {
+                if let Attachment::Beside(drive) = &mut member.place {
                     drive.kick();
                 }
             }
@@ -164,8 +164,8 @@ impl Drives {
             let index = self.by_slot[slot];
             let member = &mut self.members[index];
             member.outstanding -= 1;
-            if member.outstanding == 0 && matches!(member.place, Place::Leaving(_)) {
-                member.place = Place::Gone;
+            if member.outstanding == 0 && matches!(member.place, Attachment::Leaving(_)) {
+                member.place = Attachment::Gone;
             }
             into.push((index, completion));
         }
@@ -174,16 +174,16 @@ impl Drives {
         }
         for (index, member) in self.members.iter_mut().enumerate().filter(|(_, member)| member.outstanding > 0) {
             let (leaving, place) = match &mut member.place {
-                Place::Leaving(place) => (true, &mut **place),
+                Attachment::Leaving(place) => (true, &mut **place),
                 place => (false, place),
             };
-            let Place::Beside(drive) = place else { continue };
+            let Attachment::Beside(drive) = place else { continue };
             drive.reap(now, &mut self.finished);
             member.outstanding -= self.finished.len();
             self.beside_outstanding -= self.finished.len();
             into.extend(self.finished.drain(..).map(|completion| (index, completion)));
             if leaving && member.outstanding == 0 {
-                member.place = Place::Gone;
+                member.place = Attachment::Gone;
             }
         }
     }
@@ -195,7 +195,7 @@ impl Drives {
         }
         let known = self.members.iter().filter(|member| member.outstanding > 0);
         known
-            .filter_map(|member| if let Place::Beside(drive) = &member.place { drive.next_event() } else { None })
+            .filter_map(|member| if let Attachment::Beside(drive) = &member.place { drive.next_event() } else { None })
             .min()
     }
 

@@ -7,7 +7,7 @@ use stele_media::{Access, DriveFile, MediaError, MediaFault};
 
 use super::NewDrives;
 use super::drives::Source;
-use crate::ArrayError;
+use crate::model::ArrayError;
 
 /// One drive of a list.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -8,7 +8,8 @@ use stele_media::conformance::{self, Subject};
 use stele_media::{Buffer, Completion, Geometry, MediaError, MediaFault, MemoryDrive, Op, Priority, Remote, Request};
 
 use super::*;
-use crate::{Action, AlarmKind, DigestUnit, Event, Severity, State, VolumeSpec, WriteMode};
+use crate::model::{Action, AlarmKind, DigestUnit, Event, Severity, VolumeSpec, WriteMode};
+use crate::pool::State;
 
 /// The simplest machine there is: volume 0 is drive 0. Operations on volume 1 are held for a while; on volume 2 for
 /// ever; on volume 3 they break it.
@@ -92,7 +93,7 @@ impl Machine for Through {
                 Event::Submit { volume: VolumeId(2), request } => {
                     self.held.push((Instant(u64::MAX), VolumeId(2), request));
                 }
-                Event::Submit { .. } | Event::SubmitOrdered { .. } | Event::SubmitWhole { .. } => {
+                Event::Submit { .. } | Event::SubmitOrdered { .. } | Event::SubmitAtomic { .. } => {
                     panic!("a belief is broken")
                 }
                 Event::Completed { completion: Completion { tag: 0, result, .. }, .. } => {

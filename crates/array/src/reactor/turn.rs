@@ -11,8 +11,9 @@ use stele_media::system::now;
 use stele_media::{Completion, Done, Guest, Lodge, MediaError, MediaFault, Op, Ordered, Priority, Request};
 
 use super::ServerOptions;
-use super::drives::{Drives, Source};
-use crate::{Action, Alarm, ArrayError, Attached, Command, Event, Pool, Reply, Severity, State, VolumeStatus};
+use super::drives::{DriveSet, Source};
+use crate::model::{Action, Alarm, ArrayError, Attached, Command, Event, Reply, Severity, VolumeStatus};
+use crate::pool::{Pool, State};
 
 /// Host operations inside the pool at one time; more wait in the mailbox.
 pub const HOST_MAX: usize = 4096;
@@ -174,7 +175,7 @@ pub struct Reactor<M: Machine> {
     // Before the drives: nobody is to be answered by a drive that is being dropped.
     words: LastWords,
     machine: M,
-    drives: Drives,
+    drives: DriveSet,
     lodge: Lodge,
     options: ServerOptions,
     next_command: u64,
@@ -193,7 +194,7 @@ impl<M: Machine> Reactor<M> {
         started: Sender<Result<(), ArrayError>>,
         begin: impl FnOnce(Vec<Attached>) -> M,
     ) -> Reactor<M> {
-        let mut drives = Drives::new(shared.mail.bell(), options.engine);
+        let mut drives = DriveSet::new(shared.mail.bell(), options.engine);
         let lodge = Lodge::new(shared.mail.bell());
         let attached = sources.into_iter().map(|source| drives.attach(source)).collect();
         let words = LastWords {
@@ -276,7 +277,7 @@ impl<M: Machine> Reactor<M> {
             let request = Request { tag: place as u64, op, priority, deadline: None };
             self.machine.event(match ordered {
                 Some(_) => Event::SubmitOrdered { volume, request },
-                None if whole => Event::SubmitWhole { volume, request },
+                None if whole => Event::SubmitAtomic { volume, request },
                 None => Event::Submit { volume, request },
             });
             self.words.hosts[place] = Some(Waiting { volume, ordered, done });

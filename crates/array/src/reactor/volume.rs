@@ -8,7 +8,8 @@ use stele_media::mailbox::Refused;
 use stele_media::{Done, Geometry, Handle, MediaError, MediaFault, Op, Order, Ordered, Port, Priority};
 
 use super::turn::{Mail, Shared};
-use crate::{VolumeStatus, WHOLE_MAX};
+use crate::hosts::atomic::ATOMIC_WRITE_MAX;
+use crate::model::VolumeStatus;
 
 struct VolumePort {
     shared: Arc<Shared>,
@@ -42,7 +43,7 @@ impl Port for VolumePort {
     }
 
     fn whole_max(&self) -> Bytes {
-        WHOLE_MAX
+        ATOMIC_WRITE_MAX
     }
 
     fn submit_whole(&self, op: Op, priority: Priority, done: Done) {

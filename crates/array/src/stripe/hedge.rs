@@ -2,7 +2,7 @@
 //!
 //! Two kinds. A drive known to be slow is not asked at all; a read that is overdue on any other is answered by whoever is
 //! first, the drive or the others. Neither decides about damage: where the others cannot answer, the drive is waited for.
-//! The extra load is bounded (see [`crate::hospital`]).
+//! The extra load is bounded (see [`crate::upkeep::hospital`]).
 
 use std::ops::Range;
 
@@ -13,8 +13,8 @@ use stele_ground::Duration;
 use stele_media::{Buffer, Priority};
 
 use super::{Columns, Stripe, Units};
-use crate::engine::{Engine, add};
-use crate::hospital::Course;
+use crate::engine::Engine;
+use crate::state::hospital::Course;
 
 impl Units {
     /// What stands for a strip that was not waited for.
@@ -91,7 +91,7 @@ impl Engine {
             return None;
         }
         let buffer = columns.strips.into_iter().nth(strip).flatten()?;
-        add(&self.hospital.hedged, 1);
+        self.hospital.note_hedged(1);
         Some(Units { buffer, good: vec![true; units.len()], owed: Vec::new(), reachable: true })
     }
 
@@ -128,7 +128,7 @@ impl Engine {
             }
         });
         let mut left_out = Strips::default();
-        for (strip, units, left) in crate::sync::join_all(reads).await {
+        for (strip, units, left) in crate::runtime::sync::join_all(reads).await {
             read[strip] = Some(units);
             if left {
                 left_out = Strips::of(left_out.iter().chain([strip]));
@@ -159,7 +159,7 @@ impl Engine {
             // It is needed after all.
             return Box::pin(self.read_columns_whole(of, wanted, units, priority)).await;
         }
-        add(&self.hospital.hedged, left_out.len() as u64);
+        self.hospital.note_hedged(left_out.len() as u64);
         columns
     }
 }

@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use stele_ground::VolumeId;
 
-use crate::ahead::Ahead;
-use crate::sync::{Permit, Semaphore};
+use crate::runtime::sync::{Permit, Semaphore};
+use crate::volumes::ahead::Ahead;
 
 /// More writes than this under way on one volume wait.
 const WRITES: u64 = 1 << 20;
@@ -18,8 +18,8 @@ pub struct Face {
     gate: Semaphore,
     pub ahead: Ahead,
     /// Reads answered from memory alone, and the others; since the pool was opened.
-    pub hits: Cell<u64>,
-    pub misses: Cell<u64>,
+    hits: Cell<u64>,
+    misses: Cell<u64>,
 }
 
 impl std::fmt::Debug for Face {
@@ -38,6 +38,20 @@ impl Face {
             hits: Cell::new(0),
             misses: Cell::new(0),
         })
+    }
+
+    /// A read was answered from memory alone.
+    pub fn note_hit(&self) {
+        self.hits.set(self.hits.get() + 1);
+    }
+
+    pub fn note_miss(&self) {
+        self.misses.set(self.misses.get() + 1);
+    }
+
+    /// Reads answered from memory alone, and the others; since the pool was opened.
+    pub fn reads(&self) -> (u64, u64) {
+        (self.hits.get(), self.misses.get())
     }
 
     /// Held while a write is under way.

@@ -396,7 +396,7 @@ impl<F: Flaw> System for Mirror<F> {
     fn event(&mut self, event: Event) {
         match event {
             Event::Submit { volume, request } | Event::SubmitOrdered { volume, request } => self.host(volume, request),
-            Event::SubmitWhole { .. } => panic!("nobody asks a dull array for writes that are whole after a crash"),
+            Event::SubmitAtomic { .. } => panic!("nobody asks a dull array for writes that are whole after a crash"),
             Event::Command { id, command } => self.command(id, command),
             Event::Completed { drive, completion } => self.completed(drive, completion),
             Event::Attach(_) | Event::Detach { .. } => panic!("a dull array keeps its drives"),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use stele_ground::{Dice, VolumeId};
 
-use crate::testing::{Bed, Trouble, pattern, spec};
-use crate::{ArrayError, Command};
+use crate::model::{ArrayError, Command};
+use crate::testing::{Fixture, Trouble, pattern, spec};
 
 const SIZE: usize = 512 << 10;
 
@@ -20,7 +20,7 @@ struct Twin {
 }
 
 struct Chance {
-    bed: Bed,
+    fixture: Fixture,
     twins: BTreeMap<String, Twin>,
     dice: Dice,
     names: u64,
@@ -38,14 +38,14 @@ impl Chance {
     fn new(seed: u64) -> Chance {
         let mut dice = Dice::new(seed);
         let code = ["mirror-2", "2+1", "4+2"][dice.below(3) as usize];
-        let mut bed = Bed::new(6, 6, seed);
+        let mut fixture = Fixture::new(6, 6, seed);
         let mut volume = spec("a", code, SIZE as u64);
         if dice.one_in(3) {
-            volume.digest = crate::DigestUnit::Strip;
+            volume.digest = crate::model::DigestUnit::Strip;
         }
-        let id = bed.create_volume(volume).id;
+        let id = fixture.create_volume(volume).id;
         let twin = Twin { id, snapshot: false, of: None, content: vec![0; SIZE], perhaps: None };
-        Chance { bed, twins: BTreeMap::from([("a".to_owned(), twin)]), dice, names: 0, seed }
+        Chance { fixture, twins: BTreeMap::from([("a".to_owned(), twin)]), dice, names: 0, seed }
     }
 
     fn pick(&mut self, snapshot: bool) -> Option<String> {
@@ -67,14 +67,14 @@ impl Chance {
                 let Some(name) = self.pick(false) else { return false };
                 let id = self.twins[&name].id;
                 let at = self.dice.below(8) as usize * (64 << 10);
-                match self.bed.discard(id, at as u64, 64 << 10) {
+                match self.fixture.discard(id, at as u64, 64 << 10) {
                     Ok(()) => self.twin(&name).content[at..at + (64 << 10)].fill(0),
                     Err(Trouble::PowerCut) => self.twin(&name).perhaps = Some((at, vec![0; 64 << 10])),
                     Err(other) => panic!("seed {}: {other:?}", self.seed),
                 }
-                self.bed.yard.cut_at.is_some_and(|at| self.bed.yard.operations >= at)
+                self.fixture.test_drives.cut_at.is_some_and(|at| self.fixture.test_drives.operations >= at)
             }
-            13 => matches!(self.bed.command(Command::Checkpoint), Err(Trouble::PowerCut)),
+            13 => matches!(self.fixture.command(Command::Checkpoint), Err(Trouble::PowerCut)),
             14..=16 => self.snapshot(),
             17 => self.make_clone(),
             18 | 19 => self.roll_back(),
@@ -93,7 +93,7 @@ impl Chance {
         let at = self.dice.below(((SIZE - length) / 4096) as u64 + 1) as usize * 4096;
         let data = pattern(self.dice.roll(), length);
         let id = self.twins[&name].id;
-        match self.bed.write(id, at as u64, &data) {
+        match self.fixture.write(id, at as u64, &data) {
             Ok(()) => {
                 self.twin(&name).content[at..at + length].copy_from_slice(&data);
                 false
@@ -108,8 +108,8 @@ impl Chance {
 
     /// The power went while the command was under way: it was carried out or not, and the list says which.
     fn settle(&mut self, cut: Cut) -> bool {
-        self.bed.crash().unwrap_or_else(|error| panic!("seed {}: {error:?}", self.seed));
-        let list = self.bed.list();
+        self.fixture.crash().unwrap_or_else(|error| panic!("seed {}: {error:?}", self.seed));
+        let list = self.fixture.list();
         let status = |name: &str| list.iter().find(|status| status.spec.name == name);
         match cut {
             Cut::Made(name, mut twin) => {
@@ -124,7 +124,7 @@ impl Chance {
                 }
             }
             Cut::RolledBack(name, content) => {
-                let read = self.bed.read(self.twins[&name].id, 0, SIZE).expect("read");
+                let read = self.fixture.read(self.twins[&name].id, 0, SIZE).expect("read");
                 if read == content {
                     self.twin(&name).content = content;
                 }
@@ -147,7 +147,7 @@ impl Chance {
             return false;
         }
         let name = self.new_name();
-        let result = self.bed.snapshot(&of, &name);
+        let result = self.fixture.snapshot(&of, &name);
         let content = self.twins[&of].content.clone();
         let mut twin = Twin { id: VolumeId(0), snapshot: true, of: Some(of), content, perhaps: None };
         match self.done(result) {
@@ -163,7 +163,7 @@ impl Chance {
     fn make_clone(&mut self) -> bool {
         let Some(of) = self.pick(true) else { return false };
         let name = self.new_name();
-        let result = self.bed.make_clone(&of, &name);
+        let result = self.fixture.make_clone(&of, &name);
         let content = self.twins[&of].content.clone();
         let mut twin = Twin { id: VolumeId(0), snapshot: false, of: Some(of), content, perhaps: None };
         match self.done(result) {
@@ -179,7 +179,7 @@ impl Chance {
     fn roll_back(&mut self) -> bool {
         let Some(to) = self.pick(true) else { return false };
         let Some(volume) = self.twins[&to].of.clone() else { return false };
-        let result = self.bed.roll_back(&volume, &to);
+        let result = self.fixture.roll_back(&volume, &to);
         let content = self.twins[&to].content.clone();
         match self.done(result) {
             Some(_) => {
@@ -197,7 +197,7 @@ impl Chance {
         if name == "a" {
             return false;
         }
-        match self.bed.delete(&name) {
+        match self.fixture.delete(&name) {
             Ok(()) => {
                 assert!(!has, "seed {}: {name} was deleted from under others", self.seed);
                 self.twins.remove(&name);
@@ -213,7 +213,7 @@ impl Chance {
     fn look(&mut self) -> bool {
         let names: Vec<String> = self.twins.keys().cloned().collect();
         for name in names {
-            let read = self.bed.read(self.twins[&name].id, 0, SIZE);
+            let read = self.fixture.read(self.twins[&name].id, 0, SIZE);
             let Some(read) = self.done(read) else { return true };
             let seed = self.seed;
             let twin = self.twin(&name);
@@ -232,9 +232,9 @@ impl Chance {
     }
 
     fn restart(&mut self) {
-        self.bed.crash().unwrap_or_else(|error| panic!("seed {}: {error:?}", self.seed));
+        self.fixture.crash().unwrap_or_else(|error| panic!("seed {}: {error:?}", self.seed));
         while self.look() {
-            self.bed.crash().unwrap_or_else(|error| panic!("seed {}: {error:?}", self.seed));
+            self.fixture.crash().unwrap_or_else(|error| panic!("seed {}: {error:?}", self.seed));
         }
     }
 }
@@ -244,7 +244,7 @@ fn chance_finds_no_difference_to_copies_of_everything() {
     for seed in 0..40 {
         let mut chance = Chance::new(seed);
         for _ in 0..6 {
-            chance.bed.yard.cut_at = Some(chance.bed.yard.operations + chance.dice.below(4000));
+            chance.fixture.test_drives.cut_at = Some(chance.fixture.test_drives.operations + chance.dice.below(4000));
             for _ in 0..60 {
                 if chance.step() {
                     chance.restart();
@@ -252,16 +252,16 @@ fn chance_finds_no_difference_to_copies_of_everything() {
                 }
             }
         }
-        chance.bed.yard.cut_at = None;
+        chance.fixture.test_drives.cut_at = None;
         chance.restart();
-        assert_eq!(chance.bed.scrub(), (0, 0), "seed {seed}");
+        assert_eq!(chance.fixture.scrub(), (0, 0), "seed {seed}");
         // Nothing that was deleted is left of anything.
         let mut names: Vec<String> = chance.twins.keys().cloned().collect();
         while !names.is_empty() {
             let before = names.len();
-            names.retain(|name| chance.bed.delete(name).is_err());
+            names.retain(|name| chance.fixture.delete(name).is_err());
             assert!(names.len() < before, "seed {seed}: {names:?} cannot be deleted");
         }
-        assert_eq!((chance.bed.layers(), chance.bed.slots_used()), (0, 0), "seed {seed}");
+        assert_eq!((chance.fixture.layers(), chance.fixture.slots_used()), (0, 0), "seed {seed}");
     }
 }

@@ -5,15 +5,16 @@ use stele_ground::{Duration, VolumeId};
 use stele_media::{Buffer, MediaFault, Op, Priority, Request};
 
 use super::KIB;
-use crate::testing::{Bed, Trouble, pattern, spec};
-use crate::yard::End;
-use crate::{Action, Command, DigestUnit, Event, State, VolumeSpec};
+use crate::model::{Action, Command, DigestUnit, Event, VolumeSpec};
+use crate::pool::State;
+use crate::testing::drives::End;
+use crate::testing::{Fixture, Trouble, pattern, spec};
 
 const SIZE: usize = 2 << 20;
 const STRIPE: usize = 128 * KIB;
 
 struct Scene {
-    bed: Bed,
+    fixture: Fixture,
     data: VolumeId,
     catalog: VolumeId,
     /// What the data volume holds.
@@ -22,41 +23,45 @@ struct Scene {
 
 /// An 8+2 volume with a change in every stripe that is not destaged yet, beside a mirrored one.
 fn scene(seed: u64, digest: DigestUnit) -> Scene {
-    let mut bed = Bed::new(12, 6, seed);
-    bed.options.rebuild_after = Duration::from_secs(3600);
-    bed.command(Command::Close).expect("closed");
-    bed.open().expect("opened");
-    let data = bed.create_volume(VolumeSpec { digest, ..spec("data", "8+2", SIZE as u64) }).id;
-    let catalog = bed.create_volume(VolumeSpec { fully_allocated: true, ..spec("catalog", "mirror-4", 1 << 20) }).id;
+    let mut fixture = Fixture::new(12, 6, seed);
+    fixture.options.rebuild_after = Duration::from_secs(3600);
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened");
+    let data = fixture.create_volume(VolumeSpec { digest, ..spec("data", "8+2", SIZE as u64) }).id;
+    let catalog =
+        fixture.create_volume(VolumeSpec { fully_allocated: true, ..spec("catalog", "mirror-4", 1 << 20) }).id;
     let mut model = pattern(seed, SIZE);
-    bed.write(data, 0, &model).expect("written");
-    bed.write(catalog, 0, &pattern(1, 1 << 20)).expect("written");
-    bed.command(Command::Close).expect("closed");
-    bed.open().expect("opened");
+    fixture.write(data, 0, &model).expect("written");
+    fixture.write(catalog, 0, &pattern(1, 1 << 20)).expect("written");
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened");
     for stripe in 0..SIZE / STRIPE {
         let at = stripe * STRIPE + stripe * 4 * KIB;
         let new = pattern(100 + stripe as u64, 4 * KIB);
-        bed.write(data, at as u64, &new).expect("written");
+        fixture.write(data, at as u64, &new).expect("written");
         model[at..at + 4 * KIB].copy_from_slice(&new);
     }
-    Scene { bed, data, catalog, model }
+    Scene { fixture, data, catalog, model }
 }
 
 impl Scene {
     /// A checkpoint, and reads of every stripe, all at once; everything must be answered.
     fn busy(&mut self, case: &str) {
-        self.bed.pool.event(Event::Command { id: 1 << 40, command: Command::Checkpoint });
+        self.fixture.pool.event(Event::Command { id: 1 << 40, command: Command::Checkpoint });
         for stripe in 0..SIZE / STRIPE {
             let op = Op::Read { at: (stripe * STRIPE) as u64, buffer: Buffer::zeroed(STRIPE) };
             let request = Request { tag: 1 << 41 | stripe as u64, op, priority: Priority::Host, deadline: None };
-            self.bed.pool.event(Event::Submit { volume: self.data, request });
+            self.fixture.pool.event(Event::Submit { volume: self.data, request });
         }
         let wanted = SIZE / STRIPE + 1;
         let mut answers = Vec::new();
         let answered = |answers: &[Action]| {
             answers.iter().filter(|a| matches!(a, Action::Finished { .. } | Action::Reply { .. })).count()
         };
-        let end = self.bed.yard.run_pool(&mut self.bed.pool, &mut answers, |answers, _| answered(answers) == wanted);
+        let end = self
+            .fixture
+            .test_drives
+            .run_pool(&mut self.fixture.pool, &mut answers, |answers, _| answered(answers) == wanted);
         assert_eq!((end, answered(&answers)), (End::Idle, wanted), "{case}: an operation was never answered");
         for answer in answers {
             let Action::Finished { completion, .. } = answer else { continue };
@@ -72,11 +77,11 @@ impl Scene {
 
     /// The mirror reads and writes; blocks of the wide volume are right, or an error that names them.
     fn check_degraded(&mut self, case: &str) {
-        let Scene { bed, data, catalog, model } = self;
-        assert!(bed.read(*catalog, 0, 1 << 20).expect("the catalog answers") == pattern(1, 1 << 20), "{case}");
-        bed.write(*catalog, 8192, &pattern(1, 1 << 20)[8192..12288]).expect("the catalog takes writes");
+        let Scene { fixture, data, catalog, model } = self;
+        assert!(fixture.read(*catalog, 0, 1 << 20).expect("the catalog answers") == pattern(1, 1 << 20), "{case}");
+        fixture.write(*catalog, 8192, &pattern(1, 1 << 20)[8192..12288]).expect("the catalog takes writes");
         for at in (0..SIZE).step_by(4 * KIB) {
-            match bed.read(*data, at as u64, 4 * KIB) {
+            match fixture.read(*data, at as u64, 4 * KIB) {
                 Ok(read) => assert!(read == model[at..at + 4 * KIB], "{case}: the block at {at} is invented"),
                 Err(Trouble::Media(error)) => {
                     assert_eq!(error.fault, MediaFault::Damaged, "{case}: {error}");
@@ -86,29 +91,29 @@ impl Scene {
                 Err(other) => panic!("{case}: {other:?} at {at}"),
             }
         }
-        assert_eq!(bed.status().lost_stripes, 0, "{case}: drives that are only away lose nothing");
+        assert_eq!(fixture.status().lost_stripes, 0, "{case}: drives that are only away lose nothing");
     }
 
     fn check_whole(&mut self, drives: &[usize], case: &str) {
         for drive in drives {
-            self.bed.give_back(*drive);
+            self.fixture.give_back(*drive);
         }
-        self.bed.idle();
-        let read = self.bed.read(self.data, 0, SIZE).expect("everything is readable");
+        self.fixture.idle();
+        let read = self.fixture.read(self.data, 0, SIZE).expect("everything is readable");
         assert!(read == self.model, "{case}: something is missing after the drives returned");
-        let status = self.bed.status();
+        let status = self.fixture.status();
         assert_eq!((status.dirty.0, status.lost_stripes), (0, 0), "{case}");
-        assert_eq!(self.bed.scrub().0, 0, "{case}");
-        self.bed.command(Command::Close).expect("closed");
-        self.bed.open().expect("opened");
-        assert!(self.bed.read(self.data, 0, SIZE).expect("read") == self.model, "{case}, reopened");
+        assert_eq!(self.fixture.scrub().0, 0, "{case}");
+        self.fixture.command(Command::Close).expect("closed");
+        self.fixture.open().expect("opened");
+        assert!(self.fixture.read(self.data, 0, SIZE).expect("read") == self.model, "{case}, reopened");
     }
 
     /// Stripes with redo images that too few strips have taken.
     fn owing(&self) -> usize {
-        let serving = self.bed.pool.serving().expect("open");
-        let key = |stripe| crate::cache::StripeKey { volume: self.data, stripe };
-        (0..(SIZE / STRIPE) as u64).filter(|stripe| serving.engine.redo.owes(key(*stripe))).count()
+        let serving = self.fixture.pool.serving().expect("open");
+        let key = |stripe| crate::model::place::StripeKey { volume: self.data, stripe };
+        (0..(SIZE / STRIPE) as u64).filter(|stripe| serving.engine.look(|core| core.redo.owes(key(*stripe)))).count()
     }
 }
 
@@ -120,15 +125,15 @@ fn a_third_drive_lost_while_destages_run_stops_nobody_else() {
         let mut scene = scene(case, digest);
         let drives = [1, 4, 9];
         let name = format!("case {case}");
-        scene.bed.yard.lose_at = Some((scene.bed.yard.operations + case * 18, drives.to_vec()));
+        scene.fixture.test_drives.lose_at = Some((scene.fixture.test_drives.operations + case * 18, drives.to_vec()));
         scene.busy(&name);
-        scene.bed.pull(&drives);
+        scene.fixture.pull(&drives);
         owing += scene.owing();
         scene.check_degraded(&name);
         if case % 3 == 0 {
-            scene.bed.command(Command::Close).expect("it can be closed");
-            assert_eq!(*scene.bed.pool.state(), State::Closed);
-            scene.bed.open().expect("it can be opened");
+            scene.fixture.command(Command::Close).expect("it can be closed");
+            assert_eq!(*scene.fixture.pool.state(), State::Closed);
+            scene.fixture.open().expect("it can be opened");
             scene.check_degraded(&name);
         }
         scene.check_whole(&drives, &name);
@@ -144,18 +149,18 @@ fn a_power_cut_in_a_destage_and_three_drives_absent_afterwards_stop_nobody_else(
         let mut scene = scene(case, digest);
         let drives = [0, 5, 7];
         let name = format!("case {case}");
-        scene.bed.yard.cut_at = Some(scene.bed.yard.operations + case * 18);
-        let cut = scene.bed.command(Command::Checkpoint);
+        scene.fixture.test_drives.cut_at = Some(scene.fixture.test_drives.operations + case * 18);
+        let cut = scene.fixture.command(Command::Checkpoint);
         assert!(matches!(cut, Ok(_) | Err(Trouble::PowerCut)), "{name}: {cut:?}");
         for drive in drives {
-            scene.bed.yard.drives[drive].gone = true;
+            scene.fixture.test_drives.drives[drive].gone = true;
         }
-        scene.bed.crash().unwrap_or_else(|error| panic!("{name}: {error:?}"));
+        scene.fixture.crash().unwrap_or_else(|error| panic!("{name}: {error:?}"));
         owing += scene.owing();
         scene.check_degraded(&name);
         scene.busy(&name);
         if case % 3 == 0 {
-            scene.bed.crash().unwrap_or_else(|error| panic!("{name}, again: {error:?}"));
+            scene.fixture.crash().unwrap_or_else(|error| panic!("{name}, again: {error:?}"));
             scene.check_degraded(&name);
         }
         scene.check_whole(&drives, &name);

@@ -2,40 +2,40 @@
 
 use stele_ground::{Duration, VolumeId};
 
-use crate::testing::{Bed, pattern, spec};
-use crate::{AlarmKind, Command, DriveHealth, Reply, VolumeStatus};
+use crate::model::{AlarmKind, Command, DriveHealth, Reply, VolumeStatus};
+use crate::testing::{Fixture, pattern, spec};
 
 const SIZE: u64 = 16 << 20;
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn made(drives: usize, seed: u64) -> (Bed, VolumeId) {
-    let mut bed = Bed::new(drives, drives as u32, seed);
-    bed.create_volume(spec("m", "mirror-4", 2 << 20));
-    let volume = bed.create_volume(spec("a", "8+2", SIZE)).id;
-    bed.write(volume, 0, &pattern(1, SIZE as usize)).expect("written");
-    bed.command(Command::Checkpoint).expect("a checkpoint");
-    bed.idle();
-    (bed, volume)
+fn made(drives: usize, seed: u64) -> (Fixture, VolumeId) {
+    let mut fixture = Fixture::new(drives, drives as u32, seed);
+    fixture.create_volume(spec("m", "mirror-4", 2 << 20));
+    let volume = fixture.create_volume(spec("a", "8+2", SIZE)).id;
+    fixture.write(volume, 0, &pattern(1, SIZE as usize)).expect("written");
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    fixture.idle();
+    (fixture, volume)
 }
 
-fn replace(bed: &mut Bed, old: u32) {
-    let new = bed.add_blank() as u32;
+fn replace(fixture: &mut Fixture, old: u32) {
+    let new = fixture.add_blank() as u32;
     let identity = stele_ground::DriveId([100 + old as u8; 16]);
     let replace = Command::ReplaceDrive { old, new, identity, enclosure: None, give_up: true };
-    bed.command(replace).expect("replaced");
+    fixture.command(replace).expect("replaced");
 }
 
-fn volume_of(bed: &mut Bed, name: &str) -> VolumeStatus {
-    let Ok(Reply::Volumes(volumes)) = bed.command(Command::ListVolumes) else { panic!("no listing") };
+fn volume_of(fixture: &mut Fixture, name: &str) -> VolumeStatus {
+    let Ok(Reply::Volumes(volumes)) = fixture.command(Command::ListVolumes) else { panic!("no listing") };
     volumes.into_iter().find(|volume| volume.spec.name == name).expect("the volume")
 }
 
 /// Stripes of which a read fails.
-fn unreadable(bed: &mut Bed, volume: VolumeId, stripe: usize) -> u64 {
+fn unreadable(fixture: &mut Fixture, volume: VolumeId, stripe: usize) -> u64 {
     let data = pattern(1, SIZE as usize);
     let mut failed = 0;
     for at in (0..SIZE as usize).step_by(stripe) {
-        match bed.read(volume, at as u64, stripe) {
+        match fixture.read(volume, at as u64, stripe) {
             Ok(read) => assert!(read == data[at..at + stripe], "bytes at {at} are invented"),
             Err(_) => failed += 1,
         }
@@ -46,39 +46,39 @@ fn unreadable(bed: &mut Bed, volume: VolumeId, stripe: usize) -> u64 {
 #[test]
 fn three_losses_of_two_are_counted_told_once_and_end_all_work() {
     for how in ["pulled", "one by one", "failed", "reopened", "replaced"] {
-        let (mut bed, volume) = made(12, 1);
+        let (mut fixture, volume) = made(12, 1);
         let lost = [1, 4, 7];
         let mut first = None;
         match how {
-            "pulled" => bed.pull(&lost),
+            "pulled" => fixture.pull(&lost),
             "one by one" => lost.iter().for_each(|drive| {
-                bed.pull(&[*drive]);
-                bed.pass(HOUR);
+                fixture.pull(&[*drive]);
+                fixture.pass(HOUR);
             }),
             "failed" => {
-                bed.command(Command::FailDrive { drive: 1 }).expect("failed");
-                bed.command(Command::FailDrive { drive: 4 }).expect("failed");
-                bed.pull(&[7]);
+                fixture.command(Command::FailDrive { drive: 1 }).expect("failed");
+                fixture.command(Command::FailDrive { drive: 4 }).expect("failed");
+                fixture.pull(&[7]);
             }
             "reopened" => {
-                bed.command(Command::Close).expect("closed");
-                lost.iter().for_each(|drive| bed.yard.drives[*drive].gone = true);
-                bed.open().expect("opened");
-                first = Some(bed.status());
+                fixture.command(Command::Close).expect("closed");
+                lost.iter().for_each(|drive| fixture.test_drives.drives[*drive].gone = true);
+                fixture.open().expect("opened");
+                first = Some(fixture.status());
             }
             _ => {
-                bed.pull(&lost);
-                lost.iter().for_each(|drive| replace(&mut bed, *drive as u32));
+                fixture.pull(&lost);
+                lost.iter().for_each(|drive| replace(&mut fixture, *drive as u32));
             }
         }
-        bed.pass(HOUR);
-        let before = bed.yard.operations;
-        bed.pass(HOUR);
-        assert!(bed.yard.operations < before + 100, "{how}: the rebuild goes on without end");
-        let status = bed.status();
-        let shown = volume_of(&mut bed, "a");
+        fixture.pass(HOUR);
+        let before = fixture.test_drives.operations;
+        fixture.pass(HOUR);
+        assert!(fixture.test_drives.operations < before + 100, "{how}: the rebuild goes on without end");
+        let status = fixture.status();
+        let shown = volume_of(&mut fixture, "a");
         let stripe = 128 << 10;
-        let failed = unreadable(&mut bed, volume, stripe);
+        let failed = unreadable(&mut fixture, volume, stripe);
         if how != "one by one" {
             assert!(failed > 0, "{how}: three drives of twelve meet some stripe of ten");
         }
@@ -89,27 +89,31 @@ fn three_losses_of_two_are_counted_told_once_and_end_all_work() {
         assert_eq!(listed, failed, "{how}: {:?}", shown.unreadable);
         let apart = |ranges: &[(u64, u64)]| ranges.windows(2).all(|pair| pair[0].0 + pair[0].1 < pair[1].0);
         assert!(apart(&shown.unreadable) && apart(&shown.lost), "{how}: neighbours are merged");
-        let told: Vec<&str> =
-            bed.alarms.iter().filter(|alarm| alarm.kind == AlarmKind::StripeLost).map(|a| a.message.as_str()).collect();
+        let told: Vec<&str> = fixture
+            .alarms
+            .iter()
+            .filter(|alarm| alarm.kind == AlarmKind::StripeLost)
+            .map(|a| a.message.as_str())
+            .collect();
         match status.lost_stripes {
             0 => assert_eq!(told.len(), 0, "{how}: {told:?}"),
             lost => assert!(told.len() == 1 && told[0].contains(&format!("{lost} stripes")), "{how}: {told:?}"),
         }
-        bed.command(Command::StartScrub).expect("begun");
-        bed.pass(HOUR);
-        let after = bed.status();
+        fixture.command(Command::StartScrub).expect("begun");
+        fixture.pass(HOUR);
+        let after = fixture.status();
         assert_eq!((after.scrubs_finished, after.scrubs_stopped), (1, 0), "{how}: {}", after.scrub_trouble);
         let text =
-            bed.alarms.iter().rfind(|alarm| alarm.kind == AlarmKind::ScrubFinished).expect("said").message.clone();
+            fixture.alarms.iter().rfind(|alarm| alarm.kind == AlarmKind::ScrubFinished).expect("said").message.clone();
         assert_eq!(text.contains(&format!("{failed} stripes cannot be read")), failed > 0, "{how}: {text}");
         if matches!(how, "pulled" | "reopened") {
             for drive in lost {
-                bed.give_back(drive);
+                fixture.give_back(drive);
             }
-            bed.pass(HOUR);
-            let status = bed.status();
+            fixture.pass(HOUR);
+            let status = fixture.status();
             assert_eq!((status.unreadable_stripes, status.lost_stripes), (0, 0), "{how}: all is back");
-            assert_eq!(unreadable(&mut bed, volume, stripe), 0, "{how}");
+            assert_eq!(unreadable(&mut fixture, volume, stripe), 0, "{how}");
         }
     }
 }
@@ -118,91 +122,91 @@ fn three_losses_of_two_are_counted_told_once_and_end_all_work() {
 fn a_drive_that_returns_while_others_keep_what_it_needs_does_not_spin() {
     let mut waited = 0;
     for seed in 0..6 {
-        let (mut bed, _) = made(13, seed);
-        bed.pull(&[1]);
-        bed.pass(HOUR);
-        bed.pull(&[4, 7, 9]);
-        bed.pass(HOUR);
-        bed.give_back(1);
-        bed.pass(HOUR);
-        let before = bed.yard.operations;
-        bed.pass(HOUR);
-        assert!(bed.yard.operations < before + 100, "seed {seed}: the rebuild goes on without end");
-        waited += u32::from(bed.status().drives[1].health == DriveHealth::Stale);
+        let (mut fixture, _) = made(13, seed);
+        fixture.pull(&[1]);
+        fixture.pass(HOUR);
+        fixture.pull(&[4, 7, 9]);
+        fixture.pass(HOUR);
+        fixture.give_back(1);
+        fixture.pass(HOUR);
+        let before = fixture.test_drives.operations;
+        fixture.pass(HOUR);
+        assert!(fixture.test_drives.operations < before + 100, "seed {seed}: the rebuild goes on without end");
+        waited += u32::from(fixture.status().drives[1].health == DriveHealth::Stale);
         for drive in [4, 7, 9] {
-            bed.give_back(drive);
+            fixture.give_back(drive);
         }
-        bed.pass(HOUR);
-        let status = bed.status();
+        fixture.pass(HOUR);
+        let status = fixture.status();
         assert!(status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy), "{:?}", status.drives);
-        assert_eq!((status.unreadable_stripes, bed.scrub()), (0, (0, 0)), "seed {seed}");
+        assert_eq!((status.unreadable_stripes, fixture.scrub()), (0, (0, 0)), "seed {seed}");
     }
     assert!(waited > 0, "in no pool did the drive wait for others");
 }
 
 #[test]
 fn three_drives_with_errors_leave_the_pool_in_peace_under_writes() {
-    let (mut bed, volume) = made(12, 3);
+    let (mut fixture, volume) = made(12, 3);
     for drive in [1, 4, 7] {
-        (bed.yard.drives[drive].fails_reads, bed.yard.drives[drive].fails_writes) = (true, true);
+        (fixture.test_drives.drives[drive].fails_reads, fixture.test_drives.drives[drive].fails_writes) = (true, true);
     }
     let mut rounds = 0;
     for round in 0..600u64 {
         let at = round % 128 * (128 << 10);
-        let _ = bed.write(volume, at, &pattern(round, 4096));
-        bed.pass(Duration::from_secs(1));
-        rounds += u64::from(bed.status().rebuild.is_some());
+        let _ = fixture.write(volume, at, &pattern(round, 4096));
+        fixture.pass(Duration::from_secs(1));
+        rounds += u64::from(fixture.status().rebuild.is_some());
     }
-    let before = bed.yard.operations;
+    let before = fixture.test_drives.operations;
     for round in 0..60u64 {
-        let _ = bed.write(volume, round * (128 << 10), &pattern(round, 4096));
-        bed.pass(Duration::from_secs(1));
+        let _ = fixture.write(volume, round * (128 << 10), &pattern(round, 4096));
+        fixture.pass(Duration::from_secs(1));
     }
-    let each = (bed.yard.operations - before) / 60;
+    let each = (fixture.test_drives.operations - before) / 60;
     assert!(each < 400, "{each} operations a second, {rounds} of 600 seconds rebuilding");
 }
 
 #[test]
 fn what_no_spare_cell_is_left_for_stands_as_long_as_that() {
-    let (mut bed, _) = made(12, 4);
-    assert_eq!(bed.status().stripes_without_spare, 0);
-    bed.pull(&[1, 4, 7]);
-    bed.pass(HOUR);
-    assert!(bed.status().stripes_without_spare > 0, "two drives' worth of spare space, and three are gone");
-    bed.give_back(7);
-    bed.pass(HOUR);
-    bed.give_back(4);
-    bed.pass(HOUR);
-    assert_eq!(bed.status().stripes_without_spare, 0, "what is gone has moved");
+    let (mut fixture, _) = made(12, 4);
+    assert_eq!(fixture.status().stripes_without_spare, 0);
+    fixture.pull(&[1, 4, 7]);
+    fixture.pass(HOUR);
+    assert!(fixture.status().stripes_without_spare > 0, "two drives' worth of spare space, and three are gone");
+    fixture.give_back(7);
+    fixture.pass(HOUR);
+    fixture.give_back(4);
+    fixture.pass(HOUR);
+    assert_eq!(fixture.status().stripes_without_spare, 0, "what is gone has moved");
 }
 
 #[test]
 fn what_troubles_the_log_stands_as_long_as_that() {
-    let mut bed = Bed::new(5, 5, 5);
-    bed.create_volume(spec("a", "2+1", SIZE));
-    assert_eq!(bed.status().log_trouble, None);
-    bed.pull(&[0, 1]);
-    bed.pass(Duration::from_secs(10));
-    let trouble = bed.status().log_trouble.expect("three drives carry the log instead of four").0;
+    let mut fixture = Fixture::new(5, 5, 5);
+    fixture.create_volume(spec("a", "2+1", SIZE));
+    assert_eq!(fixture.status().log_trouble, None);
+    fixture.pull(&[0, 1]);
+    fixture.pass(Duration::from_secs(10));
+    let trouble = fixture.status().log_trouble.expect("three drives carry the log instead of four").0;
     assert!(trouble.contains("3 drives instead of"), "{trouble}");
-    bed.give_back(0);
-    bed.pass(HOUR);
-    bed.give_back(1);
-    bed.pass(HOUR);
-    assert_eq!(bed.status().log_trouble, None);
+    fixture.give_back(0);
+    fixture.pass(HOUR);
+    fixture.give_back(1);
+    fixture.pass(HOUR);
+    assert_eq!(fixture.status().log_trouble, None);
 }
 
 #[test]
 fn room_is_told_code_by_code() {
-    let (mut bed, volume) = made(12, 6);
-    let status = bed.status();
+    let (mut fixture, volume) = made(12, 6);
+    let status = fixture.status();
     let codes: Vec<String> = status.codes.iter().map(|space| space.code.to_string()).collect();
     assert_eq!(codes, ["mirror-4", "8+2"]);
     let space = status.codes[1];
     assert_eq!((space.volumes, space.promised.0, space.allocated.0), (1, SIZE, SIZE));
     assert!(space.free.0 > SIZE && space.free.0 < status.raw.0 * 8 / 10, "{space:?} of {}", status.raw);
-    bed.discard(volume, 0, SIZE / 2).expect("discarded");
-    bed.command(Command::Checkpoint).expect("a checkpoint");
-    bed.idle();
-    assert_eq!(bed.status().codes[1].allocated.0, SIZE / 2);
+    fixture.discard(volume, 0, SIZE / 2).expect("discarded");
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    fixture.idle();
+    assert_eq!(fixture.status().codes[1].allocated.0, SIZE / 2);
 }

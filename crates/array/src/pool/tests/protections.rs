@@ -7,11 +7,12 @@ use stele_ground::{Duration, VolumeId};
 use stele_media::{Buffer, Completion, Op, Priority, Request};
 
 use super::KIB;
-use crate::label::LOG_AT;
-use crate::mutation::{Mutation, Mutations};
-use crate::testing::{Bed, Trouble, pattern, spec};
-use crate::yard::End;
-use crate::{Action, Command, DigestUnit, DriveHealth, Event, OpenOptions, State, VolumeSpec, WriteMode};
+use crate::drives::label::LOG_AT;
+use crate::model::mutation::{Mutation, Mutations};
+use crate::model::{Action, Command, DigestUnit, DriveHealth, Event, OpenOptions, VolumeSpec, WriteMode};
+use crate::pool::State;
+use crate::testing::drives::End;
+use crate::testing::{Fixture, Trouble, pattern, spec};
 
 const STRIPE: usize = 64 * KIB;
 
@@ -46,107 +47,107 @@ fn each_protection_is_needed() {
     }
 }
 
-fn reopened(bed: &mut Bed) {
-    bed.command(Command::Close).expect("closed");
-    bed.open().expect("opened");
+fn reopened(fixture: &mut Fixture) {
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened");
 }
 
 /// The power goes; with every protection back, the volume holds what the model says.
-fn holds_after_a_cut(mut bed: Bed, volume: VolumeId, model: &[u8]) -> bool {
-    bed.mutations = Mutations::default();
-    if bed.crash().is_err() || bed.read(volume, 0, model.len()).is_ok_and(|read| read != model) {
+fn holds_after_a_cut(mut fixture: Fixture, volume: VolumeId, model: &[u8]) -> bool {
+    fixture.mutations = Mutations::default();
+    if fixture.crash().is_err() || fixture.read(volume, 0, model.len()).is_ok_and(|read| read != model) {
         return false;
     }
     // From the drives too: replay fills the cache.
-    reopened(&mut bed);
-    bed.read(volume, 0, model.len()).is_ok_and(|read| read == model)
+    reopened(&mut fixture);
+    fixture.read(volume, 0, model.len()).is_ok_and(|read| read == model)
 }
 
 fn damage(mutations: Mutations, seed: u64) -> bool {
-    let mut bed = Bed::new(6, 6, seed);
+    let mut fixture = Fixture::new(6, 6, seed);
     let model = pattern(seed, 1 << 20);
-    let volume = bed.create_volume(spec("a", "4+2", 1 << 20)).id;
-    bed.write(volume, 0, &model).expect("written");
-    reopened(&mut bed);
-    bed.yard.damage(2, 12 << 20, 8 << 20);
-    bed.pool.set_mutations(mutations);
-    bed.read(volume, 0, 1 << 20).is_ok_and(|read| read == model)
+    let volume = fixture.create_volume(spec("a", "4+2", 1 << 20)).id;
+    fixture.write(volume, 0, &model).expect("written");
+    reopened(&mut fixture);
+    fixture.test_drives.damage(2, 12 << 20, 8 << 20);
+    fixture.pool.set_mutations(mutations);
+    fixture.read(volume, 0, 1 << 20).is_ok_and(|read| read == model)
 }
 
 /// More drives than log members, so that the log's own flushes do not cover the strips.
 fn whole_stripes(mutations: Mutations, seed: u64) -> bool {
-    let mut bed = Bed::new(12, 6, seed);
-    let volume = bed.create_volume(spec("a", "4+2", 1 << 20)).id;
-    bed.pool.set_mutations(mutations);
+    let mut fixture = Fixture::new(12, 6, seed);
+    let volume = fixture.create_volume(spec("a", "4+2", 1 << 20)).id;
+    fixture.pool.set_mutations(mutations);
     let model = pattern(seed, 1 << 20);
     for (number, data) in model.chunks(STRIPE).enumerate() {
-        bed.write(volume, (number * STRIPE) as u64, data).expect("written");
+        fixture.write(volume, (number * STRIPE) as u64, data).expect("written");
     }
-    bed.yard.cut_bare();
-    holds_after_a_cut(bed, volume, &model)
+    fixture.test_drives.cut_bare();
+    holds_after_a_cut(fixture, volume, &model)
 }
 
 fn write_through(mutations: Mutations, seed: u64) -> bool {
-    let mut bed = Bed::new(12, 6, seed);
-    let volume = bed.create_volume(VolumeSpec { mode: WriteMode::WriteThrough, ..spec("a", "4+2", 1 << 20) }).id;
+    let mut fixture = Fixture::new(12, 6, seed);
+    let volume = fixture.create_volume(VolumeSpec { mode: WriteMode::WriteThrough, ..spec("a", "4+2", 1 << 20) }).id;
     let mut model = pattern(seed, 1 << 20);
-    bed.write(volume, 0, &model).expect("written");
-    reopened(&mut bed);
-    bed.pool.set_mutations(mutations);
+    fixture.write(volume, 0, &model).expect("written");
+    reopened(&mut fixture);
+    fixture.pool.set_mutations(mutations);
     for number in 0..16 {
         let (at, new) = (number * STRIPE + number * 4 * KIB, pattern(number as u64, 4 * KIB));
-        bed.write(volume, at as u64, &new).expect("written");
+        fixture.write(volume, at as u64, &new).expect("written");
         model[at..at + new.len()].copy_from_slice(&new);
     }
-    holds_after_a_cut(bed, volume, &model)
+    holds_after_a_cut(fixture, volume, &model)
 }
 
 /// Where one digest covers a strip, a torn destage takes blocks with it that nobody wrote.
 fn cut_destage(mutations: Mutations, seed: u64) -> bool {
-    let mut bed = Bed::new(8, 8, seed);
-    let volume = bed.create_volume(VolumeSpec { digest: DigestUnit::Strip, ..spec("a", "4+2", 1 << 20) }).id;
+    let mut fixture = Fixture::new(8, 8, seed);
+    let volume = fixture.create_volume(VolumeSpec { digest: DigestUnit::Strip, ..spec("a", "4+2", 1 << 20) }).id;
     let mut model = pattern(seed, 1 << 20);
-    bed.write(volume, 0, &model).expect("written");
-    reopened(&mut bed);
+    fixture.write(volume, 0, &model).expect("written");
+    reopened(&mut fixture);
     for number in 0..8 {
         let (at, new) = (number * STRIPE + number * 4 * KIB, pattern(number as u64, 4 * KIB));
-        bed.write(volume, at as u64, &new).expect("written");
+        fixture.write(volume, at as u64, &new).expect("written");
         model[at..at + new.len()].copy_from_slice(&new);
     }
-    bed.pool.set_mutations(mutations);
-    bed.yard.cut_at = Some(bed.yard.operations + seed * 2);
-    assert!(matches!(bed.command(Command::Checkpoint), Ok(_) | Err(Trouble::PowerCut)));
-    holds_after_a_cut(bed, volume, &model)
+    fixture.pool.set_mutations(mutations);
+    fixture.test_drives.cut_at = Some(fixture.test_drives.operations + seed * 2);
+    assert!(matches!(fixture.command(Command::Checkpoint), Ok(_) | Err(Trouble::PowerCut)));
+    holds_after_a_cut(fixture, volume, &model)
 }
 
 /// Writes at once that fill several groups, the first of which reaches no drive before the power goes.
 fn many_groups(mutations: Mutations, seed: u64) -> bool {
-    let mut bed = Bed::new(8, 8, seed);
-    let volume = bed.create_volume(spec("a", "3+1", 4 << 20)).id;
+    let mut fixture = Fixture::new(8, 8, seed);
+    let volume = fixture.create_volume(spec("a", "3+1", 4 << 20)).id;
     let (stripe, length) = (48 * KIB, 20 * KIB);
     let data = |number: u64| pattern(seed << 8 | number, length);
     // With slots and pages at hand all of them depart in one moment.
-    bed.write(volume, 0, &pattern(seed, 4 << 20)).expect("written");
-    bed.pass(Duration::from_millis(500));
-    bed.pool.set_mutations(mutations);
+    fixture.write(volume, 0, &pattern(seed, 4 << 20)).expect("written");
+    fixture.pass(Duration::from_millis(500));
+    fixture.pool.set_mutations(mutations);
     for number in 0..48 {
         let op =
             Op::Write { at: number * stripe as u64, data: vec![Buffer::copy_of(&data(number)).freeze()], fua: false };
         let request = Request { tag: number, op, priority: Priority::Host, deadline: None };
-        bed.pool.event(Event::Submit { volume, request });
+        fixture.pool.event(Event::Submit { volume, request });
     }
-    let newest = super::sealed::groups(&bed, 0).into_iter().max_by_key(|(_, header)| header.sequence);
-    bed.yard.held = newest.map(|(at, header)| LOG_AT + at + header.total());
+    let newest = super::sealed::groups(&fixture, 0).into_iter().max_by_key(|(_, header)| header.sequence);
+    fixture.test_drives.held = newest.map(|(at, header)| LOG_AT + at + header.total());
     let mut answers = Vec::new();
-    let end = bed.yard.now() + Duration::from_millis(50);
-    bed.yard.run_pool_until(&mut bed.pool, &mut answers, end);
-    bed.mutations = Mutations::default();
-    if bed.crash().is_err() {
+    let end = fixture.test_drives.now() + Duration::from_millis(50);
+    fixture.test_drives.run_pool_until(&mut fixture.pool, &mut answers, end);
+    fixture.mutations = Mutations::default();
+    if fixture.crash().is_err() {
         return false;
     }
     answers.iter().all(|answer| match answer {
         Action::Finished { completion: Completion { tag, result: Ok(()), .. }, .. } => {
-            bed.read(volume, tag * stripe as u64, length).is_ok_and(|read| read == data(*tag))
+            fixture.read(volume, tag * stripe as u64, length).is_ok_and(|read| read == data(*tag))
         }
         _ => false,
     })
@@ -154,84 +155,84 @@ fn many_groups(mutations: Mutations, seed: u64) -> bool {
 
 /// Writes over many stripes, some of them whole ones, and the power goes in one: all of it is there or nothing of it.
 fn whole_writes(mutations: Mutations, seed: u64) -> bool {
-    let mut bed = Bed::new(8, 8, seed);
-    let volume = bed.create_volume(spec("a", "4+2", 2 << 20)).id;
-    bed.pool.set_mutations(mutations);
-    bed.yard.cut_at = Some(bed.yard.operations + 1 + seed * 7);
+    let mut fixture = Fixture::new(8, 8, seed);
+    let volume = fixture.create_volume(spec("a", "4+2", 2 << 20)).id;
+    fixture.pool.set_mutations(mutations);
+    fixture.test_drives.cut_at = Some(fixture.test_drives.operations + 1 + seed * 7);
     let (mut model, mut torn) = (vec![0; 2 << 20], vec![0; 2 << 20]);
     for number in 0.. {
         let length = [1 << 20, 4 * KIB, 100 * KIB, 700 * KIB][number as usize % 4];
         let at = ((seed * 4 + number * 20) % 1000) as usize * KIB;
         torn.clone_from(&model);
         torn[at..at + length].copy_from_slice(&pattern(seed << 8 | number, length));
-        match bed.write_whole(volume, at as u64, &torn[at..at + length]) {
+        match fixture.write_atomic(volume, at as u64, &torn[at..at + length]) {
             Ok(()) => model.clone_from(&torn),
             Err(Trouble::PowerCut) => break,
             Err(other) => panic!("{other:?}"),
         }
     }
-    bed.mutations = Mutations::default();
-    if bed.crash().is_err() {
+    fixture.mutations = Mutations::default();
+    if fixture.crash().is_err() {
         return false;
     }
     let wrong = |read: &[u8]| read != model && read != torn;
-    !bed.read(volume, 0, model.len()).is_ok_and(|read| wrong(&read)) && bed.scrub() == (0, 0)
+    !fixture.read(volume, 0, model.len()).is_ok_and(|read| wrong(&read)) && fixture.scrub() == (0, 0)
 }
 
 fn created(mutations: Mutations, seed: u64) -> bool {
-    let mut bed = Bed::blank(6, 6, seed, OpenOptions { seed, ..OpenOptions::default() });
-    bed.pool.set_mutations(mutations);
-    bed.settle().expect("created");
-    bed.crash().is_ok()
-        && *bed.pool.state() == State::Ready { read_only: false }
-        && bed.status().drives.iter().all(|drive| drive.health == DriveHealth::Healthy)
+    let mut fixture = Fixture::blank(6, 6, seed, OpenOptions { seed, ..OpenOptions::default() });
+    fixture.pool.set_mutations(mutations);
+    fixture.settle().expect("created");
+    fixture.crash().is_ok()
+        && *fixture.pool.state() == State::Ready { read_only: false }
+        && fixture.status().drives.iter().all(|drive| drive.health == DriveHealth::Healthy)
 }
 
 /// Three of five drives go while writes come; later only those three are there.
 fn two_halves(mutations: Mutations, seed: u64) -> bool {
-    let mut bed = Bed::new(5, 5, seed);
-    let volume = bed.create_volume(spec("a", "mirror-2", 1 << 20)).id;
+    let mut fixture = Fixture::new(5, 5, seed);
+    let volume = fixture.create_volume(spec("a", "mirror-2", 1 << 20)).id;
     let old = pattern(seed, 1 << 20);
-    bed.write(volume, 0, &old).expect("written");
-    reopened(&mut bed);
-    bed.pool.set_mutations(mutations);
-    bed.pull(&[2, 3, 4]);
+    fixture.write(volume, 0, &old).expect("written");
+    reopened(&mut fixture);
+    fixture.pool.set_mutations(mutations);
+    fixture.pull(&[2, 3, 4]);
     let new = pattern(seed + 100, 4 * KIB);
     let written: Vec<u64> = (0..64).map(|number| number * 16 * KIB as u64).collect();
-    let written: Vec<u64> = written.into_iter().filter(|at| bed.write(volume, *at, &new).is_ok()).collect();
+    let written: Vec<u64> = written.into_iter().filter(|at| fixture.write(volume, *at, &new).is_ok()).collect();
     for drive in 0..5 {
-        bed.yard.drives[drive].gone = drive < 2;
+        fixture.test_drives.drives[drive].gone = drive < 2;
     }
-    bed.mutations = Mutations::default();
-    if bed.crash().is_err() {
+    fixture.mutations = Mutations::default();
+    if fixture.crash().is_err() {
         // Loud: nothing old is shown as current.
         return true;
     }
-    written.iter().all(|at| !bed.read(volume, *at, 4 * KIB).is_ok_and(|read| read != new))
+    written.iter().all(|at| !fixture.read(volume, *at, 4 * KIB).is_ok_and(|read| read != new))
 }
 
 /// What waits to be destaged changes in memory.
 fn memory(mutations: Mutations, seed: u64) -> bool {
-    let mut bed = Bed::new(8, 8, seed);
-    bed.mutations = mutations;
-    let volume = bed.create_volume(spec("a", "4+2", 1 << 20)).id;
-    reopened(&mut bed);
+    let mut fixture = Fixture::new(8, 8, seed);
+    fixture.mutations = mutations;
+    let volume = fixture.create_volume(spec("a", "4+2", 1 << 20)).id;
+    reopened(&mut fixture);
     let model = pattern(seed, 40 * KIB);
-    bed.write(volume, 0, &model).expect("written");
-    let spoilt = (0..4).all(|which| bed.pool.spoil_memory(2 * which, 100 * which as usize));
-    spoilt && bed.read(volume, 0, model.len()).is_ok_and(|read| read == model)
+    fixture.write(volume, 0, &model).expect("written");
+    let spoilt = (0..4).all(|which| fixture.pool.spoil_memory(2 * which, 100 * which as usize));
+    spoilt && fixture.read(volume, 0, model.len()).is_ok_and(|read| read == model)
 }
 
 /// Contents on one volume, and the name of each on another as soon as the content is ordered: no name without its content.
 fn names(mutations: Mutations, seed: u64) -> bool {
-    let mut bed = Bed::new(8, 8, seed);
-    let contents = bed.create_volume(spec("contents", "4+2", 2 << 20)).id;
-    let names = bed.create_volume(spec("names", "mirror-3", 1 << 20)).id;
-    reopened(&mut bed);
+    let mut fixture = Fixture::new(8, 8, seed);
+    let contents = fixture.create_volume(spec("contents", "4+2", 2 << 20)).id;
+    let names = fixture.create_volume(spec("names", "mirror-3", 1 << 20)).id;
+    reopened(&mut fixture);
     // Names have their pages at hand, contents have to wait for theirs.
-    bed.write(names, 0, &pattern(seed, 4 * KIB)).expect("written");
-    bed.pool.set_mutations(mutations);
-    bed.yard.cut_at = Some(bed.yard.operations + 1 + seed * 3);
+    fixture.write(names, 0, &pattern(seed, 4 * KIB)).expect("written");
+    fixture.pool.set_mutations(mutations);
+    fixture.test_drives.cut_at = Some(fixture.test_drives.operations + 1 + seed * 3);
     // Some go through the log, some to slots of their own.
     let content = |number: u64| pattern(seed << 8 | number, if number.is_multiple_of(3) { STRIPE } else { 8 * KIB });
     let name = |number: u64| pattern(seed << 8 | number | 1 << 32, 4 * KIB);
@@ -241,21 +242,22 @@ fn names(mutations: Mutations, seed: u64) -> bool {
         if ordered { Event::SubmitOrdered { volume, request } } else { Event::Submit { volume, request } }
     };
     for number in 0..8 {
-        bed.pool.event(write(contents, number, number, STRIPE, content(number), true));
+        fixture.pool.event(write(contents, number, number, STRIPE, content(number), true));
     }
     let (mut answers, mut seen) = (Vec::new(), 0);
-    while let End::Idle = bed.yard.run_pool(&mut bed.pool, &mut answers, |answers, _| answers.len() > seen)
+    while let End::Idle =
+        fixture.test_drives.run_pool(&mut fixture.pool, &mut answers, |answers, _| answers.len() > seen)
         && answers.len() > seen
     {
         for answer in &answers[seen..] {
             if let Action::Ordered { tag, .. } = answer {
-                bed.pool.event(write(names, *tag, 100 + tag, 4 * KIB, name(*tag), false));
+                fixture.pool.event(write(names, *tag, 100 + tag, 4 * KIB, name(*tag), false));
             }
         }
         seen = answers.len();
     }
-    bed.mutations = Mutations::default();
-    if bed.crash().is_err() {
+    fixture.mutations = Mutations::default();
+    if fixture.crash().is_err() {
         return false;
     }
     let acknowledged = |tag: u64| {
@@ -264,8 +266,8 @@ fn names(mutations: Mutations, seed: u64) -> bool {
     };
     (0..8u64).all(|number| {
         let (at, wanted) = (number * STRIPE as u64, content(number));
-        let has_name = bed.read(names, number * 4096, 4 * KIB).is_ok_and(|read| read == name(number));
-        let has_content = bed.read(contents, at, wanted.len()).is_ok_and(|read| read == wanted);
+        let has_name = fixture.read(names, number * 4096, 4 * KIB).is_ok_and(|read| read == name(number));
+        let has_content = fixture.read(contents, at, wanted.len()).is_ok_and(|read| read == wanted);
         (has_content || !has_name)
             && (has_name || !acknowledged(100 + number))
             && (has_content || !acknowledged(number))

@@ -1,41 +1,41 @@
 //! Drives that do not belong to the pool, or no longer fit into it: named with the reason, and not used.
 
-use crate::testing::{Bed, pattern, spec};
-use crate::yard::YardDrive;
-use crate::{AlarmKind, Command, DriveHealth};
+use crate::model::{AlarmKind, Command, DriveHealth};
+use crate::testing::drives::TestDrive;
+use crate::testing::{Fixture, pattern, spec};
 
 #[test]
 fn drives_that_do_not_belong_are_named_and_the_pool_opens_without_them() {
-    let open = |bed: &mut Bed| {
-        bed.alarms.clear();
-        bed.open().expect("opened");
+    let open = |fixture: &mut Fixture| {
+        fixture.alarms.clear();
+        fixture.open().expect("opened");
         let rejected = |health: DriveHealth| health == DriveHealth::Rejected;
-        let status = bed.status();
+        let status = fixture.status();
         let notes = status.drives.iter().filter(|drive| rejected(drive.health)).map(|drive| drive.note.clone());
         notes.collect::<Vec<String>>()
     };
-    let mut bed = Bed::new(4, 4, 1);
-    let volume = bed.create_volume(spec("a", "2+1", 4 << 20)).id;
-    bed.write(volume, 0, &pattern(1, 1 << 20)).expect("written");
-    bed.command(Command::Close).expect("closed");
+    let mut fixture = Fixture::new(4, 4, 1);
+    let volume = fixture.create_volume(spec("a", "2+1", 4 << 20)).id;
+    fixture.write(volume, 0, &pattern(1, 1 << 20)).expect("written");
+    fixture.command(Command::Close).expect("closed");
     // A drive of another pool.
-    let mut stranger = Bed::of_pool(4, 4, 2, 9);
+    let mut stranger = Fixture::of_pool(4, 4, 2, 9);
     stranger.command(Command::Close).expect("closed");
-    bed.yard.drives.push(stranger.yard.drives[0].clone());
-    let notes = open(&mut bed);
+    fixture.test_drives.drives.push(stranger.test_drives.drives[0].clone());
+    let notes = open(&mut fixture);
     assert!(matches!(&notes[..], [note] if note.contains("belongs to another pool")), "{notes:?}");
-    assert!(bed.alarms.iter().any(|alarm| alarm.kind == AlarmKind::DriveRejected), "{:?}", bed.alarms);
-    bed.command(Command::Close).expect("closed");
+    assert!(fixture.alarms.iter().any(|alarm| alarm.kind == AlarmKind::DriveRejected), "{:?}", fixture.alarms);
+    fixture.command(Command::Close).expect("closed");
     // A copy of one of its own.
-    bed.yard.drives[4] = bed.yard.drives[2].clone();
-    let notes = open(&mut bed);
+    fixture.test_drives.drives[4] = fixture.test_drives.drives[2].clone();
+    let notes = open(&mut fixture);
     assert!(matches!(&notes[..], [note] if note.contains("carries the identity of")), "{notes:?}");
-    bed.command(Command::Close).expect("closed");
+    fixture.command(Command::Close).expect("closed");
     // One without a label, and one that has shrunk.
-    bed.yard.drives[4] = YardDrive::default();
-    bed.shrunk = Some(3);
-    let notes = open(&mut bed);
+    fixture.test_drives.drives[4] = TestDrive::default();
+    fixture.shrunk = Some(3);
+    let notes = open(&mut fixture);
     assert!(notes.iter().any(|note| note.contains("carries no label")), "{notes:?}");
     assert!(notes.iter().any(|note| note.contains("restore its size")), "{notes:?}");
-    assert!(bed.read(volume, 0, 1 << 20).expect("read") == pattern(1, 1 << 20));
+    assert!(fixture.read(volume, 0, 1 << 20).expect("read") == pattern(1, 1 << 20));
 }

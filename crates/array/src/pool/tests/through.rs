@@ -6,9 +6,9 @@ use stele_ground::Bytes;
 use stele_media::{Buffer, Op};
 
 use super::KIB;
-use crate::cache::BlockKey;
-use crate::testing::{Bed, Trouble, pattern, spec};
-use crate::{ArrayError, Command, DigestUnit, VolumeSpec, WriteMode};
+use crate::model::place::BlockKey;
+use crate::model::{ArrayError, Command, DigestUnit, VolumeSpec, WriteMode};
+use crate::testing::{Fixture, Trouble, pattern, spec};
 
 #[derive(Clone, Copy, PartialEq)]
 enum Kind {
@@ -33,12 +33,12 @@ fn an_answered_operation_of_a_write_through_volume_is_on_its_strips() {
         ("discarding over borders", Discard, 11 * stripe - 4096, 2 * stripe + 8192),
     ];
     for digest in [DigestUnit::Block, DigestUnit::Strip] {
-        let mut bed = Bed::new(8, 8, 50);
+        let mut fixture = Fixture::new(8, 8, 50);
         let size = 1 << 20;
         let shape = VolumeSpec { mode: WriteMode::WriteThrough, block: Bytes(512), digest, ..spec("a", "4+2", size) };
-        let volume = bed.create_volume(shape).id;
+        let volume = fixture.create_volume(shape).id;
         let mut model = pattern(1, size as usize);
-        bed.write(volume, 0, &model).expect("written");
+        fixture.write(volume, 0, &model).expect("written");
         for (case, kind, at, length) in cases {
             let new = match kind {
                 Write => pattern(at as u64, length),
@@ -50,39 +50,44 @@ fn an_answered_operation_of_a_write_through_volume_is_on_its_strips() {
                 Zero => Op::Zero { at: at as u64, length: length as u64 },
                 Discard => Op::Discard { at: at as u64, length: length as u64 },
             };
-            let (_, answers) = bed.submit_all(volume, vec![op]);
+            let (_, answers) = fixture.submit_all(volume, vec![op]);
             assert_eq!(answers.into_iter().flatten().next().expect("answered").1, Ok(()), "{case}");
             // What is read now comes from the strips, and from what of them was flushed.
-            let engine = Rc::clone(&bed.pool.serving().expect("open").engine);
-            assert_eq!(engine.cache.borrow().dirty_bytes(), 0, "{case}: it waits in the log");
+            let engine = Rc::clone(&fixture.pool.serving().expect("open").engine);
+            assert_eq!(engine.look(|core| core.cache.dirty_bytes()), 0, "{case}: it waits in the log");
             for block in 0..size / 4096 {
-                engine.cache.borrow_mut().drop_clean(BlockKey { volume, block });
+                engine.step(|core| core.cache.drop_clean(BlockKey { volume, block }));
             }
-            assert_eq!(engine.redo.bytes(), 0, "{case}");
-            bed.yard.drop_unflushed();
-            assert!(bed.read(volume, 0, size as usize).expect("read") == model, "{case}: the strips do not hold it");
+            assert_eq!(engine.look(|core| core.redo.bytes()), 0, "{case}");
+            fixture.test_drives.drop_unflushed();
+            assert!(
+                fixture.read(volume, 0, size as usize).expect("read") == model,
+                "{case}: the strips do not hold it"
+            );
         }
     }
 }
 
 #[test]
 fn a_volume_acknowledges_as_it_was_told_last_also_after_opening() {
-    let mut bed = Bed::new(8, 8, 51);
-    let volume = bed.create_volume(spec("a", "4+2", 1 << 20)).id;
-    let reads = |bed: &mut Bed| bed.pool.serving().expect("open").engine.cache.borrow().dirty_bytes();
-    let set = |bed: &mut Bed, mode| bed.command(Command::SetVolume { name: "a".into(), read_ahead: None, mode });
-    bed.write(volume, 0, &pattern(1, 4096)).expect("written");
-    assert_eq!(reads(&mut bed), 4096, "in the log");
-    set(&mut bed, Some(WriteMode::WriteThrough)).expect("set");
-    set(&mut bed, None).expect("nothing to set");
-    bed.crash().expect("opened");
-    bed.write(volume, 0, &pattern(2, 4096)).expect("written");
-    assert_eq!(reads(&mut bed), 0, "on the strips");
-    set(&mut bed, Some(WriteMode::WriteBack)).expect("set");
-    bed.write(volume, 0, &pattern(3, 4096)).expect("written");
-    assert_eq!(reads(&mut bed), 4096, "in the log again");
+    let mut fixture = Fixture::new(8, 8, 51);
+    let volume = fixture.create_volume(spec("a", "4+2", 1 << 20)).id;
+    let reads =
+        |fixture: &mut Fixture| fixture.pool.serving().expect("open").engine.look(|core| core.cache.dirty_bytes());
+    let set =
+        |fixture: &mut Fixture, mode| fixture.command(Command::SetVolume { name: "a".into(), read_ahead: None, mode });
+    fixture.write(volume, 0, &pattern(1, 4096)).expect("written");
+    assert_eq!(reads(&mut fixture), 4096, "in the log");
+    set(&mut fixture, Some(WriteMode::WriteThrough)).expect("set");
+    set(&mut fixture, None).expect("nothing to set");
+    fixture.crash().expect("opened");
+    fixture.write(volume, 0, &pattern(2, 4096)).expect("written");
+    assert_eq!(reads(&mut fixture), 0, "on the strips");
+    set(&mut fixture, Some(WriteMode::WriteBack)).expect("set");
+    fixture.write(volume, 0, &pattern(3, 4096)).expect("written");
+    assert_eq!(reads(&mut fixture), 4096, "in the log again");
     let spec = VolumeSpec { owner: Some("somebody".into()), ..spec("a2", "4+2", 1 << 20) };
-    bed.create_volume(spec);
+    fixture.create_volume(spec);
     let owned = Command::SetVolume { name: "a2".into(), read_ahead: None, mode: Some(WriteMode::Volatile) };
-    assert!(matches!(bed.command(owned), Err(Trouble::Array(ArrayError::Refused(_)))));
+    assert!(matches!(fixture.command(owned), Err(Trouble::Array(ArrayError::Refused(_)))));
 }

@@ -1,0 +1,97 @@
+//! Reading the ring of one member: whole groups that continue the chain, and anything that claims to be a group.
+
+use stele_ground::{BLOCK, PoolId};
+use stele_media::{Priority, Shared};
+
+use super::group::{self, Header};
+use crate::drives::label::LOG_AT;
+use crate::runtime::io::Io;
+
+/// Bytes read at once.
+const CHUNK: u64 = 1 << 20;
+
+/// What the next group must be.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    pub pool: PoolId,
+    pub sequence: u64,
+    pub epoch: u64,
+    pub previous: u32,
+    pub check_epoch: bool,
+    pub check_chain: bool,
+}
+
+impl Expected {
+    fn admits(&self, header: &Header) -> bool {
+        header.pool == self.pool
+            && header.sequence == self.sequence
+            && (header.epoch == self.epoch || !self.check_epoch)
+            && (header.previous == self.previous || !self.check_chain)
+    }
+}
+
+/// One member's ring, read in windows.
+pub struct RingReader {
+    io: Io,
+    index: usize,
+    ring: u64,
+    start: u64,
+    window: Shared,
+    priority: Priority,
+    /// Bytes read at once at least.
+    chunk: u64,
+}
+
+impl RingReader {
+    pub fn new(io: &Io, index: usize, ring: u64, priority: Priority) -> RingReader {
+        RingReader { io: io.clone(), index, ring, start: 0, window: Shared::new(), priority, chunk: CHUNK }
+    }
+
+    /// Reads nothing ahead: for whoever wants single groups, and none that is being written behind them.
+    pub fn only_what_is_asked(self) -> RingReader {
+        RingReader { chunk: 0, ..self }
+    }
+
+    /// Bytes of the ring; none where the drive cannot read them.
+    pub async fn bytes(&mut self, offset: u64, length: u64) -> Option<Shared> {
+        let end = offset.checked_add(length).filter(|end| *end <= self.ring)?;
+        if offset < self.start || end > self.start + self.window.len() as u64 {
+            let ahead = length.max(self.chunk).min(self.ring - offset);
+            // The memory of what is no longer looked at serves for what comes.
+            self.window = Shared::new();
+            let read = match self.read(offset, ahead).await {
+                // One bad sector must not hide its neighbours.
+                None if ahead > length => self.read(offset, length).await,
+                read => read,
+            };
+            self.window = read?;
+            self.start = offset;
+        }
+        let within = (offset - self.start) as usize;
+        Some(self.window.slice(within..within + length as usize))
+    }
+
+    async fn read(&self, offset: u64, length: u64) -> Option<Shared> {
+        let read = self.io.read(self.index, LOG_AT + offset, length as usize, self.priority).await;
+        read.ok().map(|buffer| buffer.freeze())
+    }
+
+    /// The group at this place, if it is the expected one and whole.
+    pub async fn group(&mut self, offset: u64, expected: &Expected) -> Option<(Header, Shared)> {
+        let head = self.bytes(offset, BLOCK as u64).await?;
+        let header = Header::decode(&head).filter(|header| expected.admits(header))?;
+        let bytes = self.bytes(offset, header.total()).await?;
+        group::is_whole(&header, &bytes).then_some((header, bytes))
+    }
+
+    /// Every header in a stretch of the ring.
+    pub async fn headers(&mut self, from: u64, to: u64, mut found: impl FnMut(u64, &Header)) {
+        let mut at = from;
+        while at < to {
+            if let Some(header) = self.bytes(at, BLOCK as u64).await.as_deref().and_then(Header::decode) {
+                found(at, &header);
+            }
+            at += BLOCK as u64;
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Power cuts at every operation, damage, lost members, stale laps.
+
+use super::*;
+use crate::drives::label::LOG_AT;
+use crate::model::mutation::Mutation;
+
+#[test]
+fn power_cuts_at_every_operation_lose_nothing_acknowledged() {
+    // One run tells how many operations there are; then each is the last in turn, and recovery is cut too.
+    for seed in [11, 12] {
+        let mut cut = seed % 2;
+        loop {
+            let mut bench = Bench::new(5, MIB, seed);
+            let start = bench.test_drives.operations;
+            bench.test_drives.cut_at = Some(start + cut);
+            let mut finished = false;
+            if let Some(opened) = bench.open() {
+                let opened = opened.expect("opens");
+                finished = bench.work(&opened, 80) == End::Idle;
+            }
+            bench.test_drives.cut();
+            for retry in 0..3 {
+                bench.test_drives.cut_at =
+                    (retry < 2).then(|| bench.test_drives.operations + (cut * 7 + retry * 11) % 60);
+                match bench.open() {
+                    Some(opened) => drop(opened.unwrap_or_else(|error| panic!("seed {seed}, cut {cut}: {error}"))),
+                    None => assert!(retry < 2),
+                }
+                bench.test_drives.cut();
+            }
+            if finished {
+                break;
+            }
+            cut += 2;
+        }
+        assert!(cut > 100, "the workload has {cut} operations");
+    }
+}
+
+#[test]
+fn many_lives_with_cuts_trims_damage_and_lost_members() {
+    for seed in 0..40 {
+        let mut bench = Bench::new(6, MIB, seed);
+        for life in 0..5 {
+            let mut spared = None;
+            bench.test_drives.cut_at = Some(bench.test_drives.operations + 20 + bench.dice.below(900));
+            if let Some(opened) = bench.open() {
+                let opened = opened.unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}"));
+                if bench.dice.one_in(3) {
+                    // A member goes while the log works.
+                    let (members, _) = opened.log.members();
+                    let victim = usize::from(members[bench.dice.below(members.len() as u64) as usize].0);
+                    match bench.dice.one_in(2) {
+                        true => bench.test_drives.drives[victim].gone = true,
+                        false => bench.test_drives.drives[victim].write_protected = true,
+                    }
+                    spared = Some(victim);
+                }
+                bench.work(&opened, 120);
+                assert_eq!(opened.log.stopped(), None, "seed {seed}, life {life}");
+            }
+            bench.test_drives.cut();
+            // One replica is damaged while off; others hold the same.
+            if spared.is_none() && bench.dice.one_in(2) {
+                let victim = bench.dice.below(6) as usize;
+                let at = LOG_AT + bench.dice.below(bench.ring / 4096) * 4096;
+                let length = 4096 * (1 + bench.dice.below((LOG_AT + bench.ring - at) / 4096));
+                bench.test_drives.damage(victim, at, length);
+            }
+            if let Some(victim) = spared
+                && bench.dice.one_in(2)
+            {
+                // It returns, stale.
+                bench.test_drives.drives[victim].gone = false;
+                bench.test_drives.drives[victim].write_protected = false;
+            }
+            bench.test_drives.cut_at = None;
+            drop(bench.open().expect("no cut").unwrap_or_else(|error| panic!("seed {seed}, life {life}: {error}")));
+            bench.test_drives.cut();
+            for drive in &mut bench.test_drives.drives {
+                drive.gone = false;
+                drive.write_protected = false;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_hole_below_the_watermark_is_refused_naming_the_members() {
+    let mut bench = Bench::new(5, MIB, 21);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 30);
+    let (members, _) = opened.log.members();
+    let live: Vec<Live> = opened.log.state().live.iter().copied().collect();
+    drop(opened);
+    let victim = live[live.len() / 2];
+    for (number, member) in members.iter().enumerate() {
+        let before = bench.test_drives.drives[usize::from(member.0)].clone();
+        bench.test_drives.damage(usize::from(member.0), LOG_AT + victim.offset + 200, 16);
+        if number + 1 < members.len() {
+            drop(bench.open().expect("no cut").expect("other replicas are whole"));
+            // Opening repaired it; break it again for the next round.
+            bench.test_drives.drives[usize::from(member.0)] = before;
+            bench.test_drives.damage(usize::from(member.0), LOG_AT + victim.offset + 200, 16);
+        }
+    }
+    // Opening above has written new labels elsewhere; make every replica bad now.
+    let mut bench = Bench::new(5, MIB, 22);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 30);
+    let victim = { opened.log.state().live[3] };
+    drop(opened);
+    for member in &members {
+        bench.test_drives.damage(usize::from(member.0), LOG_AT + victim.offset + 200, 16);
+    }
+    match bench.open().expect("no cut") {
+        Err(ArrayError::Damaged(message)) => {
+            for member in &members {
+                assert!(message.contains(&member.to_string()), "{message}");
+            }
+        }
+        other => panic!("expected a refusal, not {:?}", other.map(|_| ())),
+    }
+}
+
+#[test]
+fn a_log_wiped_on_every_member_is_refused() {
+    let mut bench = Bench::new(5, MIB, 23);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 30);
+    drop(opened);
+    for drive in 0..5 {
+        bench.test_drives.erase(drive, LOG_AT, bench.ring);
+    }
+    assert!(matches!(bench.open().expect("no cut"), Err(ArrayError::Damaged(_))));
+}
+
+#[test]
+fn the_torn_tail_is_cut_but_not_a_sealed_one() {
+    for sealed in [false, true] {
+        let mut bench = Bench::new(5, MIB, 24);
+        let opened = bench.open().expect("no cut").expect("opens");
+        bench.work(&opened, 30);
+        let last = *opened.log.state().live.back().expect("groups are live");
+        if sealed {
+            let log = opened.log.clone();
+            bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.seal().await });
+            bench.twin.push(Record::Seal);
+            bench.acknowledged += 1;
+        } else {
+            // Not acknowledged, as far as the world knows.
+            bench.acknowledged = last.first.0 - 1;
+        }
+        drop(opened);
+        for drive in 0..5 {
+            bench.test_drives.damage(drive, LOG_AT + last.offset + 300, 8);
+        }
+        let opened = bench.open().expect("no cut");
+        assert_eq!(opened.is_err(), sealed);
+    }
+}
+
+#[test]
+fn all_members_of_the_last_epoch_away_is_not_a_short_log() {
+    let mut bench = Bench::new(10, MIB, 25);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 10);
+    let (members, _) = opened.log.members();
+    drop(opened);
+    for member in &members {
+        bench.test_drives.drives[usize::from(member.0)].gone = true;
+    }
+    match bench.open().expect("no cut") {
+        Err(ArrayError::Degraded(message)) => assert!(message.contains("carry the log"), "{message}"),
+        other => panic!("expected a refusal, not {:?}", other.map(|_| ())),
+    }
+}
+
+#[test]
+fn a_lost_member_is_replaced_and_its_loss_asks_for_a_checkpoint() {
+    let mut bench = Bench::new(6, MIB, 26);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 20);
+    let (members, wanted) = opened.log.members();
+    assert_eq!((members.len(), wanted), (4, 4));
+    let victim = members[1];
+    bench.test_drives.drives[usize::from(victim.0)].gone = true;
+    let epoch = opened.labels.configuration().epoch;
+    assert_eq!(bench.work(&opened, 20), End::Idle);
+    let (now, _) = opened.log.members();
+    assert!(now.len() == 4 && !now.contains(&victim));
+    assert!(opened.labels.configuration().epoch > epoch);
+    assert_eq!(opened.log.counters().epoch_changes, 1);
+    // The work above trimmed on pressure, which the change raised.
+    assert!(!opened.log.wants_checkpoint());
+    // Two more go: a newcomer takes over once, then three are left of six, which is enough for m = 2.
+    for gone in [now[0], now[1]] {
+        bench.test_drives.drives[usize::from(gone.0)].gone = true;
+        bench.work(&opened, 10);
+    }
+    let stopped = opened.log.stopped();
+    // Three of six voters are no majority: the log must have stopped rather than decide alone.
+    assert!(matches!(stopped, Some(ArrayError::Degraded(_))), "{stopped:?}");
+}
+
+#[test]
+fn enclosures_are_spread_over() {
+    let mut bench = Bench::new(10, MIB, 27);
+    let opened = bench.open().expect("no cut").expect("opens");
+    let (members, _) = opened.log.members();
+    let enclosures: BTreeSet<u16> = members.iter().map(|member| member.0 / 2).collect();
+    assert_eq!(enclosures.len(), 4);
+}
+
+#[test]
+fn scrub_repairs_a_damaged_replica() {
+    let mut bench = Bench::new(5, MIB, 28);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 30);
+    let (members, _) = opened.log.members();
+    let live = opened.log.state().live[2];
+    bench.test_drives.damage(usize::from(members[0].0), LOG_AT + live.offset, 8192);
+    for expected in [1, 0] {
+        let log = opened.log.clone();
+        let repaired = bench.test_drives.finish(&opened.tasks, &opened.io, async move { log.scrub().await });
+        let repaired = repaired.expect("no cut").expect("scrubbed");
+        assert_eq!(repaired > 0, expected > 0);
+    }
+    assert!(opened.recovery.groups > 0);
+}
+
+#[test]
+fn each_protection_is_needed() {
+    // With a protection taken away, some seed must notice: a panic in the comparison, or a refusal.
+    let noticed = |mutations: Mutations| {
+        (0..60).any(|seed| {
+            let run = std::panic::AssertUnwindSafe(|| {
+                let mut bench = Bench::new(5, MIB, seed);
+                bench.opening = mutations;
+                for _ in 0..3 {
+                    bench.test_drives.cut_at = Some(bench.test_drives.operations + 40 + bench.dice.below(600));
+                    if let Some(Ok(opened)) = bench.open() {
+                        opened.io.set_mutations(mutations);
+                        bench.work(&opened, 120);
+                    }
+                    bench.test_drives.cut();
+                }
+                bench.test_drives.cut_at = None;
+                bench.open().expect("no cut").map(drop).expect("opens");
+            });
+            std::panic::catch_unwind(run).is_err()
+        })
+    };
+    assert!(!noticed(Mutations::default()), "with every protection there is nothing to notice");
+    assert!(noticed(Mutations::default().with(Mutation::LogFlush)), "nothing noticed");
+}
+
+#[test]
+fn without_the_check_for_holes_an_acknowledged_group_would_be_lost() {
+    for (mutations, refused) in [(Mutations::default(), true), (Mutations::default().with(Mutation::LogHole), false)] {
+        let mut bench = Bench::new(5, MIB, 29);
+        let opened = bench.open().expect("no cut").expect("opens");
+        bench.work(&opened, 30);
+        let victim = { opened.log.state().live[3] };
+        drop(opened);
+        for drive in 0..5 {
+            bench.test_drives.damage(drive, LOG_AT + victim.offset + 200, 16);
+        }
+        // As far as the comparison knows, nothing after the victim was acknowledged.
+        bench.acknowledged = victim.first.0 - 1;
+        bench.opening = mutations;
+        assert_eq!(bench.open().expect("no cut").is_err(), refused);
+    }
+}
+
+#[test]
+fn a_group_that_only_a_lost_member_held_was_copied_before_serving() {
+    for (mutations, kept) in [(Mutations::default(), true), (Mutations::default().with(Mutation::LogReplicate), false)]
+    {
+        let mut bench = Bench::new(6, MIB, 30);
+        let opened = bench.open().expect("no cut").expect("opens");
+        bench.work(&opened, 20);
+        let (members, _) = opened.log.members();
+        let last = *opened.log.state().live.back().expect("groups are live");
+        drop(opened);
+        // The power went when the last group was on one member only.
+        bench.acknowledged = last.first.0 - 1;
+        for member in &members[1..] {
+            bench.test_drives.damage(usize::from(member.0), LOG_AT + last.offset, last.total);
+        }
+        bench.opening = mutations;
+        let opened = bench.open().expect("no cut").expect("opens");
+        assert!(bench.acknowledged >= last.first.0, "it was found, and is now as good as acknowledged");
+        drop(opened);
+        bench.test_drives.drives[usize::from(members[0].0)].gone = true;
+        let run = std::panic::AssertUnwindSafe(|| bench.open().expect("no cut").map(drop));
+        assert_eq!(matches!(std::panic::catch_unwind(run), Ok(Ok(()))), kept);
+    }
+}
+
+/// The tail of an abandoned branch lies right where the next group is looked for. Epoch and chain each keep it out, also
+/// where the other fits by accident: two halves of a pool may have begun the same epoch, and CRCs may be equal.
+#[test]
+fn a_group_of_an_abandoned_branch_is_never_continued() {
+    type Fitting = fn(group::Header, u64, u32) -> group::Header;
+    let as_it_is: Fitting = |header, _, _| header;
+    let of_the_epoch: Fitting = |header, epoch, _| group::Header { epoch, ..header };
+    let of_the_chain: Fitting = |header, _, previous| group::Header { previous, ..header };
+    let (chain, epoch) = (Mutation::LogChain, Mutation::LogEpoch);
+    let all = Mutations::default();
+    for (fitting, mutations, safe) in [
+        (as_it_is, all, true),
+        (as_it_is, all.with(chain).with(epoch), false),
+        (of_the_epoch, all, true),
+        (of_the_epoch, all.with(chain), false),
+        (of_the_chain, all, true),
+        (of_the_chain, all.with(epoch), false),
+    ] {
+        let mut bench = Bench::new(5, MIB, 31);
+        let opened = bench.open().expect("no cut").expect("opens");
+        let (tasks, io, log) = (opened.tasks, opened.io, opened.log);
+        let append = |log: &Log, byte: u8| {
+            let record = Record::Write { volume: VolumeId(1), at: 0, data: vec![vec![byte; 5000].into()] };
+            let mut paid = log.try_reserve(log.cost(&record), Purpose::Host).expect("free");
+            let lsn = log.append(&record, &mut paid);
+            (lsn, record)
+        };
+        // Two groups of one size; then the first of them is torn on every member, as if only the second had landed.
+        for byte in [1, 2] {
+            let (lsn, record) = append(&log, byte);
+            bench.twin.push(record);
+            let own = log.clone();
+            bench.test_drives.finish(&tasks, &io, async move { own.durable(lsn).await });
+        }
+        let live: Vec<Live> = log.state().live.iter().copied().collect();
+        let [.., first, second] = live[..] else { panic!("two groups are live") };
+        // The second must not have seen the first acknowledged, or its watermark would tell: rewrite it so.
+        for drive in 0..5 {
+            let bytes = bench.test_drives.peek(drive, LOG_AT + second.offset, second.total as usize);
+            let Some(header) = group::Header::decode(&bytes) else { continue };
+            let older = group::Header { watermark: first.sequence - 1, ..header };
+            bench.test_drives.poke(drive, LOG_AT + second.offset, &group::resealed(older, &bytes));
+            bench.test_drives.damage(drive, LOG_AT + first.offset + 200, 16);
+        }
+        drop((tasks, io, log, opened.labels));
+        bench.acknowledged = first.first.0 - 1;
+        bench.opening = mutations;
+        let opened = bench.open().expect("no cut").expect("the tail is cut");
+        // Another first group takes its place, and power goes.
+        let (lsn, record) = append(&opened.log, 3);
+        bench.twin.push(record);
+        let own = opened.log.clone();
+        bench.test_drives.finish(&opened.tasks, &opened.io, async move { own.durable(lsn).await });
+        bench.acknowledged = lsn.0;
+        let (epoch, previous) = {
+            let state = opened.log.state();
+            (state.epoch, state.live.back().expect("the third is live").crc)
+        };
+        drop(opened);
+        for drive in 0..5 {
+            let bytes = bench.test_drives.peek(drive, LOG_AT + second.offset, second.total as usize);
+            let Some(header) = group::Header::decode(&bytes) else { continue };
+            bench.test_drives.poke(
+                drive,
+                LOG_AT + second.offset,
+                &group::resealed(fitting(header, epoch, previous), &bytes),
+            );
+        }
+        let run = std::panic::AssertUnwindSafe(|| bench.open().expect("no cut").map(drop));
+        let fine = matches!(std::panic::catch_unwind(run), Ok(Ok(()))) && bench.acknowledged == lsn.0;
+        assert_eq!(fine, safe);
+    }
+}

@@ -1,0 +1,206 @@
+//! Space, order, sharing and speed, without faults.
+
+use super::*;
+use crate::durable::log::group::Header;
+use crate::model::Action;
+use stele_media::{Completion, Op};
+
+#[test]
+fn what_was_appended_comes_back_over_many_laps() {
+    for seed in 0..20 {
+        let mut bench = Bench::new(6, MIB, seed);
+        for _ in 0..3 {
+            let opened = bench.open().expect("no cut").expect("opens");
+            assert_eq!(bench.work(&opened, 300), End::Idle, "seed {seed}");
+            assert_eq!(bench.acknowledged, bench.twin.len() as u64);
+            assert_eq!(opened.log.reserved(), Bytes(0));
+            drop(opened);
+            bench.test_drives.cut();
+        }
+    }
+}
+
+#[test]
+fn a_reservation_waits_for_space_in_turn_and_flows_back() {
+    let mut bench = Bench::new(4, MIB, 1);
+    let opened = bench.open().expect("no cut").expect("opens");
+    let log = opened.log.clone();
+    let all = log.free().0;
+    let held = log.try_reserve(all, Purpose::Host).expect("it is free");
+    assert!(log.try_reserve(4096, Purpose::Host).is_none());
+    assert!(log.try_reserve(4096, Purpose::Inside).is_some(), "inside has an eighth of its own");
+    let got = Rc::new(RefCell::new(Vec::new()));
+    for (name, bytes) in [(1, 8192), (2, 4096)] {
+        let (log, got) = (log.clone(), Rc::clone(&got));
+        opened.tasks.spawn(async move {
+            let reservation = log.reserve(bytes, Purpose::Host).await.expect("in time");
+            got.borrow_mut().push((name, reservation.bytes()));
+        });
+    }
+    opened.tasks.run_ready();
+    assert!(got.borrow().is_empty());
+    let mut held = held;
+    let part = held.split(4096);
+    drop(part);
+    opened.tasks.run_ready();
+    assert!(got.borrow().is_empty(), "the first in line needs more");
+    held.shrink_to(0);
+    opened.tasks.run_ready();
+    assert_eq!(*got.borrow(), [(1, 8192), (2, 4096)]);
+    drop(held);
+    let log = opened.log.clone();
+    let too_much = async move { log.reserve(2 * MIB, Purpose::Checkpoint).await.map(drop) };
+    let refused = bench.test_drives.finish(&opened.tasks, &opened.io, too_much).expect("no cut");
+    assert!(matches!(refused, Err(ArrayError::Invalid(_))));
+}
+
+#[test]
+fn several_groups_fly_at_once_and_all_members_share_one_buffer() {
+    let mut bench = Bench::new(6, 4 * MIB, 3);
+    let opened = bench.open().expect("no cut").expect("opens");
+    let (tasks, io, log) = (&opened.tasks, &opened.io, &opened.log);
+    let mut out = Vec::new();
+    let mut pointers: BTreeMap<u64, BTreeSet<usize>> = BTreeMap::new();
+    for number in 0..8u64 {
+        let record = Record::Write { volume: VolumeId(1), at: number, data: vec![vec![1; 64 << 10].into()] };
+        let mut paid = log.try_reserve(log.cost(&record), Purpose::Host).expect("free");
+        log.append(&record, &mut paid);
+        tasks.run_ready();
+        io.drain(&mut out);
+    }
+    for action in &out {
+        let Action::Drive { request, .. } = action else { continue };
+        let Op::Write { data, fua: true, .. } = &request.op else { panic!("only durable writes: {request:?}") };
+        let header = Header::decode(&data[0]).expect("a group");
+        pointers.entry(header.sequence).or_default().insert(data[0].as_ptr() as usize);
+    }
+    assert_eq!(pointers.len(), WINDOW, "so many groups are on their way");
+    assert!(pointers.values().all(|places| places.len() == 1), "the members share the bytes");
+    // The youngest lands on every member, and nothing is acknowledged before the oldest.
+    let before = log.durable_lsn();
+    let youngest = *pointers.keys().last().expect("groups are out");
+    let is_youngest = |action: &Action| match action {
+        Action::Drive { request, .. } => match &request.op {
+            Op::Write { data, .. } => Header::decode(&data[0]).is_some_and(|header| header.sequence == youngest),
+            _ => true,
+        },
+        _ => false,
+    };
+    let answer = |actions: Vec<Action>| {
+        for action in actions {
+            let Action::Drive { drive, request } = action else { continue };
+            io.complete(drive, Completion { tag: request.tag, op: request.op, result: Ok(()) });
+        }
+        tasks.run_ready();
+        let mut next = Vec::new();
+        io.drain(&mut next);
+        next
+    };
+    let (first, mut rest): (Vec<_>, Vec<_>) = out.into_iter().partition(is_youngest);
+    rest.extend(answer(first));
+    assert_eq!(log.durable_lsn(), before, "groups are acknowledged in order");
+    while !rest.is_empty() {
+        rest = answer(rest);
+    }
+    assert_eq!(log.durable_lsn(), Lsn(before.0 + 8));
+}
+
+#[test]
+fn small_groups_wait_for_the_one_before_and_share_the_next() {
+    let mut bench = Bench::new(4, MIB, 4);
+    let opened = bench.open().expect("no cut").expect("opens");
+    let (tasks, io, log) = (&opened.tasks, &opened.io, &opened.log);
+    let mut out = Vec::new();
+    let groups = log.counters().groups;
+    for number in 0..8u64 {
+        let record = Record::Write { volume: VolumeId(1), at: number, data: vec![vec![1; 4096].into()] };
+        let mut paid = log.try_reserve(log.cost(&record), Purpose::Host).expect("free");
+        log.append(&record, &mut paid);
+        tasks.run_ready();
+        io.drain(&mut out);
+    }
+    while !out.is_empty() {
+        for action in std::mem::take(&mut out) {
+            let Action::Drive { drive, request } = action else { continue };
+            io.complete(drive, Completion { tag: request.tag, op: request.op, result: Ok(()) });
+        }
+        tasks.run_ready();
+        io.drain(&mut out);
+    }
+    assert_eq!(log.counters().groups - groups, 2, "the first record alone, the seven behind it together");
+    assert_eq!(log.durable_lsn().0 + 1, log.next_lsn().0);
+}
+
+#[test]
+fn seal_publishes_the_watermark_once() {
+    let mut bench = Bench::new(4, MIB, 5);
+    let opened = bench.open().expect("no cut").expect("opens");
+    bench.work(&opened, 5);
+    for _ in 0..2 {
+        let log = opened.log.clone();
+        bench
+            .test_drives
+            .finish(&opened.tasks, &opened.io, async move { log.seal().await })
+            .expect("no cut")
+            .expect("sealed");
+    }
+    bench.twin.push(Record::Seal);
+    assert_eq!(opened.log.next_lsn().0, bench.twin.len() as u64 + 1);
+}
+
+#[test]
+fn bytes_of_a_record_are_the_same_after_decoding() {
+    let mut bench = Bench::new(4, MIB, 6);
+    for _ in 0..300 {
+        let record = bench.record();
+        let mut bytes = vec![0xEE; record.encoded()];
+        record.encode(&mut bytes);
+        let mut shared = bytes.into();
+        assert_eq!(Record::decode(&mut shared), Some(record));
+        assert!(shared.is_empty());
+    }
+}
+
+/// Not a benchmark: a floor far below what is measured, so that a copy too many or a quadratic queue is noticed.
+#[test]
+fn small_writes_cost_little() {
+    let drives = 4;
+    let mut bench = Bench::new(drives, 32 * MIB, 7);
+    let opened = bench.open().expect("no cut").expect("opens");
+    let (tasks, io) = (&opened.tasks, &opened.io);
+    let data: stele_media::Shared = vec![7; 4096].into();
+    let count = 200_000u64;
+    let done = Rc::new(Cell::new(0u64));
+    for _ in 0..64 {
+        let (log, data, done) = (opened.log.clone(), data.clone(), Rc::clone(&done));
+        tasks.spawn(async move {
+            while done.get() < count {
+                let record = Record::Write { volume: VolumeId(1), at: done.get() * 4096, data: vec![data.clone()] };
+                let mut paid = log.reserve(log.cost(&record), Purpose::Host).await.expect("space");
+                let lsn = log.append(&record, &mut paid);
+                log.durable(lsn).await.expect("durable");
+                done.set(done.get() + 1);
+                if log.wants_checkpoint() {
+                    log.trim(log.position(lsn));
+                }
+            }
+        });
+    }
+    let start = std::time::Instant::now();
+    let mut out = Vec::new();
+    loop {
+        tasks.run_ready();
+        io.drain(&mut out);
+        if out.is_empty() {
+            break;
+        }
+        for action in out.drain(..) {
+            let Action::Drive { drive, request } = action else { continue };
+            io.complete(drive, Completion { tag: request.tag, op: request.op, result: Ok(()) });
+        }
+    }
+    let rate = done.get() as f64 / start.elapsed().as_secs_f64();
+    let groups = opened.log.counters().groups;
+    println!("{rate:.0} records of 4 KiB a second, {:.1} a group, {drives} members", done.get() as f64 / groups as f64);
+    assert!(rate > 30_000.0, "{rate} records a second");
+}

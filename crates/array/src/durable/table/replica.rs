@@ -1,0 +1,308 @@
+//! The copies of a page: reading whichever verifies, repairing the others, and moving them off a drive.
+
+use std::collections::BTreeSet;
+
+use stele_media::{Buffer, Priority, Shared};
+
+use super::directory::{Entry, digest_of};
+use super::space::PagePlace;
+use super::{PAGE, Table};
+use crate::durable::anchor::{self, Anchor};
+use crate::model::ArrayError;
+use crate::model::mutation::Mutation;
+use crate::model::place::{DriveNumber, PageId, RowId, StripCell};
+use crate::runtime::sync::join_all;
+use crate::space::layout::Row;
+
+/// Pages scrubbed or moved before others get a turn.
+const BATCH: usize = 64;
+
+impl Table {
+    /// The page's bytes from the first replica that verifies; others that do not are repaired in the background.
+    pub(super) async fn read_verified(&self, id: PageId, entry: Entry) -> Result<Buffer, ArrayError> {
+        let Some(place) = entry.place() else { return Ok(Buffer::zeroed(PAGE)) };
+        self.read_among(id, entry, place, &self.cells(place)).await
+    }
+
+    async fn read_among(
+        &self,
+        id: PageId,
+        entry: Entry,
+        place: PagePlace,
+        cells: &[StripCell],
+    ) -> Result<Buffer, ArrayError> {
+        let mut bad: Vec<DriveNumber> = Vec::new();
+        // Reads spread over the replicas by the page's number.
+        let first = (id.index as usize).wrapping_add(place.index as usize) % cells.len().max(1);
+        for at in 0..cells.len() {
+            let cell = cells[(first + at) % cells.len()];
+            match self.read_replica(id, entry, place, cell).await {
+                Some(bytes) => {
+                    if !bad.is_empty() && !self.0.read_only {
+                        self.repair_later(id, entry, place, bad, Buffer::copy_of(&bytes).freeze());
+                    }
+                    return Ok(bytes);
+                }
+                None => bad.push(cell.drive),
+            }
+        }
+        let drives: Vec<String> = bad.iter().map(|drive| drive.to_string()).collect();
+        Err(ArrayError::Damaged(format!(
+            "{id} of the pool's tables is whole on none of {}; return missing drives of these and open the pool again",
+            drives.join(", ")
+        )))
+    }
+
+    async fn read_replica(&self, id: PageId, entry: Entry, place: PagePlace, cell: StripCell) -> Option<Buffer> {
+        let inner = &self.0;
+        if !inner.labels.is_usable(cell.drive) {
+            return None;
+        }
+        let index = inner.labels.index(cell.drive)?;
+        let bytes = inner.io.read(index, self.at(place, cell), PAGE, Priority::Host).await.ok()?;
+        self.count(|counters| counters.page_reads += 1);
+        let pool = inner.labels.configuration().pool;
+        let verified = digest_of(pool, id, entry.sequence, &bytes) == entry.digest;
+        (verified || inner.io.is_disabled(Mutation::PageDigest)).then_some(bytes)
+    }
+
+    fn repair_later(&self, id: PageId, entry: Entry, place: PagePlace, bad: Vec<DriveNumber>, bytes: Shared) {
+        let table = self.clone();
+        self.0.io.spawn(async move {
+            let _turn = table.0.writing.lock().await;
+            if table.current(id) == entry {
+                table.repair(place, &bad, &bytes).await;
+            }
+        });
+    }
+
+    /// What the directory says of a page now; of its own pages it does not ask.
+    fn current(&self, id: PageId) -> Entry {
+        let store = self.0.store.borrow();
+        match id.table {
+            super::directory::INDEX_TABLE => store.directory.index.get(id.index as usize).copied().unwrap_or_default(),
+            super::directory::CHUNK_TABLE => {
+                store.directory.chunk_at(id.index).map_or_else(Entry::default, |chunk| chunk.stored)
+            }
+            _ => store.directory.entry(id),
+        }
+    }
+
+    /// Writes a verified page over bad replicas. The caller holds `writing` and knows that the place is still the page's.
+    async fn repair(&self, place: PagePlace, bad: &[DriveNumber], bytes: &Shared) -> u64 {
+        let mut repaired = 0;
+        for cell in self.cells(place).into_iter().filter(|cell| bad.contains(&cell.drive)) {
+            if !self.0.labels.is_usable(cell.drive) {
+                continue;
+            }
+            let Some(index) = self.0.labels.index(cell.drive) else { continue };
+            let written = self.0.io.write(index, self.at(place, cell), vec![bytes.clone()], Priority::Scrub).await;
+            if written.is_ok() && self.flush(cell.drive).await {
+                repaired += 1;
+            }
+        }
+        self.count(|counters| counters.repaired += repaired);
+        repaired
+    }
+
+    /// Writes pages one after another from a place on; answers the drives that took them.
+    pub(super) async fn write_run(&self, place: PagePlace, run: Vec<Shared>) -> BTreeSet<DriveNumber> {
+        let cells = self.cells(place);
+        let writes = join_all(cells.iter().map(|cell| {
+            let run = run.clone();
+            async move {
+                let index = self.0.labels.index(cell.drive).filter(|_| self.0.labels.is_usable(cell.drive))?;
+                self.0.io.write(index, self.at(place, *cell), run, Priority::Destage).await.ok()?;
+                Some(cell.drive)
+            }
+        }))
+        .await;
+        writes.into_iter().flatten().collect()
+    }
+
+    /// True when the drive answered.
+    pub(super) async fn flush(&self, drive: DriveNumber) -> bool {
+        match self.0.labels.index(drive) {
+            Some(index) => self.0.io.flush(index).await.is_ok(),
+            None => false,
+        }
+    }
+
+    /// Where the replicas of a row's pages are: a member that has moved is where it moved to.
+    fn cells(&self, place: PagePlace) -> Vec<StripCell> {
+        let layout = self.0.layout.read();
+        let cell = |row: &Row| row.members.iter().map(|m| m.replacement.unwrap_or(m.cell)).collect();
+        layout.row(place.row).map_or_else(Vec::new, cell)
+    }
+
+    fn at(&self, place: PagePlace, cell: StripCell) -> u64 {
+        self.0.labels.configuration().cell_at(cell) + u64::from(place.index) * PAGE as u64
+    }
+
+    /// Moves the table's own strips off a drive that is lost, or leaves: for every table row with a member there, a
+    /// spare is chosen, filled from a verified replica and put in its place; durable with the next checkpoint, which
+    /// `wants_checkpoint` asks for. Returns rows moved. `Full` when a row finds no drive.
+    pub async fn evacuate(&self, drive: DriveNumber) -> Result<u64, ArrayError> {
+        let mut moved = 0;
+        loop {
+            let settled = self.0.settled.changed();
+            if self.checkpointing() {
+                // A cell chosen between its cut and its anchor may have been freed after the cut.
+                settled.await;
+                continue;
+            }
+            let _turn = self.0.writing.lock().await;
+            if self.checkpointing() {
+                continue;
+            }
+            let Some((row, member)) = self.member_on(drive) else { return Ok(moved) };
+            let usable = self.0.labels.usable();
+            let choice = self.0.layout.read().choose_spare(row, member, &|d| d != drive && usable.contains(&d));
+            let Some(cell) = choice else {
+                return Err(ArrayError::Full(format!(
+                    "no drive can take the pool's tables from {drive}; replace it or add drives"
+                )));
+            };
+            self.0.layout.write().set_replacement(row, member, Some(cell));
+            if let Err(error) = self.fill(row, cell).await {
+                self.0.layout.write().set_replacement(row, member, None);
+                return Err(error);
+            }
+            self.0.store.borrow_mut().moved = true;
+            moved += 1;
+        }
+    }
+
+    fn member_on(&self, drive: DriveNumber) -> Option<(RowId, usize)> {
+        let (layout, store) = (self.0.layout.read(), self.0.store.borrow());
+        let on = |row: RowId| {
+            let members = &layout.row(row)?.members;
+            members.iter().position(|m| m.replacement.unwrap_or(m.cell).drive == drive).map(|member| (row, member))
+        };
+        store.space.rows().find_map(on)
+    }
+
+    /// Copies every page of a row to a new cell, verified, and flushes it.
+    async fn fill(&self, row: RowId, cell: StripCell) -> Result<(), ArrayError> {
+        let pages: Vec<(PageId, Entry)> = {
+            let store = self.0.store.borrow();
+            store.directory.all().filter(|(_, entry)| entry.place().is_some_and(|place| place.row == row)).collect()
+        };
+        let gone = || ArrayError::Degraded(format!("{} stopped answering while it took pages over", cell.drive));
+        let index = self.0.labels.index(cell.drive).ok_or_else(gone)?;
+        for batch in pages.chunks(BATCH) {
+            for (id, entry) in batch {
+                let Some(place) = entry.place() else { continue };
+                let mut sources = self.cells(place);
+                sources.retain(|source| *source != cell);
+                let bytes = self.read_among(*id, *entry, place, &sources).await?.freeze();
+                let write = self.0.io.write(index, self.at(place, cell), vec![bytes], Priority::Rebuild).await;
+                write.map_err(|_| gone())?;
+            }
+            self.0.io.yield_now().await;
+        }
+        if self.flush(cell.drive).await { Ok(()) } else { Err(gone()) }
+    }
+
+    /// After an anchor that names the replacements is durable: they become the members, and the former cells are free.
+    pub(super) fn settle_rows(&self, rows: &[RowId]) {
+        let mut layout = self.0.layout.write();
+        for row in rows {
+            let moved: Vec<(usize, StripCell)> = layout.row(*row).map_or_else(Vec::new, |row| {
+                row.members.iter().enumerate().filter_map(|(at, m)| Some((at, m.replacement?))).collect()
+            });
+            for (member, cell) in moved {
+                layout.change_member(*row, member, cell);
+            }
+        }
+    }
+
+    /// Reads every replica of every page and of the directory and repairs what does not verify; for scrub. Calls `progress`
+    /// with pages done and in all now and then, and stops early when it answers false. Returns replicas repaired.
+    pub async fn scrub(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<u64, ArrayError> {
+        let mut total = self.0.store.borrow().directory.count_all();
+        let (mut done, mut repaired) = (0, 0);
+        let mut pages: Vec<(PageId, Entry)> = self.0.store.borrow().directory.index_pages().collect();
+        let mut chunk = None;
+        // A chunk at a time: a list of all pages would be as large as the directory.
+        loop {
+            for batch in pages.chunks(BATCH) {
+                if !progress(done, total) {
+                    return Ok(repaired);
+                }
+                let _turn = self.0.writing.lock().await;
+                for (id, entry) in batch {
+                    // Stored anew since: the next pass sees it.
+                    let (Some(place), true) = (entry.place(), self.current(*id) == *entry) else { continue };
+                    repaired += self.scrub_page(*id, *entry, place).await?;
+                }
+                done += batch.len() as u64;
+                total = total.max(done);
+            }
+            let store = self.0.store.borrow();
+            chunk = store.directory.chunk_after(chunk);
+            let Some(key) = chunk else { break };
+            pages = store.directory.family(key).collect();
+        }
+        progress(total, total);
+        Ok(repaired)
+    }
+
+    /// Compares the newest anchor on all usable drives and writes it again where it is missing or damaged; for scrub.
+    /// Returns copies repaired.
+    pub async fn scrub_anchors(&self) -> Result<u64, ArrayError> {
+        // No checkpoint writes an anchor meanwhile.
+        let _turn = self.0.writing.lock().await;
+        let sequence = self.0.store.borrow().sequence;
+        let at = anchor::slot_at(sequence);
+        let io = &self.0.io;
+        let drives = self.0.labels.usable();
+        let reads = join_all(drives.iter().map(|drive| async move {
+            let index = self.0.labels.index(*drive)?;
+            Some((index, anchor::read_at(io, index, at, Priority::Scrub).await))
+        }));
+        let reads: Vec<_> = reads.await.into_iter().flatten().collect();
+        let pool = self.0.labels.configuration().pool;
+        // On a drive that was away lies what was given up while it was: with a lower epoch, whatever its sequence.
+        let ours = |anchor: &Anchor| anchor.pool == pool;
+        let whole = reads.iter().filter_map(|(_, read)| read.as_ref()).filter(|(anchor, _)| ours(anchor));
+        let Some((_, newest)) = whole.max_by_key(|(anchor, _)| (anchor.epoch, anchor.sequence)) else {
+            return Err(ArrayError::Damaged(
+                "the anchor of the last checkpoint is whole on no drive; write a checkpoint now".into(),
+            ));
+        };
+        let mut repaired = 0;
+        for (index, read) in &reads {
+            if read.as_ref().is_some_and(|(_, bytes)| bytes == newest) || self.0.read_only {
+                continue;
+            }
+            // A new drive, or one that was away, has none or an older one: that is no damage.
+            let blank = io.read(*index, at, stele_ground::BLOCK, Priority::Scrub).await;
+            let blank = blank.is_ok_and(|bytes| bytes.iter().all(|byte| *byte == 0));
+            let older = read.as_ref().is_some_and(|(anchor, _)| ours(anchor));
+            let written = io.write(*index, at, vec![newest.clone()], Priority::Scrub).await;
+            if written.is_ok() && io.flush(*index).await.is_ok() && !blank && !older {
+                repaired += 1;
+            }
+        }
+        Ok(repaired)
+    }
+
+    async fn scrub_page(&self, id: PageId, entry: Entry, place: PagePlace) -> Result<u64, ArrayError> {
+        let cells = self.cells(place);
+        let usable: Vec<StripCell> = cells.into_iter().filter(|cell| self.0.labels.is_usable(cell.drive)).collect();
+        let reads = join_all(usable.iter().map(|cell| self.read_replica(id, entry, place, *cell))).await;
+        let bad: Vec<DriveNumber> =
+            usable.iter().zip(&reads).filter(|(_, read)| read.is_none()).map(|(cell, _)| cell.drive).collect();
+        if bad.is_empty() || self.0.read_only {
+            return Ok(0);
+        }
+        match reads.into_iter().flatten().next() {
+            Some(bytes) => Ok(self.repair(place, &bad, &bytes.freeze()).await),
+            // In memory it may still be whole; then the next checkpoint that stores it heals it.
+            None => Err(ArrayError::Damaged(format!(
+                "{id} of the pool's tables verifies on none of its drives; return missing drives"
+            ))),
+        }
+    }
+}

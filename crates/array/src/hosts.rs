@@ -1,0 +1,437 @@
+//! What hosts and operators ask of an open pool, each as a task of its own; and the flows that run besides.
+
+use std::rc::Rc;
+
+use stele_ground::{BLOCK, VolumeId};
+use stele_media::{Buffer, Completion, Extent, ExtentState, Geometry, MediaError, MediaFault, Op, Request};
+
+use crate::durable::log::{FlushUrgency, Purpose};
+use crate::durable::records::Record;
+use crate::engine::Engine;
+use crate::engine::serving::Serving;
+use crate::formats::map::Home;
+use crate::model::place::{Lsn, StripeKey};
+use crate::model::{Action, ArrayError, Command};
+use crate::runtime::sync::join_all;
+use crate::volumes::face::Face;
+use crate::volumes::{LayerKind, Volume};
+
+pub mod ahead;
+pub mod atomic;
+mod memory;
+pub mod ordered;
+mod read;
+mod unaligned;
+pub mod write;
+
+/// Stripes of one zeroing or discard worked on at once.
+const STRIPES_AT_ONCE: usize = 64;
+
+/// How a host's operation is submitted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Manner {
+    Plain,
+    /// A write that is said to have its place in the log when it has.
+    Ordered,
+    /// A write that is there after a crash as a whole or not at all.
+    Atomic,
+}
+
+/// As a drive's error, for the host's side.
+pub fn media_error(error: &ArrayError) -> MediaError {
+    let fault = match error {
+        ArrayError::Invalid(_) | ArrayError::Exists(_) => MediaFault::Invalid,
+        ArrayError::Refused(_) => MediaFault::Refused,
+        ArrayError::Full(_) => MediaFault::Full,
+        ArrayError::Degraded(_) => MediaFault::Refused,
+        ArrayError::Damaged(_) => MediaFault::Damaged,
+        ArrayError::Missing(_) | ArrayError::Stopped(_) => MediaFault::Gone,
+    };
+    MediaError::new(fault, error.to_string())
+}
+
+impl Serving {
+    /// `volume` is the number of a face.
+    pub fn submit(self: &Rc<Self>, volume: VolumeId, mut request: Request, manner: Manner) {
+        let engine = &self.engine;
+        engine.admission.note_host(engine.io.now());
+        let found = engine.look(|core| core.volumes.faced(volume));
+        let checked = match &found {
+            None => Err(MediaError::new(MediaFault::Gone, format!("the pool has no volume {volume}"))),
+            Some(volume) => check_request(volume, &request.op),
+        };
+        let face = found.as_ref().and_then(|volume| volume.face());
+        let (Ok(()), Some(layer), Some(face)) = (&checked, found, face) else {
+            return self.finish(volume, request.tag, request.op, checked);
+        };
+        match &mut request.op {
+            Op::Read { at, buffer } => {
+                engine.count.reads.add(1);
+                engine.count.read_bytes.add(buffer.len() as u64);
+                let stream = engine.note_read(&layer, &face, *at, buffer.len());
+                if engine.read_cached(&layer, *at, buffer, stream) {
+                    face.note_hit();
+                    return self.finish(volume, request.tag, request.op, Ok(()));
+                }
+            }
+            Op::View { at, length, pieces } => {
+                engine.count.reads.add(1);
+                engine.count.read_bytes.add(*length);
+                let stream = engine.note_read(&layer, &face, *at, *length as usize);
+                if let Some(found) = engine.view_cached(&layer, *at, *length, stream) {
+                    face.note_hit();
+                    *pieces = found;
+                    return self.finish(volume, request.tag, request.op, Ok(()));
+                }
+            }
+            Op::Write { data, .. } => {
+                engine.count.writes.add(1);
+                engine.count.written_bytes.add(data.iter().map(|piece| piece.len() as u64).sum());
+            }
+            _ => {}
+        }
+        if !engine.admission.begin() {
+            let busy = MediaError::new(MediaFault::Retry, "the pool has its limit of operations under way; ask again");
+            return self.finish(volume, request.tag, request.op, Err(busy));
+        }
+        let serving = Rc::clone(self);
+        engine.io.spawn(async move {
+            let Request { tag, op, .. } = request;
+            let (op, result) = match op {
+                Op::Write { at, data, fua } if manner == Manner::Atomic => {
+                    // As in `carry_out`: the volume gets no other layer meanwhile.
+                    let _permit = face.write().await;
+                    let result = match serving.engine.faced(&face) {
+                        Ok(layer) => serving.engine.write_atomic(&layer, at, data.clone()).await,
+                        Err(error) => Err(error),
+                    };
+                    (Op::Write { at, data, fua }, result)
+                }
+                Op::Write { at, data, fua } if manner == Manner::Ordered => {
+                    let say = || serving.engine.io.emit(Action::Ordered { volume, tag });
+                    // As in `carry_out`: the volume gets no other layer meanwhile.
+                    let _permit = face.write().await;
+                    let result = match serving.engine.faced(&face) {
+                        Ok(layer) => serving.engine.write_ordered(&layer, at, data.clone(), say).await,
+                        Err(error) => Err(error),
+                    };
+                    (Op::Write { at, data, fua }, result)
+                }
+                op => serving.carry_out(&face, op).await,
+            };
+            serving.engine.admission.end();
+            serving.finish(volume, tag, op, result.map_err(|error| media_error(&error)));
+        });
+    }
+
+    fn finish(&self, volume: VolumeId, tag: u64, op: Op, result: Result<(), MediaError>) {
+        self.engine.io.emit(Action::Finished { volume, completion: Completion { tag, op, result } });
+    }
+
+    async fn carry_out(&self, face: &Face, op: Op) -> (Op, Result<(), ArrayError>) {
+        match op {
+            Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. } => {
+                // From here to the answer the volume gets no other layer.
+                let _permit = face.write().await;
+                match self.engine.faced(face) {
+                    Ok(volume) => self.carry_out_on(&volume, op).await,
+                    Err(error) => (op, Err(error)),
+                }
+            }
+            mut op => loop {
+                let volume = match self.engine.faced(face) {
+                    Ok(volume) => volume,
+                    Err(error) => return (op, Err(error)),
+                };
+                let (back, result) = self.carry_out_on(&volume, op).await;
+                // The volume was rolled back meanwhile: its other layer has the answer.
+                if result.is_ok() || !volume.is_gone() {
+                    return (back, result);
+                }
+                op = back;
+            },
+        }
+    }
+
+    async fn carry_out_on(&self, volume: &Rc<Volume>, op: Op) -> (Op, Result<(), ArrayError>) {
+        let engine = &self.engine;
+        match op {
+            Op::Read { at, mut buffer } => {
+                let result = engine.read_here_or_there(volume, at, &mut buffer).await;
+                (Op::Read { at, buffer }, result)
+            }
+            Op::View { at, length, .. } => {
+                let mut buffer = Buffer::stale(length as usize);
+                let result = engine.read_here_or_there(volume, at, &mut buffer).await;
+                (Op::View { at, length, pieces: vec![buffer.freeze()] }, result)
+            }
+            Op::Write { at, data, fua } => {
+                let result = engine.write_host(volume, at, data.clone()).await;
+                (Op::Write { at, data, fua }, result)
+            }
+            Op::Zero { at, length } => (op, engine.zero_host(volume, at, length, true).await),
+            Op::Discard { at, length } => (op, engine.zero_host(volume, at, length, false).await),
+            Op::Flush => {
+                // Everything acknowledged is durable already, except on a volatile volume: its writes are in the log's
+                // open groups, whose flushes this waits for.
+                let newest = Lsn(engine.log.next_lsn().0 - 1);
+                let result = match volume.mode() {
+                    crate::model::WriteMode::Volatile => engine.log.durable(newest).await,
+                    _ => Ok(()),
+                };
+                (Op::Flush, result)
+            }
+            Op::Extents { at, length, since, mut extents } => {
+                let result = engine.extents_host(volume, at, length, since, &mut extents).await;
+                (Op::Extents { at, length, since, extents }, result)
+            }
+        }
+    }
+
+    pub fn command(self: &Rc<Self>, id: u64, command: Command) {
+        let serving = Rc::clone(self);
+        self.engine.io.spawn(async move {
+            let reply = serving.obey(command).await;
+            serving.engine.io.emit(Action::Reply { id, reply });
+        });
+    }
+}
+
+fn check_request(volume: &Volume, op: &Op) -> Result<(), MediaError> {
+    let spec = volume.spec();
+    if volume.kind() == LayerKind::Snapshot && matches!(op, Op::Write { .. } | Op::Zero { .. } | Op::Discard { .. }) {
+        let text = format!("snapshot '{}' is never written; make a clone of it and write that", spec.name);
+        return Err(MediaError::new(MediaFault::Refused, text));
+    }
+    Geometry { size: spec.size, block: spec.block }.admit_range(op)
+}
+
+impl Engine {
+    /// The layer that a host reaches now.
+    fn faced(&self, face: &Face) -> Result<Rc<Volume>, ArrayError> {
+        let found = self.look(|core| core.volumes.faced(face.id));
+        found.ok_or_else(|| ArrayError::Missing(format!("volume {} was deleted", face.id)))
+    }
+
+    /// Makes a range read as zeros: whole stripes give up their slots, blocks are written as zeros, and parts of
+    /// blocks too when `exact` (a discard may leave them).
+    pub async fn zero_host(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        at: u64,
+        length: u64,
+        exact: bool,
+    ) -> Result<(), ArrayError> {
+        self.check_writable()?;
+        let block = BLOCK as u64;
+        let end = at + length;
+        let (first, last) = (at.next_multiple_of(block), end / block * block);
+        if exact && (first != at || last != end) {
+            self.zero_edges(volume, at, end, first, last).await?;
+        }
+        let mut newest = Lsn(0);
+        let mut here = first;
+        while here < last {
+            let mut batch = Vec::new();
+            while here < last && batch.len() < STRIPES_AT_ONCE {
+                let stripe = here / volume.shape.data();
+                let to = ((stripe + 1) * volume.shape.data()).min(volume.size()).min(last);
+                batch.push(self.zero_part(volume, stripe, here, to, exact));
+                here = to;
+            }
+            for lsn in join_all(batch).await {
+                newest = newest.max(lsn?.unwrap_or_default());
+            }
+        }
+        // Durable in the log: the group's flushes are behind this.
+        self.log.durable(newest).await?;
+        if volume.mode() == crate::model::WriteMode::WriteThrough {
+            // Of whole stripes the mapping is all there is; parts are on their strips after the destage's flushes.
+            let parts = [first, last.saturating_sub(1)].map(|at| at / volume.shape.data());
+            for result in join_all(parts.map(|stripe| self.destage(volume, stripe))).await {
+                result?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn zero_part(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        from: u64,
+        to: u64,
+        exact: bool,
+    ) -> Result<Option<Lsn>, ArrayError> {
+        let begin = stripe * volume.shape.data();
+        if from == begin && to == (begin + volume.shape.data()).min(volume.size()) {
+            self.unmap(volume, stripe, exact).await
+        } else {
+            self.zero_blocks(volume, stripe, from, to - from).await
+        }
+    }
+
+    async fn zero_edges(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        at: u64,
+        end: u64,
+        first: u64,
+        last: u64,
+    ) -> Result<(), ArrayError> {
+        let zeros = crate::cache::zero_block();
+        let mut edges = vec![(at, first.min(end))];
+        if last >= first {
+            edges.push((last, end));
+        }
+        for (from, to) in edges {
+            if from < to {
+                self.write_host(volume, from, vec![zeros.slice(..(to - from) as usize)]).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a stripe read as zeros; its slot is given up, if it has one. Answers the record that must become durable.
+    pub async fn unmap(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        zero: bool,
+    ) -> Result<Option<Lsn>, ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
+        let _guard = self.locks.exclusive(volume.id, stripe).await;
+        let home = self.home(key).await?;
+        let nothing = match home {
+            Home::Slot(_) => false,
+            Home::Zero => !self.look(|core| core.cache.is_dirty(key)),
+            Home::Unmapped => {
+                !self.look(|core| core.cache.is_dirty(key)) && !self.shows_through(volume, stripe).await?
+            }
+        };
+        if nothing {
+            return self.what_shows_that(volume, stripe).await;
+        }
+        // On a base, only a word of the layer's own hides what is there.
+        let zero = zero || volume.base().is_some();
+        self.unmap_locked(volume, stripe, home, zero).await.map(Some)
+    }
+
+    /// The record that must become durable before anybody is told that the stripe is as it shows: none, or that of a mapping
+    /// that another has changed and that waits for its log group.
+    async fn what_shows_that(&self, volume: &Rc<Volume>, stripe: u64) -> Result<Option<Lsn>, ArrayError> {
+        let found = self.found(volume, stripe).await?;
+        Ok(self.unsettled_in(&found, stripe))
+    }
+
+    /// As `unmap`, with the stripe's lock held and its home known: the stripe has no slot, and the word says so.
+    pub async fn unmap_locked(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        home: Home,
+        zero: bool,
+    ) -> Result<Lsn, ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
+        let slot = match home {
+            Home::Slot(slot) => Some(slot),
+            Home::Unmapped | Home::Zero => None,
+        };
+        let generation = match slot {
+            Some(slot) => self.slot_head(&volume.shape, slot).await?.generation,
+            None => 0,
+        };
+        let mut reservation = self.log.reserve(self.log.cost_of(64), Purpose::Inside).await?;
+        let covers = Lsn(self.log.next_lsn().0 - 1);
+        let record = Record::Unmap { volume: volume.id, stripe, slot, generation, zero, covers };
+        let pages = self.pages_for(&record).await?;
+        if volume.was_deleted() {
+            return Err(ArrayError::Missing(format!("volume '{}' was deleted", volume.name())));
+        }
+        if let Some(slot) = slot {
+            // Held back from reuse until the record is durable (invariant 5).
+            self.step(|core| core.space.hold(slot));
+        }
+        let lsn = self.append(&record, &pages, &mut reservation);
+        self.trim_destage_reservation(volume, stripe);
+        self.step(|core| core.unsettled.insert(key, lsn));
+        self.settle_map(key, lsn, slot).await?;
+        self.admission.make_room();
+        Ok(lsn)
+    }
+
+    /// Blocks of a stripe become zeros, through the log like any small write.
+    async fn zero_blocks(
+        self: &Rc<Self>,
+        volume: &Rc<Volume>,
+        stripe: u64,
+        at: u64,
+        length: u64,
+    ) -> Result<Option<Lsn>, ArrayError> {
+        let key = StripeKey { volume: volume.id, stripe };
+        let home = self.home(key).await?;
+        let owns = matches!(home, Home::Slot(_)) || self.look(|core| core.cache.is_dirty(key));
+        if !owns && (home == Home::Zero || !self.shows_through(volume, stripe).await?) {
+            return self.what_shows_that(volume, stripe).await;
+        }
+        let record = Record::Zero { volume: volume.id, at, length, unmap: false };
+        let blocks = (length / BLOCK as u64) as usize;
+        self.append_small(volume, stripe, record, blocks, FlushUrgency::Now).await.map(Some)
+    }
+
+    /// The states of a range: a stripe with a slot or dirty blocks is data. With `since`, what shows through from that snapshot
+    /// or from below it is a hole, whatever it is there.
+    pub async fn extents_host(
+        &self,
+        volume: &Rc<Volume>,
+        at: u64,
+        length: u64,
+        since: Option<VolumeId>,
+        extents: &mut Vec<Extent>,
+    ) -> Result<(), ArrayError> {
+        extents.clear();
+        volume.check_stays()?;
+        let since = match since.map(|face| self.snapshot_beneath(volume, face)) {
+            // Rolled back or deleted since: nothing is known to be as it was.
+            Some(None) => {
+                extents.push(Extent { length, state: ExtentState::Data });
+                return Ok(());
+            }
+            Some(Some(layer)) => Some(layer),
+            None => None,
+        };
+        let stripe_bytes = volume.shape.data();
+        let (mut here, end) = (at, at + length);
+        while here < end {
+            let stripe = here / stripe_bytes;
+            let to = ((stripe + 1) * stripe_bytes).min(end);
+            let found = self.found(volume, stripe).await?;
+            let is_dirty =
+                |layer: &Rc<Volume>| self.look(|core| core.cache.is_dirty(StripeKey { volume: layer.id, stripe }));
+            let shown = since.and_then(|layer| found.layers().position(|found| found.id == layer));
+            let state = match found.home() {
+                _ if shown.is_some_and(|shown| !found.layers().take(shown).any(is_dirty)) => ExtentState::Hole,
+                Home::Slot(_) => ExtentState::Data,
+                _ if found.layers().any(is_dirty) => ExtentState::Data,
+                Home::Zero => ExtentState::Zero,
+                Home::Unmapped => ExtentState::Hole,
+            };
+            Extent::append(extents, Extent { length: to - here, state });
+            here = to;
+        }
+        volume.check_stays()
+    }
+
+    /// The layer of a snapshot's face, if the volume stands on it.
+    fn snapshot_beneath(&self, volume: &Rc<Volume>, face: VolumeId) -> Option<VolumeId> {
+        let layer = self.look(|core| core.volumes.faced(face))?.id;
+        let mut here = volume.base();
+        while let Some(below) = here {
+            if below == layer {
+                return Some(layer);
+            }
+            here = self.look(|core| core.volumes.get(below))?.base();
+        }
+        None
+    }
+}

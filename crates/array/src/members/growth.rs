@@ -1,0 +1,374 @@
+//! Drives that join the pool, and drives that leave it.
+//!
+//! Drives join in the steps of `joining.rs`: from then on they may be chosen for new rows, and nothing else changes.
+//! A drive that is to leave is marked in the labels first, and takes nothing more; when everything has moved off it
+//! (`moving.rs`), the log and the tables leave it too, and a second configuration change retires its number. A crash
+//! anywhere in between leaves a pool that goes on where it was, since both intents are in the labels.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use stele_ground::{Bytes, DriveId};
+
+use crate::drives::label::codec::NoLabel;
+use crate::drives::label::discover::{Reading, read_label};
+use crate::drives::label::{Configuration, DriveEntry, DriveState};
+use crate::engine::Engine;
+use crate::engine::serving::Serving;
+use crate::model::place::DriveNumber;
+use crate::model::{AlarmKind, ArrayError, Attached, Departed, Severity};
+use crate::space::layout::RowKind;
+
+/// Drives a pool has at most, those that left included: their numbers are never used again.
+const DRIVES_MAX: usize = 512;
+/// Drives a pool has at least.
+const DRIVES_MIN: usize = 3;
+/// The least that a drive must have room for.
+const UNITS_MIN: u32 = 16;
+
+impl Serving {
+    /// Takes attached drives into the pool. All or none.
+    pub async fn add_drives(self: &Rc<Self>, drives: &[(u32, DriveId)]) -> Result<(), ArrayError> {
+        let engine = &self.engine;
+        let _turn = engine.administering.lock().await;
+        engine.check_writable()?;
+        let mut joining: Vec<(usize, Attached, DriveId)> = Vec::new();
+        for (index, identity) in drives {
+            joining.push((*index as usize, self.candidate(*index, *identity, &joining).await?, *identity));
+        }
+        if joining.is_empty() {
+            return Err(ArrayError::Invalid("no drive to add was named".into()));
+        }
+        let first = engine.drives.labels.configuration().drives.len();
+        if first + joining.len() > DRIVES_MAX {
+            return Err(ArrayError::Full(format!(
+                "a pool numbers {DRIVES_MAX} drives in all, and {first} numbers are taken; replace drives instead"
+            )));
+        }
+        for (index, attached, _) in &joining {
+            engine.takes_writes(*index, &attached.name).await?;
+        }
+        let entry = |attached: &Attached, identity: DriveId| DriveEntry {
+            identity,
+            enclosure: attached.enclosure,
+            size: attached.geometry.size,
+            state: DriveState::Joining,
+            leaving: false,
+            joined: 0,
+        };
+        let drives = joining.iter().map(|(index, attached, identity)| (*index, entry(attached, *identity)));
+        let numbers = engine.join(drives.collect()).await?;
+        for (number, (index, attached, _)) in numbers.iter().zip(&joining) {
+            engine.drives.change(*number, |seen| seen.name.clone_from(&attached.name));
+            self.accept(*index);
+        }
+        engine.step(|core| core.space.note_room(false));
+        engine.rebuilding.note_spare(false);
+        engine.membership.note_change();
+        engine.admission.make_room();
+        engine.destaging.forgive_all();
+        engine.destaging.want();
+        engine.log.replenish().await?;
+        engine.widen_tables().await
+    }
+
+    /// The attached drive at the index, if the pool may have it.
+    async fn candidate(
+        &self,
+        index: u32,
+        identity: DriveId,
+        joining: &[(usize, Attached, DriveId)],
+    ) -> Result<Attached, ArrayError> {
+        let engine = &self.engine;
+        let Some(attached) = self.arrived_at(index as usize) else {
+            return Err(ArrayError::Missing(format!("no drive was attached at index {index}; attach it first")));
+        };
+        let name = &attached.name;
+        let twice = joining.iter().any(|(other, _, theirs)| *other == index as usize || *theirs == identity);
+        if twice || engine.drives.labels.number(index as usize).is_some() {
+            return Err(ArrayError::Invalid(format!("{name} is in the pool already")));
+        }
+        {
+            let configuration = engine.drives.labels.configuration();
+            if configuration.drives.iter().any(|entry| entry.identity == identity) {
+                return Err(ArrayError::Invalid(format!("identity {identity} is taken by a drive of the pool")));
+            }
+            let units = units_of(&configuration, attached.geometry.size);
+            if units < UNITS_MIN {
+                return Err(ArrayError::Invalid(format!(
+                    "{name} of {} is too small: labels and log take {}, and {UNITS_MIN} units of {} must remain; use a \
+                     larger drive",
+                    attached.geometry.size,
+                    Bytes(configuration.units_at()),
+                    configuration.unit_size
+                )));
+            }
+        }
+        match read_label(&engine.io, index as usize, attached.geometry.size).await {
+            Reading::None(NoLabel::Blank) => Ok(attached),
+            Reading::None(_) => Err(ArrayError::Refused(format!(
+                "{name} carries a damaged or newer label; wipe it first if nothing on it is needed"
+            ))),
+            Reading::Unreadable(message) => {
+                Err(ArrayError::Degraded(format!("{name} does not answer ({message}); leave it out")))
+            }
+            Reading::Label(label) => {
+                let configuration = engine.drives.labels.configuration();
+                let theirs = &label.configuration;
+                if theirs.pool != configuration.pool {
+                    let kept = if theirs.protected { ", which holds retained records" } else { "" };
+                    return Err(ArrayError::Refused(format!(
+                        "{name} belongs to pool '{}' ({}){kept}; open that pool, or wipe the drive first",
+                        theirs.name, theirs.pool
+                    )));
+                }
+                let own = configuration.drives.get(usize::from(label.number.0));
+                let mine = theirs.drives.get(usize::from(label.number.0));
+                // It left, or it was to join and the pool went on without it: nothing of the pool is on it.
+                let left = own.is_some_and(|entry| entry.state == DriveState::Retired);
+                let never_joined = mine.is_some_and(|entry| entry.state == DriveState::Joining)
+                    && own.is_none_or(|entry| Some(entry.identity) != mine.map(|mine| mine.identity));
+                match left || never_joined {
+                    true => Ok(attached),
+                    false => Err(ArrayError::Refused(format!(
+                        "{name} carries the label of {} of this pool; put it in the place of a failed drive instead",
+                        label.number
+                    ))),
+                }
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Begins to empty a drive. Repeating it is harmless.
+    pub async fn remove_drive(self: &Rc<Self>, drive: u32) -> Result<(), ArrayError> {
+        let _turn = self.administering.lock().await;
+        self.check_writable()?;
+        let number = u16::try_from(drive).map(DriveNumber);
+        let drive = number.map_err(|_| ArrayError::Missing(format!("the pool has no drive {drive}")))?;
+        let mut after = self.drives.labels.configuration().clone();
+        let Some(entry) = after.drives.get_mut(usize::from(drive.0)) else {
+            return Err(ArrayError::Missing(format!("the pool has no {drive}")));
+        };
+        match (entry.state, entry.leaving) {
+            (DriveState::Retired, _) => return Err(ArrayError::Missing(format!("{drive} has left the pool already"))),
+            (DriveState::Joining, _) => {
+                // It holds nothing: it was to join, and is not there.
+                self.drives
+                    .labels
+                    .commit(|table| table.drives[usize::from(drive.0)].state = DriveState::Retired)
+                    .await?;
+                self.drives.labels.detach(drive);
+                self.layout_follows();
+                return Ok(());
+            }
+            (_, true) => return Ok(()),
+            _ => entry.leaving = true,
+        }
+        self.check_can_leave(drive, &after)?;
+        self.drives
+            .labels
+            .commit(|configuration| {
+                if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0)) {
+                    entry.leaving = true;
+                }
+            })
+            .await?;
+        let configuration = self.drives.labels.configuration().clone();
+        self.layout.write().configure(&configuration);
+        self.membership.note_change();
+        Ok(())
+    }
+
+    /// A drive that is being emptied stays. What has moved off it stays where it is, until drives are filled alike again.
+    pub async fn keep_drive(self: &Rc<Self>, drive: u32) -> Result<(), ArrayError> {
+        let _turn = self.administering.lock().await;
+        self.check_writable()?;
+        let number = u16::try_from(drive).map(DriveNumber);
+        let drive = number.map_err(|_| ArrayError::Missing(format!("the pool has no drive {drive}")))?;
+        let entry = self.drives.labels.configuration().drives.get(usize::from(drive.0)).cloned();
+        match entry {
+            None => return Err(ArrayError::Missing(format!("the pool has no {drive}"))),
+            Some(entry) if entry.state == DriveState::Retired => {
+                return Err(ArrayError::Missing(format!("{drive} has left the pool already; add it again")));
+            }
+            Some(entry) if !entry.leaving => {
+                return Err(ArrayError::Invalid(format!("{drive} is not being removed")));
+            }
+            Some(_) => {}
+        }
+        self.drives
+            .labels
+            .commit(|configuration| {
+                if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0)) {
+                    (entry.leaving, configuration.growing) = (false, true);
+                }
+            })
+            .await?;
+        self.layout_follows();
+        self.membership.note_change();
+        self.log.replenish().await?;
+        self.widen_tables().await
+    }
+
+    /// Refuses where what remains could not hold everything, or something could not be read to be moved.
+    fn check_can_leave(&self, drive: DriveNumber, after: &Configuration) -> Result<(), ArrayError> {
+        let remain: Vec<&DriveEntry> = after.drives.iter().filter(|entry| entry.takes_more()).collect();
+        let refuse = |why: String| Err(ArrayError::Refused(format!("{drive} cannot be removed: {why}")));
+        if remain.len() < DRIVES_MIN {
+            return refuse(format!("a pool has at least {DRIVES_MIN} drives, and {} would remain", remain.len()));
+        }
+        let least = after.tolerates as usize + 1;
+        let lasting = self.drives.labels.lasting();
+        let lasting = lasting.iter().filter(|other| **other != drive && self.drives.is_sound(**other)).count();
+        if lasting < least {
+            return refuse(format!(
+                "the log needs {least} sound drives, and {lasting} would remain; return missing ones"
+            ));
+        }
+        if let Err(why) = self.check_majority_without(drive) {
+            return refuse(why);
+        }
+        for volume in self.look(|core| core.volumes.all()) {
+            let code = volume.shape.code();
+            if remain.len() < code.width() {
+                return refuse(format!(
+                    "volume '{}' of {code} needs {} drives, and {} would remain; add drives first",
+                    volume.name(),
+                    code.width(),
+                    remain.len()
+                ));
+            }
+        }
+        let leaving: Vec<DriveNumber> = (0..after.drives.len() as u16)
+            .map(DriveNumber)
+            .filter(|number| after.drives.get(usize::from(number.0)).is_some_and(|entry| entry.leaving))
+            .collect();
+        let layout = self.layout.read();
+        let absorbed =
+            |class| self.look(|core| core.space.absorbed(class, &|row| leaving.iter().any(|drive| row.uses(*drive))));
+        if let Err(why) = layout.can_empty(after, &leaving, &absorbed) {
+            return refuse(format!("{why} on the {} drives that would remain; add drives first", remain.len()));
+        }
+        drop(layout);
+        self.check_readable_rows(drive)
+    }
+
+    /// Refuses to empty a drive where some stripe on it cannot be read now, and so not be moved.
+    pub fn check_readable_rows(&self, drive: DriveNumber) -> Result<(), ArrayError> {
+        let layout = self.layout.read();
+        let rows = layout.rows().filter(|row| row.class.kind == RowKind::Data && row.uses(drive));
+        let mut used = rows.filter(|row| self.look(|core| core.space.used(row.id)) > 0);
+        match used.find(|row| self.strips_without(row, |_| false) > row.class.code.tolerates()) {
+            None => Ok(()),
+            Some(row) => Err(ArrayError::Refused(format!(
+                "{drive} cannot be removed: stripes of {} in row {} cannot be read now, and so not be moved; wait for the \
+                 rebuild, or return missing drives first",
+                row.class.code, row.id.0
+            ))),
+        }
+    }
+
+    /// The drives that answer must be able to agree that this one is gone, and go on agreeing.
+    fn check_majority_without(&self, drive: DriveNumber) -> Result<(), String> {
+        let answer = self.drives.labels.usable().into_iter().filter(|other| *other != drive).count();
+        let configuration = self.drives.labels.configuration();
+        let voters = configuration.drives.iter().filter(|entry| entry.state.votes()).count();
+        match answer * 2 > voters {
+            true => Ok(()),
+            false => Err(format!(
+                "more than half of {voters} drives must agree, and {answer} besides it answer; return missing ones"
+            )),
+        }
+    }
+
+    /// Drives that are to leave, in order.
+    pub fn leaving(&self) -> Vec<DriveNumber> {
+        let configuration = self.drives.labels.configuration();
+        let leaving = configuration.drives.iter().enumerate().filter(|(_, entry)| entry.leaving);
+        leaving.map(|(at, _)| DriveNumber(at as u16)).collect()
+    }
+
+    /// No stripe lies on the drive any more: tables and log leave it, and then it leaves the pool.
+    pub async fn retire(self: &Rc<Self>, drive: DriveNumber) -> Result<(), ArrayError> {
+        self.table.evacuate(drive).await?;
+        // The log stops for good where it has too few drives, and drives may have gone since this one was to leave.
+        let (least, others) = (self.drives.labels.configuration().tolerates as usize + 1, self.sound_drives().len());
+        if others < least {
+            return Err(ArrayError::Degraded(format!(
+                "the log needs {least} sound drives besides {drive}, and there are {others}; return missing ones"
+            )));
+        }
+        self.check_majority_without(drive).map_err(|why| ArrayError::Degraded(format!("{drive} stays: {why}")))?;
+        self.log.leave(drive).await?;
+        // Behind this the tables' new cells are what counts, and no group that only older members hold is needed.
+        self.checkpoint().await?;
+        let _turn = self.administering.lock().await;
+        if !self.leaving().contains(&drive) {
+            // It was decided otherwise meanwhile.
+            return Ok(());
+        }
+        if !self.layout.read().rows_on(drive).is_empty() {
+            return Err(ArrayError::Full(format!("something has come to {drive} meanwhile")));
+        }
+        self.drives
+            .labels
+            .commit(|configuration| {
+                if let Some(entry) = configuration.drives.get_mut(usize::from(drive.0)) {
+                    (entry.state, entry.leaving) = (DriveState::Retired, false);
+                }
+            })
+            .await?;
+        let configuration = self.drives.labels.configuration().clone();
+        self.layout.write().configure(&configuration);
+        let left = self.layout.read().rows_on(drive);
+        assert!(left.is_empty(), "invariant 12: {drive} has left the pool and {} rows still lie on it", left.len());
+        let index = self.drives.index(drive);
+        if let Some(index) = index {
+            self.io.detach(index);
+            self.drives.labels.detach(drive);
+        }
+        self.membership.forget_loss(drive);
+        self.hospital.replaced(drive);
+        let name = self.drives.change(drive, |seen| {
+            (seen.stale, seen.missing_since) = (false, None);
+            seen.note.clear();
+            seen.name.clone()
+        });
+        let departed = Departed { index: index.map(|index| index as u32), name: name.clone() };
+        self.membership.note_departed([departed]);
+        self.membership.note_change();
+        let text = format!("{drive} ({name}) is empty and has left the pool; it can be taken out");
+        self.alarm(AlarmKind::DriveRemoved, Severity::Notice, Some(drive), text);
+        Ok(())
+    }
+
+    /// Everybody holds about alike now.
+    pub async fn grown(&self) -> Result<(), ArrayError> {
+        self.drives.labels.commit(|configuration| configuration.growing = false).await?;
+        let text = "stripes have moved onto the added drives".to_owned();
+        self.alarm(AlarmKind::GrowthFinished, Severity::Notice, None, text);
+        Ok(())
+    }
+
+    /// Drives that strips may move to now.
+    pub fn sound_drives(&self) -> BTreeSet<DriveNumber> {
+        self.drives.labels.lasting().into_iter().filter(|drive| self.drives.is_sound(*drive)).collect()
+    }
+}
+
+/// Allocation units that a drive of this size would have.
+fn units_of(configuration: &Configuration, size: Bytes) -> u32 {
+    let mut with = configuration.clone();
+    let entry = DriveEntry {
+        identity: DriveId::default(),
+        enclosure: 0,
+        size,
+        state: DriveState::Active,
+        leaving: false,
+        joined: 0,
+    };
+    with.drives.push(entry);
+    with.units(DriveNumber((with.drives.len() - 1) as u16))
+}

@@ -1,0 +1,141 @@
+//! Drives that join the pool: together into the table, one after the other among the voters.
+//!
+//! A majority of the drives must agree on every change, before as after it, so at most one voter comes at a time; else the
+//! newcomers alone could be a majority of a table that the others never took. Crash points:
+//!
+//! 1. before the first commit: nothing has happened; the drives are as blank as before;
+//! 2. after it: the drives are in the table as `Joining`. They hold nothing and do not vote. The next opening goes on if all
+//!    of them are there with their label, and otherwise drops them all;
+//! 3. after some of the later commits: some drives take part, and the next opening goes on with the rest. One that is not
+//!    there by then joins when it is back.
+
+use std::rc::Rc;
+
+use stele_media::{Buffer, Priority};
+
+use crate::drives::label::codec::Label;
+use crate::drives::label::{Configuration, DriveEntry, DriveState, LOG_AT};
+use crate::engine::Engine;
+use crate::model::ArrayError;
+use crate::model::place::DriveNumber;
+
+impl Engine {
+    /// Writes to a drive and flushes it, where nothing is kept: a drive that takes no writes is not put in.
+    pub async fn takes_writes(&self, index: usize, name: &str) -> Result<(), ArrayError> {
+        let at = LOG_AT - stele_ground::BLOCK as u64;
+        let block = Buffer::zeroed(stele_ground::BLOCK).freeze();
+        let tried = match self.io.write(index, at, vec![block], Priority::Urgent).await {
+            Ok(()) => self.io.flush(index).await,
+            Err(error) => Err(error),
+        };
+        tried.map_err(|error| {
+            ArrayError::Degraded(format!(
+                "{name} takes no writes ({error}); nothing has changed: leave it out, or replace it"
+            ))
+        })
+    }
+
+    /// Puts new drives, attached at these indexes, into the table, and then among the voters. All or none are in the table.
+    pub async fn join(self: &Rc<Self>, drives: Vec<(usize, DriveEntry)>) -> Result<Vec<DriveNumber>, ArrayError> {
+        let labels = &self.drives.labels;
+        let first = labels.configuration().drives.len();
+        let numbers: Vec<DriveNumber> = (first..first + drives.len()).map(|at| DriveNumber(at as u16)).collect();
+        for (number, (index, _)) in numbers.iter().zip(&drives) {
+            labels.attach_new(*number, *index, true);
+        }
+        let entries: Vec<DriveEntry> = drives.into_iter().map(|(_, entry)| entry).collect();
+        let committed = labels
+            .commit(|configuration| {
+                let joined = configuration.epoch;
+                let join = |entry: &DriveEntry| DriveEntry { state: DriveState::Joining, joined, ..entry.clone() };
+                configuration.drives.extend(entries.iter().map(join));
+            })
+            .await;
+        let refused = numbers.iter().find(|number| !labels.holds_newest(**number)).copied();
+        if committed.is_err() || refused.is_some() {
+            if committed.is_ok() {
+                labels.commit(|configuration| configuration.drives.truncate(first)).await?;
+            }
+            numbers.iter().for_each(|number| labels.detach(*number));
+            committed?;
+            return Err(ArrayError::Degraded(
+                "a drive to add did not take its label; none was added: leave it out, or replace it".to_owned(),
+            ));
+        }
+        self.finish_joining().await?;
+        Ok(numbers)
+    }
+
+    /// Goes on with additions that were cut off: makes voters, one at a time, of drives that are in the table and took their
+    /// label. Where none of the drives that were added together votes and one of them is not here with its label, none joins:
+    /// nobody was told that they had. Does nothing where no drive is joining.
+    pub async fn finish_joining(self: &Rc<Self>) -> Result<(), ArrayError> {
+        let labels = &self.drives.labels;
+        let waiting = joining(&labels.configuration());
+        let (meant, dropped): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|number| self.is_joining_meant(*number));
+        if !dropped.is_empty() {
+            // In one commit, or those that are left would later look as if they had been added alone.
+            labels.commit(|configuration| set_state(configuration, &dropped, DriveState::Retired)).await?;
+            dropped.iter().for_each(|number| labels.detach(*number));
+        }
+        for number in meant {
+            // One that is not here joins when it is back.
+            if labels.holds_newest(number) {
+                let change = |configuration: &mut Configuration| {
+                    configuration.growing = true;
+                    set_state(configuration, &[number], DriveState::Active);
+                };
+                labels.commit(change).await?;
+            }
+        }
+        self.layout_follows();
+        // Rows may be better off with them.
+        self.membership.note_change();
+        Ok(())
+    }
+
+    /// Whether a drive that is joining is to join: each of those added with it took its label.
+    pub fn is_joining_meant(&self, number: DriveNumber) -> bool {
+        let labels = &self.drives.labels;
+        let configuration = labels.configuration();
+        let Some(own) = configuration.drives.get(usize::from(number.0)) else { return false };
+        let drives = || configuration.drives.iter().zip(0..).filter(|(entry, _)| entry.joined == own.joined);
+        drives().any(|(entry, _)| entry.state.votes())
+            || drives().all(|(entry, at)| entry.state != DriveState::Joining || labels.holds_newest(DriveNumber(at)))
+    }
+
+    /// A drive that is joining is attached again, and goes on.
+    pub async fn joining_returned(
+        self: &Rc<Self>,
+        drive: DriveNumber,
+        index: usize,
+        label: &Label,
+    ) -> Result<(), ArrayError> {
+        let _turn = self.administering.lock().await;
+        self.check_writable()?;
+        self.drives.labels.attach_returned(drive, index, label);
+        self.drives.labels.caught_up(drive);
+        // Renews its label.
+        self.drives.labels.commit(|_| ()).await?;
+        self.finish_joining().await
+    }
+
+    /// The layout places by the table of drives in force.
+    pub fn layout_follows(&self) {
+        let configuration = self.drives.labels.configuration().clone();
+        self.layout.write().configure(&configuration);
+    }
+}
+
+fn set_state(configuration: &mut Configuration, drives: &[DriveNumber], state: DriveState) {
+    for number in drives {
+        if let Some(entry) = configuration.drives.get_mut(usize::from(number.0)) {
+            entry.state = state;
+        }
+    }
+}
+
+fn joining(configuration: &Configuration) -> Vec<DriveNumber> {
+    let drives = configuration.drives.iter().enumerate();
+    drives.filter(|(_, entry)| entry.state == DriveState::Joining).map(|(at, _)| DriveNumber(at as u16)).collect()
+}

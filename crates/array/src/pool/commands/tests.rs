@@ -1,0 +1,186 @@
+//! Commands that meet each other, and writes that meet commands.
+
+use stele_ground::Bytes;
+use stele_media::{Buffer, MediaFault, Op};
+
+use crate::model::{AlarmKind, Command, Reply, VolumeSpec};
+use crate::testing::{Fixture, pattern, spec};
+
+const KIB: usize = 1024;
+
+fn write(at: u64, length: usize) -> Op {
+    Op::Write { at, data: vec![Buffer::copy_of(&pattern(at, length)).freeze()], fua: false }
+}
+
+#[test]
+fn of_two_volumes_with_one_name_created_at_once_one_is() {
+    let mut fixture = Fixture::new(6, 6, 1);
+    let commands = (0..3).map(|_| Command::CreateVolume(spec("a", "2+1", 4 << 20))).collect();
+    let replies = fixture.command_all(commands);
+    let made = replies.iter().filter(|reply| matches!(reply, Some(Ok(Reply::Volume(_))))).count();
+    assert_eq!(made, 1, "{replies:?}");
+    assert!(replies.iter().all(Option::is_some), "{replies:?}");
+    let Ok(Reply::Volumes(volumes)) = fixture.command(Command::ListVolumes) else { panic!("no list") };
+    assert_eq!(volumes.len(), 1);
+}
+
+#[test]
+fn a_fully_allocated_volume_never_lacks_a_slot_that_a_thin_write_took() {
+    for seed in 0..12 {
+        let mut fixture = Fixture::new(4, 4, seed);
+        let thin = fixture.create_volume(spec("thin", "2+1", 1 << 30)).id;
+        // Nearly full, so that both want the last slots.
+        let mut at = 0u64;
+        while (fixture.status().raw.0 - fixture.status().used.0) > fixture.status().spare.0 + (24 << 20) {
+            fixture.write(thin, at, &pattern(at, 1 << 20)).expect("written");
+            at += 1 << 20;
+        }
+        let firm = VolumeSpec { fully_allocated: true, ..spec("firm", "2+1", 8 << 20) };
+        fixture.begin_command(Command::CreateVolume(firm));
+        let mut room = 0;
+        let (_, answers) = fixture.submit_all(thin, (0..512).map(|n| write(at + n * (32 << 10), 32 * KIB)).collect());
+        for (_, result) in answers.into_iter().flatten() {
+            match result {
+                Ok(()) => room += 1,
+                Err(error) => assert_eq!(error.fault, MediaFault::Full, "{error}"),
+            }
+        }
+        assert!(room < 512, "seed {seed}: the pool was never full");
+        let Ok(Reply::Volumes(volumes)) = fixture.command(Command::ListVolumes) else { panic!("no list") };
+        let Some(volume) = volumes.iter().find(|volume| volume.spec.name == "firm") else { continue };
+        for stripe in 0..(8 << 20) / (32 << 10) {
+            fixture
+                .write(volume.id, stripe * (32 << 10), &pattern(stripe, 32 * KIB))
+                .unwrap_or_else(|error| panic!("seed {seed}: stripe {stripe} of an allocated volume: {error:?}"));
+        }
+    }
+}
+
+#[test]
+fn writes_that_race_a_delete_leave_nothing_behind() {
+    for seed in 0..20 {
+        let mut fixture = Fixture::new(6, 6, seed);
+        fixture.create_volume(spec("stays", "2+1", 1 << 20));
+        let before = fixture.status();
+        let volume = fixture.create_volume(spec("goes", "2+1", 16 << 20)).id;
+        fixture.write(volume, 0, &pattern(1, 4 << 20)).expect("written");
+        fixture.begin_command(Command::DeleteVolume { name: "goes".into() });
+        let mut ops: Vec<Op> = (0..128).map(|n| write(n * (32 << 10), 32 * KIB)).collect();
+        ops.extend((0..32).map(|n| write((8 << 20) + n * (32 << 10), 32 * KIB)));
+        ops.extend((0..32).map(|n| write(n * (64 << 10), 4 * KIB)));
+        let (_, answers) = fixture.submit_all(volume, ops);
+        assert!(answers.iter().all(Option::is_some), "seed {seed}");
+        fixture.idle();
+        let Ok(Reply::Volumes(volumes)) = fixture.command(Command::ListVolumes) else { panic!("no list") };
+        assert_eq!(volumes.len(), 1, "seed {seed}: it is deleted");
+        fixture.command(Command::Checkpoint).expect("a checkpoint");
+        assert_eq!(fixture.scrub(), (0, 0), "seed {seed}");
+        let after = fixture.status();
+        assert!(after.used.0 <= before.used.0 + (6 << 20), "seed {seed}: {} leaked", after.used.0 - before.used.0);
+        assert_eq!(after.dirty, Bytes(0), "seed {seed}");
+        let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
+        assert!(engine.look(|core| core.promised.is_empty() && core.destage_reservations.is_empty()), "seed {seed}");
+        assert!(engine.layout.read().rows().all(|row| engine.look(|core| core.space.used(row.id)) == 0), "seed {seed}");
+    }
+}
+
+#[test]
+fn a_pool_of_8_3_takes_the_mirror_that_its_catalog_wants_and_goes_on_writing() {
+    let mut fixture = Fixture::new(12, 6, 1);
+    fixture.create_volume(VolumeSpec { fully_allocated: true, ..spec("catalog", "mirror-5", 4 << 20) });
+    let data = fixture.create_volume(spec("data", "8+3", 32 << 20)).id;
+    // Long enough that the first rows of the pool's own tables fill up and others must be made.
+    for round in 0..24u64 {
+        for at in 0..16u64 {
+            fixture.write(data, at << 21, &pattern(round * 16 + at, 128 * KIB)).expect("written");
+        }
+        fixture.command(Command::Checkpoint).unwrap_or_else(|error| panic!("checkpoint {round}: {error:?}"));
+    }
+    assert!(fixture.alarms.iter().all(|alarm| alarm.kind != AlarmKind::LogDegraded), "{:?}", fixture.alarms);
+    // Four drives may be lost, tables included.
+    fixture.pull(&[0, 1, 6, 7]);
+    fixture.test_drives.cut();
+    fixture.open().expect("opened without four drives");
+    let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
+    assert_eq!(engine.look(|core| core.volumes.all()).len(), 2);
+}
+
+#[test]
+fn tables_made_before_a_stronger_code_came_move_to_as_many_drives() {
+    let mut fixture = Fixture::new(12, 6, 2);
+    let weak = fixture.create_volume(spec("weak", "2+1", 8 << 20)).id;
+    fixture.write(weak, 0, &pattern(1, 4 << 20)).expect("written");
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    let lacks = |fixture: &Fixture| fixture.pool.serving().expect("it is open").engine.table.lacks_copies();
+    assert_eq!(lacks(&fixture), None, "four copies are enough for one loss");
+    fixture.create_volume(spec("strong", "8+3", 8 << 20));
+    assert_eq!(lacks(&fixture), None, "and five are wanted for three");
+    fixture.command(Command::Close).expect("closed");
+    fixture.open().expect("opened");
+    assert_eq!(lacks(&fixture), None);
+}
+
+#[test]
+fn protection_and_deletion_do_not_overtake_each_other() {
+    let mut fixture = Fixture::new(6, 6, 3);
+    let owned = VolumeSpec { owner: Some("archive".into()), ..spec("a", "2+1", 8 << 20) };
+    let volume = fixture.create_volume(owned).id;
+    fixture.write(volume, 0, &pattern(1, 2 << 20)).expect("written");
+    let replies = fixture.command_all(vec![
+        Command::DeleteVolume { name: "a".into() },
+        Command::Protect { volume, owner: "archive".into(), retained: true },
+    ]);
+    assert!(matches!(&replies[..], [Some(Ok(_)), Some(Err(crate::model::ArrayError::Missing(_)))]), "{replies:?}");
+}
+
+/// How many drives hold these bytes, wherever.
+fn holders(fixture: &Fixture, drives: usize, bytes: &[u8]) -> usize {
+    let holds = |drive: &usize| {
+        let whole = fixture.test_drives.peek(*drive, 0, 64 << 20);
+        whole.chunks_exact(8).enumerate().any(|(at, word)| word == &bytes[..8] && whole[8 * at..].starts_with(bytes))
+    };
+    (0..drives).filter(holds).count()
+}
+
+#[test]
+fn a_washed_log_holds_nothing_that_was_written_over() {
+    // Whole stripes, written past the log; most of a stripe, destaged at once; and little of one, in place.
+    for (seed, length) in [(0, 32 * KIB), (1, 28 * KIB), (2, 8 * KIB), (3, 4 * KIB)] {
+        let mut fixture = Fixture::new(6, 6, seed);
+        let owned = VolumeSpec { owner: Some("archive".into()), ..spec("v", "2+1", 8 << 20) };
+        let volume = fixture.create_volume(owned).id;
+        // Noise, in one strip: it has no twin in the parity.
+        let (other, secret) = (pattern(7, 64 * KIB), pattern(99 + seed, length));
+        let needle = &secret[..64];
+        fixture.write(volume, 0, &other).expect("written");
+        fixture.write(volume, 0, &secret).expect("written");
+        let Ok(Reply::Done) = fixture.command(Command::Checkpoint) else { panic!("no checkpoint") };
+        assert!(holders(&fixture, 6, needle) > 0, "what is looked for is there to be found");
+        fixture.write(volume, 0, &vec![0; length]).expect("written over");
+        let Ok(Reply::Done) = fixture.command(Command::Checkpoint) else { panic!("no checkpoint") };
+        assert!(holders(&fixture, 6, needle) > 0, "the ring remembers what its volume has forgotten: {length}");
+        let Ok(Reply::Done) = fixture.command(Command::WashLog) else { panic!("not washed") };
+        assert_eq!(holders(&fixture, 6, needle), 0, "after a write of {length}");
+        fixture.crash().expect("it opens");
+        assert!(fixture.read(volume, 0, length).expect("read").iter().all(|byte| *byte == 0));
+        assert!(fixture.read(volume, length as u64, 32 * KIB).expect("read") == other[length..length + 32 * KIB]);
+    }
+}
+
+#[test]
+fn a_log_is_washed_under_writes_and_nothing_acknowledged_is_lost() {
+    for seed in 0..12 {
+        let mut fixture = Fixture::new(6, 6, seed);
+        let volume = fixture.create_volume(spec("v", "2+1", 8 << 20)).id;
+        // Small ones: they go through the log, several times round it.
+        fixture.begin_command(Command::WashLog);
+        let (_, answers) =
+            fixture.submit_all(volume, (0..400).map(|n| write(n % 100 * (64 << 10), 40 * KIB)).collect());
+        assert!(answers.iter().flatten().all(|(_, result)| result.is_ok()), "seed {seed}");
+        fixture.crash().expect("it opens");
+        for n in 0..100 {
+            let at = n * (64 << 10);
+            assert!(fixture.read(volume, at, 40 * KIB).expect("read") == pattern(at, 40 * KIB), "seed {seed}, at {at}");
+        }
+    }
+}

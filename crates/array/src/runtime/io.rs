@@ -1,0 +1,582 @@
+//! The only way to a drive. Tasks await operations; the pool's driver moves requests out and completions in.
+//!
+//! Rules kept here:
+//! - at most [`DEPTH`] requests are out on a drive; more wait, the more urgent first, then first come, and one in
+//!   eight is the oldest of the less urgent, so that none waits for ever;
+//! - flushes are shared: at most one is out on a drive, and everybody who asks meanwhile joins the next one. A flush
+//!   leaves only when the actions are drained, so it covers every write whose completion a joiner had seen;
+//! - a flush of a drive on which no write completed since the last flush was handed out costs nothing;
+//! - a drive that is detached answers everything with `Gone`.
+//!
+//! A future that is dropped abandons its operation: the drive still does it, the answer is thrown away.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use stele_ground::{Bytes, Duration, Instant};
+use stele_media::{Buffer, BufferPool, Completion, Extent, MediaError, MediaFault, Op, Priority, Request, Shared};
+
+use crate::model::Action;
+use crate::model::mutation::{Mutation, Mutations};
+use crate::runtime::sync::Notify;
+use crate::runtime::task::{Spawner, Tasks};
+
+pub mod overdue;
+pub mod service;
+mod turns;
+
+pub use service::DriveCounters;
+use service::{Ended, OpKind, Service, Untimed, kind};
+
+/// Requests handed out to one drive at a time.
+pub const DEPTH: usize = 128;
+
+/// Memory kept for the next operation.
+const BUFFERS_KEPT: Bytes = Bytes(32 << 20);
+
+/// Access to all drives, the clock and the executor. Cheap to clone.
+#[derive(Clone)]
+pub struct Io(Rc<Inner>);
+
+struct Inner {
+    now: Cell<Instant>,
+    mutations: Cell<Mutations>,
+    spawner: Spawner,
+    actions: RefCell<Vec<Action>>,
+    drives: RefCell<Vec<IoState>>,
+    timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
+    next_timer: Cell<u64>,
+    buffers: BufferPool,
+    /// A read that takes longer is late, as its drive's peers go.
+    late_after: Cell<Duration>,
+    untimed: RefCell<Untimed>,
+    /// Somebody looks after drives that do not answer, and need not be told that there is work for him.
+    watching: Cell<bool>,
+    busy: Notify,
+}
+
+#[derive(Default)]
+struct IoState {
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    waiting: BTreeMap<(Priority, u64), Request>,
+    arrivals: u64,
+    /// Requests handed out of the line since a less urgent one had its turn.
+    turns: u32,
+    out: usize,
+    gone: bool,
+    /// A write completed since the last flush was handed out. True at first: an earlier process may have left some.
+    unflushed: bool,
+    flushing: Option<Rc<Round>>,
+    joining: Option<Rc<Round>>,
+    counters: DriveCounters,
+    service: Service,
+}
+
+struct Slot {
+    /// Distinguishes tenants of the slot, so that a late completion meets nobody else's.
+    tenant: u32,
+    submitted: Instant,
+    /// Requests out on the drive then, this one among them.
+    depth: u32,
+    state: SlotState,
+    reads: bool,
+    /// Answered in the drive's place; the driver has yet to hand it back.
+    owed: bool,
+}
+
+enum SlotState {
+    Free,
+    Waiting(Option<Waker>),
+    Done(Completion),
+    Abandoned,
+    Flush,
+}
+
+/// One flush and everybody who waits for it.
+#[derive(Default)]
+struct Round {
+    result: RefCell<Option<Result<(), MediaError>>>,
+    waiters: RefCell<Vec<Waker>>,
+}
+
+impl Io {
+    pub fn new(tasks: &Tasks, now: Instant) -> Io {
+        Io(Rc::new(Inner {
+            now: Cell::new(now),
+            mutations: Cell::default(),
+            spawner: tasks.spawner(),
+            actions: RefCell::default(),
+            drives: RefCell::default(),
+            timers: RefCell::default(),
+            next_timer: Cell::new(0),
+            buffers: BufferPool::new(BUFFERS_KEPT),
+            late_after: Cell::new(Duration(0)),
+            untimed: RefCell::default(),
+            watching: Cell::new(true),
+            busy: Notify::default(),
+        }))
+    }
+
+    pub fn now(&self) -> Instant {
+        self.0.now.get()
+    }
+
+    /// Memory for whoever overwrites all of it: its content is stale.
+    pub fn buffer(&self, length: usize) -> Buffer {
+        self.0.buffers.take(length)
+    }
+
+    pub fn spawn(&self, future: impl Future<Output = ()> + 'static) {
+        self.0.spawner.spawn(future);
+    }
+
+    /// True when a test has taken this protection away.
+    #[inline]
+    pub fn is_disabled(&self, protection: Mutation) -> bool {
+        self.0.mutations.get().has(protection)
+    }
+
+    pub fn set_mutations(&self, mutations: Mutations) {
+        self.0.mutations.set(mutations);
+    }
+
+    /// Lets every task that is ready now run first.
+    pub async fn yield_now(&self) {
+        let mut yielded = false;
+        poll_fn(|cx| {
+            if std::mem::replace(&mut yielded, true) {
+                return Poll::Ready(());
+            }
+            cx.waker().wake_by_ref();
+            Poll::Pending
+        })
+        .await;
+    }
+
+    pub async fn sleep_until(&self, at: Instant) {
+        let number = self.0.next_timer.replace(self.0.next_timer.get() + 1);
+        let _cancel = Timer { io: self, key: (at, number) };
+        poll_fn(|cx| {
+            if self.now() >= at {
+                return Poll::Ready(());
+            }
+            self.0.timers.borrow_mut().insert((at, number), cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    pub async fn sleep(&self, span: Duration) {
+        self.sleep_until(self.now() + span).await;
+    }
+
+    /// Reads `length` bytes into fresh memory.
+    pub async fn read(&self, drive: usize, at: u64, length: usize, priority: Priority) -> Result<Buffer, MediaError> {
+        self.read_into(drive, at, self.buffer(length), priority).await.map_err(|(error, _)| error)
+    }
+
+    /// Fills the whole buffer; gives it back on failure too.
+    pub async fn read_into(
+        &self,
+        drive: usize,
+        at: u64,
+        buffer: Buffer,
+        priority: Priority,
+    ) -> Result<Buffer, (MediaError, Option<Buffer>)> {
+        let Completion { op, result, .. } = self.run(drive, Op::Read { at, buffer }, priority).await;
+        match (op, result) {
+            (Op::Read { buffer, .. }, Ok(())) => Ok(buffer),
+            (Op::Read { buffer, .. }, Err(error)) => Err((error, Some(buffer))),
+            (_, Err(error)) => Err((error, None)),
+            (op, Ok(())) => Err((wrong_answer(&op), None)),
+        }
+    }
+
+    /// Writes the pieces one after another. Not durable before a later `flush` of that drive has answered.
+    pub async fn write(&self, drive: usize, at: u64, data: Vec<Shared>, priority: Priority) -> Result<(), MediaError> {
+        self.run(drive, Op::Write { at, data, fua: false }, priority).await.result
+    }
+
+    /// As `write`; durable by itself when it answers.
+    pub async fn write_durable(
+        &self,
+        drive: usize,
+        at: u64,
+        data: Vec<Shared>,
+        priority: Priority,
+    ) -> Result<(), MediaError> {
+        self.run(drive, Op::Write { at, data, fua: true }, priority).await.result
+    }
+
+    pub async fn zero(&self, drive: usize, at: u64, length: u64, priority: Priority) -> Result<(), MediaError> {
+        self.run(drive, Op::Zero { at, length }, priority).await.result
+    }
+
+    pub async fn discard(&self, drive: usize, at: u64, length: u64, priority: Priority) -> Result<(), MediaError> {
+        self.run(drive, Op::Discard { at, length }, priority).await.result
+    }
+
+    pub async fn extents(&self, drive: usize, at: u64, length: u64) -> Result<Vec<Extent>, MediaError> {
+        let answer =
+            self.run(drive, Op::Extents { at, length, since: None, extents: Vec::new() }, Priority::Host).await;
+        answer.result?;
+        match answer.op {
+            Op::Extents { extents, .. } => Ok(extents),
+            op => Err(wrong_answer(&op)),
+        }
+    }
+
+    /// Answers when every write whose completion was seen before the call is durable on the drive.
+    pub async fn flush(&self, drive: usize) -> Result<(), MediaError> {
+        let round = {
+            let mut drives = self.0.drives.borrow_mut();
+            let Some(state) = drives.get_mut(drive) else { return Err(no_such_drive(drive)) };
+            if state.gone {
+                return Err(gone(drive));
+            }
+            match (&state.flushing, state.unflushed) {
+                (None, false) if state.joining.is_none() => return Ok(()),
+                // Handed out after every write so far had completed, so it covers them.
+                (Some(flushing), false) => Rc::clone(flushing),
+                _ => Rc::clone(state.joining.get_or_insert_default()),
+            }
+        };
+        poll_fn(|cx| match &*round.result.borrow() {
+            Some(result) => Poll::Ready(result.clone()),
+            None => {
+                let mut waiters = round.waiters.borrow_mut();
+                if !waiters.iter().any(|waiter| waiter.will_wake(cx.waker())) {
+                    waiters.push(cx.waker().clone());
+                }
+                Poll::Pending
+            }
+        })
+        .await
+    }
+
+    async fn run(&self, drive: usize, op: Op, priority: Priority) -> Completion {
+        match self.start(drive, op, priority) {
+            Ok(pending) => pending.await,
+            Err(refused) => refused,
+        }
+    }
+
+    fn start(&self, drive: usize, op: Op, priority: Priority) -> Result<Pending<'_>, Completion> {
+        let mut drives = self.0.drives.borrow_mut();
+        let Some(state) = drives.get_mut(drive) else {
+            return Err(Completion { tag: 0, op, result: Err(no_such_drive(drive)) });
+        };
+        if state.gone {
+            return Err(Completion { tag: 0, op, result: Err(gone(drive)) });
+        }
+        let (index, tag) = state.occupy(SlotState::Waiting(None));
+        state.slots[index].reads = matches!(op, Op::Read { .. });
+        self.watch();
+        let request = Request { tag, op, priority, deadline: None };
+        if state.out < DEPTH && state.waiting.is_empty() {
+            state.hand_out(drive, request, self.now(), &mut self.0.actions.borrow_mut());
+        } else {
+            state.arrivals += 1;
+            state.waiting.insert((priority, state.arrivals), request);
+        }
+        Ok(Pending { io: self, drive, index, tag })
+    }
+
+    // What the pool does for its driver, and for itself.
+
+    /// Adds a drive; its index is the next free one.
+    pub fn attach(&self) -> usize {
+        let mut drives = self.0.drives.borrow_mut();
+        drives.push(IoState { unflushed: true, ..IoState::default() });
+        drives.len() - 1
+    }
+
+    /// Number of drives ever attached.
+    pub fn drives(&self) -> usize {
+        self.0.drives.borrow().len()
+    }
+
+    /// From now on the drive answers `Gone`; what is out on it is still completed by the driver.
+    pub fn detach(&self, drive: usize) {
+        let waiting = {
+            let mut drives = self.0.drives.borrow_mut();
+            let Some(state) = drives.get_mut(drive) else { return };
+            state.gone = true;
+            std::mem::take(&mut state.waiting)
+        };
+        for request in waiting.into_values() {
+            self.complete(drive, Completion { tag: request.tag, op: request.op, result: Err(gone(drive)) });
+        }
+        let joining = self.0.drives.borrow_mut().get_mut(drive).and_then(|state| state.joining.take());
+        if let Some(round) = joining {
+            round.resolve(Err(gone(drive)));
+        }
+    }
+
+    pub fn is_gone(&self, drive: usize) -> bool {
+        self.0.drives.borrow().get(drive).is_none_or(|state| state.gone)
+    }
+
+    pub fn counters(&self, drive: usize) -> DriveCounters {
+        let drives = self.0.drives.borrow();
+        let Some(state) = drives.get(drive) else { return DriveCounters::default() };
+        DriveCounters { out: state.out, waiting: state.waiting.len(), ..state.counters }
+    }
+
+    /// Requests out on the drive, and waiting to go out.
+    pub fn load(&self, drive: usize) -> usize {
+        let drives = self.0.drives.borrow();
+        drives.get(drive).map_or(usize::MAX, |state| state.out + state.waiting.len())
+    }
+
+    /// Queues an answer to a host or operator in order with what goes to the drives.
+    pub fn emit(&self, action: Action) {
+        self.0.actions.borrow_mut().push(action);
+    }
+
+    /// Moves out what the driver must do, in order; flushes that were joined leave last.
+    pub fn drain(&self, out: &mut Vec<Action>) {
+        let mut actions = self.0.actions.borrow_mut();
+        let now = self.now();
+        for (drive, state) in self.0.drives.borrow_mut().iter_mut().enumerate() {
+            if state.flushing.is_none()
+                && let Some(round) = state.joining.take()
+            {
+                state.flushing = Some(round);
+                state.unflushed = false;
+                let (_, tag) = state.occupy(SlotState::Flush);
+                state.hand_out(
+                    drive,
+                    Request { tag, op: Op::Flush, priority: Priority::Urgent, deadline: None },
+                    now,
+                    &mut actions,
+                );
+            }
+        }
+        out.append(&mut actions);
+    }
+
+    /// Takes in one completion. An answer to nothing we asked is ignored. How long it took is reckoned when the time is told.
+    pub fn complete(&self, drive: usize, completion: Completion) {
+        let now = self.now();
+        let mut untimed = self.0.untimed.borrow_mut();
+        let mut drives = self.0.drives.borrow_mut();
+        let Some(state) = drives.get_mut(drive) else { return };
+        let (tenant, index) = ((completion.tag >> 32) as u32, (completion.tag as u32) as usize);
+        let Some(slot) = state.slots.get_mut(index).filter(|slot| slot.tenant == tenant) else { return };
+        let was_out = slot.submitted != NEVER;
+        let reads = slot.reads && was_out && completion.result.is_ok();
+        let owed = std::mem::take(&mut slot.owed);
+        let mut ended = Ended { drive, submitted: slot.submitted, depth: reads.then_some(slot.depth), counted: None };
+        let mut flushed = None;
+        let mut waker = None;
+        let (done, counted) = (completion.result.is_ok(), kind(&completion.op));
+        let volatile = counted == OpKind::Write && !(done && matches!(completion.op, Op::Write { fua: true, .. }));
+        match std::mem::replace(&mut slot.state, SlotState::Free) {
+            // It was answered in the drive's place; whoever asked may still have to fetch that answer.
+            SlotState::Done(answer) if owed => slot.state = SlotState::Done(answer),
+            SlotState::Free if owed => {
+                slot.tenant = slot.tenant.wrapping_add(1);
+                state.free.push(index);
+            }
+            SlotState::Free | SlotState::Done(_) => return,
+            SlotState::Waiting(waiting) => {
+                let bytes = completion.op.range().map_or(0, |(_, length)| length);
+                waker = waiting;
+                ended.counted = was_out.then_some((counted, bytes, done));
+                state.unflushed |= volatile;
+                slot.state = SlotState::Done(completion);
+            }
+            SlotState::Abandoned => {
+                state.unflushed |= volatile;
+                slot.tenant = slot.tenant.wrapping_add(1);
+                state.free.push(index);
+            }
+            SlotState::Flush => {
+                ended.counted = Some((OpKind::Flush, 0, done));
+                state.unflushed |= !done;
+                flushed = state.flushing.take().map(|round| (round, completion.result));
+                slot.tenant = slot.tenant.wrapping_add(1);
+                state.free.push(index);
+            }
+        }
+        untimed.ended.push(ended);
+        if was_out {
+            state.out -= 1;
+            while state.out < DEPTH
+                && let Some(request) = state.next_waiting()
+            {
+                if !state.drop_unwanted(&request) {
+                    untimed.begun.push((drive, request.tag));
+                    state.hand_out(drive, request, now, &mut self.0.actions.borrow_mut());
+                }
+            }
+        }
+        drop(drives);
+        if let Some((round, result)) = flushed {
+            round.resolve(result);
+        }
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Moves the clock on and wakes whoever slept until now.
+    pub fn advance(&self, now: Instant) {
+        assert!(now >= self.now(), "the clock handed to the pool went backwards");
+        self.0.now.set(now);
+        self.reckon(now);
+        loop {
+            let waker = {
+                let mut timers = self.0.timers.borrow_mut();
+                match timers.first_key_value() {
+                    Some((&(at, _), _)) if at <= now => timers.pop_first(),
+                    _ => None,
+                }
+            };
+            let Some((_, waker)) = waker else { return };
+            waker.wake();
+        }
+    }
+
+    /// When the earliest sleeper wants to wake.
+    pub fn next_wake(&self) -> Option<Instant> {
+        self.0.timers.borrow().first_key_value().map(|(&(at, _), _)| at)
+    }
+
+    fn forget(&self, drive: usize, index: usize, tag: u64) {
+        let mut drives = self.0.drives.borrow_mut();
+        let Some(state) = drives.get_mut(drive) else { return };
+        let Some(slot) = state.slots.get_mut(index).filter(|slot| slot.tenant == (tag >> 32) as u32) else { return };
+        match slot.state {
+            SlotState::Waiting(_) => slot.state = SlotState::Abandoned,
+            SlotState::Done(_) if slot.owed => slot.state = SlotState::Free,
+            SlotState::Done(_) => {
+                slot.state = SlotState::Free;
+                slot.tenant = slot.tenant.wrapping_add(1);
+                state.free.push(index);
+            }
+            SlotState::Free | SlotState::Abandoned | SlotState::Flush => {}
+        }
+    }
+}
+
+const NEVER: Instant = Instant(u64::MAX);
+
+impl IoState {
+    fn occupy(&mut self, state: SlotState) -> (usize, u64) {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                tenant: 0,
+                submitted: NEVER,
+                depth: 0,
+                state: SlotState::Free,
+                reads: false,
+                owed: false,
+            });
+            self.slots.len() - 1
+        });
+        let slot = &mut self.slots[index];
+        slot.state = state;
+        slot.submitted = NEVER;
+        slot.reads = false;
+        (index, u64::from(slot.tenant) << 32 | index as u64)
+    }
+
+    /// A read that nobody waits for any more does not go out.
+    fn drop_unwanted(&mut self, request: &Request) -> bool {
+        let index = (request.tag as u32) as usize;
+        let slot = &mut self.slots[index];
+        let unwanted = slot.reads && matches!(slot.state, SlotState::Abandoned);
+        if unwanted {
+            slot.state = SlotState::Free;
+            slot.tenant = slot.tenant.wrapping_add(1);
+            self.free.push(index);
+        }
+        unwanted
+    }
+
+    fn hand_out(&mut self, drive: usize, request: Request, now: Instant, actions: &mut Vec<Action>) {
+        self.out += 1;
+        let slot = &mut self.slots[(request.tag as u32) as usize];
+        (slot.submitted, slot.depth) = (now, self.out as u32);
+        actions.push(Action::Drive { drive, request });
+    }
+}
+
+impl Round {
+    fn resolve(&self, result: Result<(), MediaError>) {
+        *self.result.borrow_mut() = Some(result);
+        for waiter in self.waiters.take() {
+            waiter.wake();
+        }
+    }
+}
+
+/// An operation out on a drive, or waiting to go.
+struct Pending<'a> {
+    io: &'a Io,
+    drive: usize,
+    index: usize,
+    tag: u64,
+}
+
+impl Future for Pending<'_> {
+    type Output = Completion;
+
+    fn poll(self: std::pin::Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Completion> {
+        let mut drives = self.io.0.drives.borrow_mut();
+        let state = &mut drives[self.drive];
+        let slot = &mut state.slots[self.index];
+        assert_eq!(slot.tenant, (self.tag >> 32) as u32, "an operation was polled after it had answered");
+        match std::mem::replace(&mut slot.state, SlotState::Free) {
+            SlotState::Done(completion) => {
+                if !slot.owed {
+                    slot.tenant = slot.tenant.wrapping_add(1);
+                    state.free.push(self.index);
+                }
+                Poll::Ready(completion)
+            }
+            _ => {
+                slot.state = SlotState::Waiting(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.io.forget(self.drive, self.index, self.tag);
+    }
+}
+
+struct Timer<'a> {
+    io: &'a Io,
+    key: (Instant, u64),
+}
+
+impl Drop for Timer<'_> {
+    fn drop(&mut self) {
+        self.io.0.timers.borrow_mut().remove(&self.key);
+    }
+}
+
+fn gone(drive: usize) -> MediaError {
+    MediaError::new(MediaFault::Gone, format!("drive at index {drive} is detached"))
+}
+
+fn no_such_drive(drive: usize) -> MediaError {
+    MediaError::new(MediaFault::Gone, format!("no drive is attached at index {drive}"))
+}
+
+fn wrong_answer(op: &Op) -> MediaError {
+    MediaError::new(MediaFault::Gone, format!("a drive answered with another operation than was asked: {op:?}"))
+}
+
+#[cfg(test)]
+mod tests;

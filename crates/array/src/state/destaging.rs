@@ -1,0 +1,170 @@
+//! What destage knows: what presses, what is under way, and which stripes were put off.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::future::Future;
+
+use stele_ground::{Bytes, Duration, Instant};
+
+use crate::model::place::{Lsn, StripeKey};
+use crate::runtime::sync::{Notify, Permit, Semaphore};
+
+/// How finely the age of records is known.
+pub const AGE_STEP: Duration = Duration::from_millis(200);
+
+/// A stripe whose last destage failed.
+#[derive(Clone, Copy, Debug)]
+pub struct Stuck {
+    /// It is tried again then.
+    pub again: Instant,
+    /// Something about the stripe itself has to change first. Else the log only had no room for its destage.
+    pub lasting: bool,
+}
+
+pub struct Destaging {
+    /// The flow has a reason to look.
+    wanted: Notify,
+    turns: Semaphore,
+    /// Dirty blocks go down from the high mark to the low one.
+    flushing: Cell<bool>,
+    /// Dirty bytes of the stripes whose destage the flow has begun.
+    under_way: Cell<u64>,
+    /// So many wait until everything is destaged, whatever its age: checkpoints, or a close.
+    drains: Cell<u32>,
+    /// They are taken out when they are destaged or written otherwise, or when a drive comes.
+    stuck: RefCell<BTreeMap<StripeKey, Stuck>>,
+    /// Which LSN came next at some moments, for the age of dirty blocks.
+    age_marks: RefCell<VecDeque<(Instant, Lsn)>>,
+    /// When something was last destaged.
+    settled: Cell<Instant>,
+}
+
+impl Destaging {
+    /// `turns`: destages under way at once.
+    pub fn new(turns: u64, now: Instant) -> Destaging {
+        Destaging {
+            wanted: Notify::default(),
+            turns: Semaphore::new(turns),
+            flushing: Cell::new(false),
+            under_way: Cell::new(0),
+            drains: Cell::new(0),
+            stuck: RefCell::default(),
+            age_marks: RefCell::default(),
+            settled: Cell::new(now),
+        }
+    }
+
+    pub fn want(&self) {
+        self.wanted.wake_all();
+    }
+
+    pub fn wanted(&self) -> impl Future<Output = ()> + '_ {
+        self.wanted.changed()
+    }
+
+    /// Held while a stripe is destaged.
+    pub fn turn(&self) -> impl Future<Output = Permit> + use<> {
+        self.turns.acquire(1)
+    }
+
+    /// The flow begins with a stripe of so many dirty bytes.
+    pub fn begin(&self, bytes: u64) {
+        self.under_way.set(self.under_way.get() + bytes);
+    }
+
+    pub fn end(&self, bytes: u64) {
+        self.under_way.set(self.under_way.get() - bytes);
+    }
+
+    pub fn under_way(&self) -> u64 {
+        self.under_way.get()
+    }
+
+    /// Whether dirty blocks are to go down, now that there are so many: from above the high mark to the low one.
+    pub fn watch_marks(&self, dirty: u64, (high, low): (Bytes, Bytes)) -> bool {
+        if dirty > high.0 {
+            self.flushing.set(true);
+        } else if dirty <= low.0 {
+            self.flushing.set(false);
+        }
+        self.flushing.get()
+    }
+
+    pub fn is_flushing(&self) -> bool {
+        self.flushing.get()
+    }
+
+    pub fn begin_drain(&self) {
+        self.drains.set(self.drains.get() + 1);
+    }
+
+    pub fn end_drain(&self) {
+        self.drains.set(self.drains.get() - 1);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.drains.get() > 0
+    }
+
+    /// Dirty blocks became fewer.
+    pub fn settle(&self, now: Instant) {
+        self.settled.set(now);
+    }
+
+    pub fn settled_at(&self) -> Instant {
+        self.settled.get()
+    }
+
+    /// Records below this LSN are of that age. `next` is the LSN that comes next now.
+    pub fn aged(&self, age: Duration, next: Lsn, now: Instant) -> Lsn {
+        let mut marks = self.age_marks.borrow_mut();
+        if marks.back().is_none_or(|(at, _)| now.since(*at) >= AGE_STEP) {
+            marks.push_back((now, next));
+        }
+        while marks.get(1).is_some_and(|(at, _)| now.since(*at) >= age) {
+            marks.pop_front();
+        }
+        marks.front().filter(|(at, _)| now.since(*at) >= age).map_or(Lsn(0), |(_, lsn)| *lsn)
+    }
+}
+
+/// Stripes that were put off.
+impl Destaging {
+    pub fn put_off(&self, key: StripeKey, stuck: Stuck) {
+        self.stuck.borrow_mut().insert(key, stuck);
+    }
+
+    /// The stripe was destaged, or written otherwise.
+    pub fn forgive(&self, key: StripeKey) {
+        self.stuck.borrow_mut().remove(&key);
+    }
+
+    /// Its stripes are gone.
+    pub fn forget(&self, is_gone: impl Fn(&StripeKey) -> bool) {
+        self.stuck.borrow_mut().retain(|key, _| !is_gone(key));
+    }
+
+    /// Drives changed: every stripe may be tried again at once.
+    pub fn forgive_all(&self) {
+        self.stuck.borrow_mut().clear();
+    }
+
+    pub fn may_try(&self, key: StripeKey, now: Instant) -> bool {
+        self.stuck.borrow().get(&key).is_none_or(|stuck| stuck.again <= now)
+    }
+
+    pub fn is_put_off(&self, key: StripeKey) -> bool {
+        self.stuck.borrow().contains_key(&key)
+    }
+
+    /// The stripe cannot be destaged before something about it changes.
+    pub fn is_stuck(&self, key: StripeKey) -> bool {
+        self.stuck.borrow().get(&key).is_some_and(|stuck| stuck.lasting)
+    }
+
+    /// Those stripes, in order.
+    pub fn stuck(&self) -> Vec<StripeKey> {
+        let stuck = self.stuck.borrow();
+        stuck.iter().filter(|(_, stuck)| stuck.lasting).map(|(key, _)| *key).collect()
+    }
+}

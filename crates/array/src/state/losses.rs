@@ -1,0 +1,93 @@
+//! What was found out about stripes that cannot be read, and what of it an operator was told.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+
+use stele_ground::VolumeId;
+
+use crate::model::place::{RowId, SlotId, StripeKey};
+
+#[derive(Default)]
+pub struct Losses {
+    /// Listed as lost, and not told of yet.
+    news: RefCell<BTreeMap<VolumeId, BTreeSet<u64>>>,
+    telling: Cell<bool>,
+    /// Stripes that too many drives are away of, as of the last look.
+    unreadable: RefCell<BTreeMap<SlotId, StripeKey>>,
+    /// That look is over, and no drive came or went since it began.
+    looked: Cell<bool>,
+    /// Members of rows whose strips no spare cell was left for.
+    without_spare: RefCell<BTreeSet<(RowId, u8)>>,
+}
+
+impl Losses {
+    /// The stripe was listed as lost. True where an alarm has to be prepared: none is under way.
+    pub fn note(&self, volume: VolumeId, stripe: u64) -> bool {
+        self.news.borrow_mut().entry(volume).or_default().insert(stripe);
+        !self.telling.replace(true)
+    }
+
+    /// What no alarm has told yet.
+    pub fn take_news(&self) -> BTreeMap<VolumeId, BTreeSet<u64>> {
+        self.news.take()
+    }
+
+    /// The last alarm is out.
+    pub fn stop_telling(&self) {
+        self.telling.set(false);
+    }
+
+    /// Drives came or went: what was found before may be wrong.
+    pub fn begin_look(&self) {
+        self.looked.set(false);
+    }
+
+    pub fn end_look(&self, found: BTreeMap<SlotId, StripeKey>) {
+        self.unreadable.replace(found);
+        self.looked.set(true);
+    }
+
+    /// False while it is being found out which stripes cannot be read.
+    pub fn knows_unreadable(&self) -> bool {
+        self.looked.get()
+    }
+
+    pub fn is_unreadable(&self, slot: SlotId) -> bool {
+        self.unreadable.borrow().contains_key(&slot)
+    }
+
+    /// The slot holds something else now.
+    pub fn freed(&self, slot: SlotId) {
+        self.unreadable.borrow_mut().remove(&slot);
+    }
+
+    /// How many stripes cannot be read while drives are away, beside these.
+    pub fn unreadable_beside(&self, lost: &BTreeSet<StripeKey>) -> usize {
+        self.unreadable.borrow().values().filter(|key| !lost.contains(key)).count()
+    }
+
+    /// Stripes of the layer that cannot be read while drives are away, in order.
+    pub fn unreadable_of(&self, volume: VolumeId) -> Vec<u64> {
+        let unreadable = self.unreadable.borrow();
+        let mut stripes: Vec<u64> =
+            unreadable.values().filter(|key| key.volume == volume).map(|key| key.stripe).collect();
+        stripes.sort_unstable();
+        stripes
+    }
+
+    /// No spare cell is left for the member's strips.
+    pub fn lack_spare(&self, row: RowId, member: u8) {
+        self.without_spare.borrow_mut().insert((row, member));
+    }
+
+    pub fn has_spare(&self, row: RowId, member: u8) {
+        self.without_spare.borrow_mut().remove(&(row, member));
+    }
+
+    /// Rows with a member that lacks a spare cell, of those members that still need one.
+    pub fn rows_without_spare(&self, mut needs: impl FnMut(RowId, u8) -> bool) -> BTreeSet<RowId> {
+        let mut without = self.without_spare.borrow_mut();
+        without.retain(|(row, member)| needs(*row, *member));
+        without.iter().map(|(row, _)| *row).collect()
+    }
+}

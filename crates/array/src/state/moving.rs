@@ -1,0 +1,46 @@
+//! What is known of stripes that move to other rows.
+
+use std::cell::Cell;
+use std::future::Future;
+
+use crate::runtime::sync::Notify;
+use crate::state::work::Ongoing;
+
+#[derive(Default)]
+pub struct Moving {
+    pub work: Ongoing,
+    /// What drives held beyond their even share when the moving began.
+    surplus: Cell<u64>,
+    /// Nothing can move, and that was said.
+    warned: Cell<bool>,
+    /// A row was made beyond the enclosure rule.
+    crowded: Notify,
+}
+
+impl Moving {
+    pub fn note_crowded(&self) {
+        self.crowded.wake_all();
+    }
+
+    pub fn crowded(&self) -> impl Future<Output = ()> + '_ {
+        self.crowded.changed()
+    }
+
+    /// Something can move, or nothing can. True where that nothing can is news.
+    pub fn note_put_off(&self, put_off: bool) -> bool {
+        !self.warned.replace(put_off) && put_off
+    }
+
+    /// Bytes still to be moved until drives are filled alike: rows move whole, so that more moves than was too much
+    /// somewhere; how much more shows in what moved so far.
+    pub fn left_to_level(&self, surplus: u64) -> u64 {
+        let done = self.work.done();
+        if done == 0 {
+            self.surplus.set(surplus);
+        }
+        match self.surplus.get().saturating_sub(surplus) {
+            0 => surplus,
+            gone => (u128::from(surplus) * u128::from(done) / u128::from(gone)) as u64,
+        }
+    }
+}

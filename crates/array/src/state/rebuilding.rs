@@ -1,0 +1,106 @@
+//! What rebuild knows: its progress, what it had to leave, and what hosts wait for.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+use stele_ground::Instant;
+
+use crate::model::place::{RowId, StripeKey};
+use crate::state::throttle::TokenBucket;
+use crate::state::work::Ongoing;
+
+/// Stripes of hosts that wait for rebuild at most; more are rebuilt in their turn.
+const PROMOTED_MAX: usize = 1024;
+
+pub struct Rebuilding {
+    /// Into spare space.
+    pub work: Ongoing,
+    /// Back from spare space, and onto drives with gaps.
+    pub copy_back: Ongoing,
+    pub bucket: TokenBucket,
+    /// Members of rows that the rebuild under way had to leave as they are: they have no spare cell, or cannot be read.
+    undone: RefCell<BTreeSet<(RowId, u8)>>,
+    /// It waits for drives that spare cells are on.
+    waits: Cell<bool>,
+    /// Stripes that hosts had to have reconstructed because a drive is gone.
+    promoted: RefCell<BTreeSet<StripeKey>>,
+    /// Members of rows all of whose strips lie in spare space.
+    moved: RefCell<BTreeSet<(RowId, u8)>>,
+    /// No spare cell is left, and that was said.
+    spare_warned: Cell<bool>,
+}
+
+impl Rebuilding {
+    pub fn new(now: Instant) -> Rebuilding {
+        Rebuilding {
+            work: Ongoing::default(),
+            copy_back: Ongoing::default(),
+            bucket: TokenBucket::new(now),
+            undone: RefCell::default(),
+            waits: Cell::new(false),
+            promoted: RefCell::default(),
+            moved: RefCell::default(),
+            spare_warned: Cell::new(false),
+        }
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.work.is_under_way() || self.copy_back.is_under_way()
+    }
+
+    /// Something of the member is neither in its spare cell nor at home as it should be.
+    pub fn note_undone(&self, row: RowId, member: u8) {
+        self.undone.borrow_mut().insert((row, member));
+    }
+
+    /// A spare cell is on a drive that is away.
+    pub fn wait_for_spare(&self) {
+        self.waits.set(true);
+    }
+
+    /// The round is over. Answers the members it left undone, and whether it left anything.
+    pub fn end_round(&self) -> (BTreeSet<(RowId, u8)>, bool) {
+        let undone = self.undone.take();
+        let failed = self.waits.replace(false) || !undone.is_empty();
+        (undone, failed)
+    }
+
+    /// All strips of the member lie in spare space, unless some were left undone.
+    pub fn note_moved(&self, row: RowId, member: u8) {
+        if !self.undone.borrow().contains(&(row, member)) {
+            self.moved.borrow_mut().insert((row, member));
+        }
+    }
+
+    pub fn forget_moved(&self, row: RowId, member: u8) {
+        self.moved.borrow_mut().remove(&(row, member));
+    }
+
+    pub fn has_moved(&self, row: RowId, member: u8) -> bool {
+        self.moved.borrow().contains(&(row, member))
+    }
+
+    /// A host had to have the stripe reconstructed: it comes first, where a rebuild is under way.
+    pub fn promote(&self, key: StripeKey) {
+        if self.work.is_under_way() && self.promoted.borrow().len() < PROMOTED_MAX {
+            self.promoted.borrow_mut().insert(key);
+        }
+    }
+
+    pub fn next_promoted(&self) -> Option<StripeKey> {
+        self.promoted.borrow_mut().pop_first()
+    }
+
+    /// The stripe has another number now.
+    pub fn rename(&self, from: StripeKey, to: StripeKey) {
+        let mut promoted = self.promoted.borrow_mut();
+        if promoted.remove(&from) {
+            promoted.insert(to);
+        }
+    }
+
+    /// Spare cells are left, or not. True where that none are is news.
+    pub fn note_spare(&self, lacking: bool) -> bool {
+        !self.spare_warned.replace(lacking) && lacking
+    }
+}

@@ -1,0 +1,36 @@
+//! Whether the pool still writes, and whether it is being closed.
+
+use std::cell::Cell;
+
+pub struct Standing {
+    read_only: Cell<bool>,
+    closing: Cell<bool>,
+}
+
+impl Standing {
+    pub fn new(read_only: bool) -> Standing {
+        Standing { read_only: Cell::new(read_only), closing: Cell::new(false) }
+    }
+
+    pub fn is_read_only(&self) -> bool {
+        self.read_only.get()
+    }
+
+    /// From here on nothing is written any more. False where that was so already.
+    pub fn stop_writing(&self) -> bool {
+        !self.read_only.replace(true)
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.closing.get()
+    }
+
+    pub fn begin_close(&self) {
+        self.closing.set(true);
+    }
+
+    /// Where the close failed the pool stays open.
+    pub fn end_close(&self, closed: bool) {
+        self.closing.set(closed);
+    }
+}

@@ -1,0 +1,138 @@
+//! What cannot be read: stripes that are listed as lost, and stripes whose drives are away.
+//!
+//! The list of lost stripes is in the tables (`apply.rs`) and outlives a restart. Which stripes cannot be read only because
+//! drives are away is looked up anew whenever a drive comes or goes, stripe by stripe, since strips that moved into spare
+//! space are there although their row's drives are not.
+//!
+//! Three drives lost at once may cost thousands of stripes. An operator is told of them together: one alarm a volume, a
+//! moment after the first, and again after a minute where more were found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use stele_ground::{Bytes, Duration, VolumeId};
+
+use crate::engine::Engine;
+use crate::formats::shape::Shape;
+use crate::model::place::{SlotId, StripCell, StripeKey};
+use crate::model::{AlarmKind, ArrayError, Severity};
+use crate::space::layout::{Row, RowKind};
+use crate::volumes::Volume;
+
+/// From the first loss to the alarm.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+/// From one alarm to the next.
+const TELL_EVERY: Duration = Duration::from_secs(60);
+
+/// Runs of stripes that follow each other, as offset and length in bytes.
+pub fn ranges(stripes: impl IntoIterator<Item = u64>, length: u64) -> Vec<(u64, u64)> {
+    let sorted: BTreeSet<u64> = stripes.into_iter().collect();
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for stripe in sorted {
+        match ranges.last_mut() {
+            Some((at, long)) if *at + *long == stripe * length => *long += length,
+            _ => ranges.push((stripe * length, length)),
+        }
+    }
+    ranges
+}
+
+impl Engine {
+    /// The stripe was listed as lost just now.
+    pub fn note_lost(&self, volume: &Volume, stripe: u64) {
+        if !self.losses_seen.note(volume.id, stripe) {
+            return;
+        }
+        let Some(engine) = self.weak.upgrade() else { return };
+        self.io.spawn(async move {
+            engine.io.sleep(TELL_AFTER).await;
+            while engine.tell_losses() {
+                engine.io.sleep(TELL_EVERY).await;
+            }
+            engine.losses_seen.stop_telling();
+        });
+    }
+
+    /// False where there was nothing to tell.
+    fn tell_losses(&self) -> bool {
+        let news = self.losses_seen.take_news();
+        for (id, stripes) in &news {
+            let Some(volume) = self.look(|core| core.volumes.get(*id)) else { continue };
+            let ranges = ranges(stripes.iter().copied(), volume.shape.data());
+            let text = format!(
+                "volume '{}': {} stripes, {} in {} ranges from offset {} on, are lost in part: too many of their strips are \
+                 lost or damaged; restore them from elsewhere",
+                volume.name(),
+                stripes.len(),
+                Bytes(stripes.len() as u64 * volume.shape.data()),
+                ranges.len(),
+                ranges.first().map_or(0, |(at, _)| *at),
+            );
+            self.alarm(AlarmKind::StripeLost, Severity::Critical, None, text);
+        }
+        !news.is_empty()
+    }
+
+    /// Stripes that cannot be read now: those listed as lost, and those whose drives are away.
+    pub fn unreadable_stripes(&self) -> u64 {
+        let lost: BTreeSet<StripeKey> = self.look(|core| core.lost.stripes().collect());
+        (lost.len() + self.losses_seen.unreadable_beside(&lost)) as u64
+    }
+
+    /// False while it is being found out which stripes cannot be read.
+    pub fn knows_unreadable(&self) -> bool {
+        self.losses_seen.knows_unreadable()
+    }
+
+    /// Runs for the pool's life: knows which stripes cannot be read while drives are away.
+    pub async fn losses_flow(self: Rc<Self>) {
+        loop {
+            let changed = self.membership.changed();
+            self.losses_seen.begin_look();
+            match self.find_unreadable().await {
+                Ok(found) => self.losses_seen.end_look(found),
+                Err(error) => tracing::warn!("which stripes cannot be read is not known: {error}"),
+            }
+            changed.await;
+        }
+    }
+
+    /// A strip of the slot lies elsewhere now: what was on its way when a drive went may be readable after all.
+    pub async fn look_again(&self, shape: &Shape, slot: SlotId) -> Result<(), ArrayError> {
+        if self.losses_seen.is_unreadable(slot) {
+            let exceptions = self.slot_head(shape, slot).await?.exceptions;
+            let places = self.places(shape, slot, exceptions);
+            let away = places.iter().filter(|place| self.drives.index(place.cell.drive).is_none()).count();
+            if away <= shape.code().tolerates() {
+                self.losses_seen.freed(slot);
+            }
+        }
+        Ok(())
+    }
+
+    async fn find_unreadable(&self) -> Result<BTreeMap<SlotId, StripeKey>, ArrayError> {
+        let away = |cell: StripCell| self.drives.index(cell.drive).is_none();
+        let may_lack = |row: &Row| {
+            let lacking = row.members.iter().filter(|m| away(m.cell) || m.replacement.is_some_and(away)).count();
+            row.class.kind == RowKind::Data && lacking > row.class.code.tolerates()
+        };
+        let rows: Vec<Row> = self.layout.read().rows().filter(|row| may_lack(row)).cloned().collect();
+        let mut found = BTreeMap::new();
+        for row in rows {
+            for index in 0..self.look(|core| core.space.slots(row.id)) {
+                let slot = SlotId { row: row.id, index };
+                let Some(shape) = self.row_shape(slot) else { break };
+                let head = self.slot_head(&shape, slot).await?;
+                if head.is_free() {
+                    continue;
+                }
+                let places = self.places(&shape, slot, head.exceptions);
+                let lacking = places.iter().filter(|place| away(place.cell)).count();
+                if lacking > row.class.code.tolerates() {
+                    found.insert(slot, StripeKey { volume: VolumeId(head.volume), stripe: head.stripe });
+                }
+            }
+        }
+        Ok(found)
+    }
+}

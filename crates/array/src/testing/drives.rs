@@ -1,0 +1,391 @@
+//! Simulated drives for this crate's tests: volatile write caches, reordering, power cuts, lost drives, damage.
+//!
+//! Each drive has what is durable and, in order, the writes since. A cut keeps of those (and of the writes not yet
+//! finished) any subset of sectors. Everything follows one seed.
+
+use std::collections::BTreeMap;
+
+use stele_ground::{BLOCK, Bytes, Dice, Duration, Instant};
+use stele_media::{Completion, Geometry, MediaError, MediaFault, Op, Request};
+
+use crate::model::{Action, Attached};
+use crate::runtime::io::Io;
+use crate::runtime::task::Tasks;
+
+type Blocks = BTreeMap<u64, Box<[u8; BLOCK]>>;
+
+#[derive(Clone, Default)]
+pub struct TestDrive {
+    durable: Blocks,
+    current: Blocks,
+    unflushed: Vec<(u64, Vec<u8>)>,
+    pub gone: bool,
+    /// Fails writes and flushes, while reads still work.
+    pub write_protected: bool,
+    /// Answers writes of data with errors, and every second read of it.
+    pub fails_writes: bool,
+    pub fails_reads: bool,
+    /// Answers writes to these places with errors.
+    pub fails_at: std::ops::Range<u64>,
+    reads: u64,
+}
+
+pub struct TestDrives {
+    pub drives: Vec<TestDrive>,
+    pub size: Bytes,
+    dice: Dice,
+    queue: Vec<(usize, Request, usize)>,
+    /// Operations carried out.
+    pub operations: u64,
+    /// The power goes before this operation.
+    pub cut_at: Option<u64>,
+    /// These drives go before this operation.
+    pub lose_at: Option<(u64, Vec<usize>)>,
+    /// Writes to this place on any drive are held back; a power cut forgets them.
+    pub held: Option<u64>,
+    now: Instant,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Nothing is left to do.
+    Idle,
+    PowerCut,
+}
+
+impl TestDrives {
+    pub fn new(drives: usize, size: Bytes, seed: u64) -> TestDrives {
+        TestDrives {
+            drives: vec![TestDrive::default(); drives],
+            size,
+            dice: Dice::new(seed),
+            queue: Vec::new(),
+            operations: 0,
+            cut_at: None,
+            lose_at: None,
+            held: None,
+            now: Instant(0),
+        }
+    }
+
+    pub fn attached(&self, enclosure_of: impl Fn(usize) -> u32) -> Vec<Attached> {
+        (0..self.drives.len())
+            .map(|at| Attached {
+                geometry: Geometry { size: self.size, block: Bytes(BLOCK as u64) },
+                name: format!("drives/{at}"),
+                enclosure: enclosure_of(at),
+            })
+            .collect()
+    }
+
+    /// Fresh executor and drive access over these drives.
+    pub fn start(&self) -> (Tasks, Io) {
+        let tasks = Tasks::new();
+        let io = Io::new(&tasks, self.now);
+        for _ in &self.drives {
+            io.attach();
+        }
+        (tasks, io)
+    }
+
+    /// Runs until nothing is left to do, or the power goes.
+    pub fn run(&mut self, tasks: &Tasks, io: &Io) -> End {
+        let mut actions = Vec::new();
+        loop {
+            tasks.run_ready();
+            io.drain(&mut actions);
+            for action in actions.drain(..) {
+                if let Action::Drive { drive, request } = action {
+                    let covered = self.drives[drive].unflushed.len();
+                    self.queue.push((drive, request, covered));
+                }
+            }
+            if self.queue.is_empty() {
+                match io.next_wake() {
+                    Some(at) => {
+                        self.now = self.now.max(at);
+                        io.advance(self.now);
+                        continue;
+                    }
+                    None => return End::Idle,
+                }
+            }
+            if self.cut_at.is_some_and(|cut| self.operations >= cut) {
+                return End::PowerCut;
+            }
+            self.operations += 1;
+            self.now = self.now + Duration(1_000);
+            io.advance(self.now);
+            let next = self.dice.below(self.queue.len() as u64) as usize;
+            let (drive, request, covered) = self.queue.swap_remove(next);
+            let completion = self.drives[drive].execute(request, covered, self.size);
+            io.complete(drive, completion);
+        }
+    }
+
+    /// Runs a pool until `enough`, until it has nothing to do for a minute, or the power goes. What it answers to hosts
+    /// and operators is appended to `answers`.
+    pub fn run_pool(
+        &mut self,
+        pool: &mut crate::pool::Pool,
+        answers: &mut Vec<Action>,
+        mut enough: impl FnMut(&[Action], &crate::pool::Pool) -> bool,
+    ) -> End {
+        let quiet = self.now + Duration::from_secs(60);
+        self.run_pool_while_awake(pool, answers, quiet, &mut enough)
+    }
+
+    /// Runs a pool until a moment comes, or the power goes.
+    pub fn run_pool_until(&mut self, pool: &mut crate::pool::Pool, answers: &mut Vec<Action>, end: Instant) -> End {
+        let ended = self.run_pool_while_awake(pool, answers, end, &mut |_, _| false);
+        self.now = self.now.max(end);
+        ended
+    }
+
+    fn run_pool_while_awake(
+        &mut self,
+        pool: &mut crate::pool::Pool,
+        answers: &mut Vec<Action>,
+        quiet: Instant,
+        enough: &mut dyn FnMut(&[Action], &crate::pool::Pool) -> bool,
+    ) -> End {
+        let mut actions = Vec::new();
+        loop {
+            pool.run(self.now);
+            pool.actions(&mut actions);
+            for action in actions.drain(..) {
+                match action {
+                    Action::Drive { drive, request } => {
+                        let covered = self.drives[drive].unflushed.len();
+                        self.queue.push((drive, request, covered));
+                    }
+                    answer => answers.push(answer),
+                }
+            }
+            if enough(answers, pool) {
+                return End::Idle;
+            }
+            let open: Vec<usize> = (0..self.queue.len()).filter(|at| !self.is_held(&self.queue[*at].1)).collect();
+            if open.is_empty() {
+                match pool.next_wake() {
+                    Some(at) if at <= quiet => {
+                        self.now = self.now.max(at);
+                        continue;
+                    }
+                    _ => return End::Idle,
+                }
+            }
+            if self.cut_at.is_some_and(|cut| self.operations >= cut) {
+                return End::PowerCut;
+            }
+            self.lose();
+            self.operations += 1;
+            self.now = self.now + Duration(1_000);
+            let next = open[self.dice.below(open.len() as u64) as usize];
+            let (drive, request, covered) = self.queue.swap_remove(next);
+            let completion = self.drives[drive].execute(request, covered, self.size);
+            pool.event(crate::model::Event::Completed { drive, completion });
+        }
+    }
+
+    fn is_held(&self, request: &Request) -> bool {
+        matches!((&request.op, self.held), (Op::Write { at, .. }, Some(held)) if *at == held)
+    }
+
+    fn lose(&mut self) {
+        if let Some((_, drives)) = self.lose_at.take_if(|(at, _)| self.operations >= *at) {
+            drives.into_iter().for_each(|drive| self.drives[drive].gone = true);
+        }
+    }
+
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Runs one future to its end on fresh or given tasks; none when the power went first.
+    pub fn finish<T: 'static>(
+        &mut self,
+        tasks: &Tasks,
+        io: &Io,
+        future: impl Future<Output = T> + 'static,
+    ) -> Option<T> {
+        let slot = std::rc::Rc::new(std::cell::RefCell::new(None));
+        let fill = std::rc::Rc::clone(&slot);
+        tasks.spawn(async move {
+            let value = future.await;
+            *fill.borrow_mut() = Some(value);
+        });
+        let end = self.run(tasks, io);
+        let value = slot.borrow_mut().take();
+        assert!(value.is_some() || end == End::PowerCut, "nothing is left to do, but the flow did not finish");
+        value
+    }
+
+    /// The power goes and returns: of unflushed writes any subset of sectors is left.
+    pub fn cut(&mut self) {
+        self.cut_at = None;
+        for (drive, request, _) in std::mem::take(&mut self.queue) {
+            if self.is_held(&request) {
+                continue;
+            }
+            if let Op::Write { at, data, .. } = request.op {
+                self.drives[drive].unflushed.push((at, data.concat()));
+            }
+        }
+        self.held = None;
+        for drive in &mut self.drives {
+            let sector = if self.dice.one_in(2) { 512 } else { BLOCK };
+            // Sometimes everything or nothing survives: both are likely in life and rare by the dice.
+            let mood = self.dice.below(4);
+            for (at, data) in std::mem::take(&mut drive.unflushed) {
+                for (number, piece) in data.chunks(sector).enumerate() {
+                    if mood == 0 || mood != 1 && self.dice.one_in(2) {
+                        put(&mut drive.durable, at + (number * sector) as u64, piece);
+                    }
+                }
+            }
+            drive.current = drive.durable.clone();
+        }
+    }
+
+    /// Whatever was not flushed is not there any more.
+    pub fn drop_unflushed(&mut self) {
+        for drive in &mut self.drives {
+            drive.unflushed.clear();
+            drive.current = drive.durable.clone();
+        }
+    }
+
+    /// The process dies; what drives have taken stays in their caches.
+    pub fn kill(&mut self) {
+        self.cut_at = None;
+        self.queue.clear();
+        self.held = None;
+    }
+
+    /// The power goes, and nothing is left that was not flushed.
+    pub fn cut_bare(&mut self) {
+        self.queue.clear();
+        self.drop_unflushed();
+    }
+
+    /// Turns bytes over, durably.
+    pub fn damage(&mut self, drive: usize, at: u64, length: u64) {
+        let drive = &mut self.drives[drive];
+        for blocks in [&mut drive.durable, &mut drive.current] {
+            let mut bytes = vec![0; length as usize];
+            get(blocks, at, &mut bytes);
+            bytes.iter_mut().for_each(|byte| *byte ^= 0xA5);
+            put(blocks, at, &bytes);
+        }
+    }
+
+    /// Zeros bytes, durably.
+    pub fn erase(&mut self, drive: usize, at: u64, length: u64) {
+        let drive = &mut self.drives[drive];
+        for blocks in [&mut drive.durable, &mut drive.current] {
+            put(blocks, at, &vec![0; length as usize]);
+        }
+    }
+
+    /// Replaces bytes, durably.
+    pub fn poke(&mut self, drive: usize, at: u64, bytes: &[u8]) {
+        let drive = &mut self.drives[drive];
+        put(&mut drive.durable, at, bytes);
+        put(&mut drive.current, at, bytes);
+    }
+
+    pub fn peek(&self, drive: usize, at: u64, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        get(&self.drives[drive].current, at, &mut bytes);
+        bytes
+    }
+}
+
+impl TestDrive {
+    fn execute(&mut self, mut request: Request, covered: usize, size: Bytes) -> Completion {
+        let result = self.carry_out(&mut request.op, covered, size);
+        Completion { tag: request.tag, op: request.op, result }
+    }
+
+    fn carry_out(&mut self, op: &mut Op, covered: usize, size: Bytes) -> Result<(), MediaError> {
+        if self.gone {
+            return Err(MediaError::new(MediaFault::Gone, "the drive was pulled out"));
+        }
+        if let Some((at, length)) = op.range() {
+            let aligned = at % BLOCK as u64 == 0 && length % BLOCK as u64 == 0;
+            assert!(aligned && at + length <= size.0, "out of range or misaligned: {at} + {length}");
+        }
+        if self.write_protected && !matches!(op, Op::Read { .. }) {
+            return Err(MediaError::new(MediaFault::Gone, "the drive takes no writes"));
+        }
+        if matches!(op, Op::Write { at, .. } if self.fails_at.contains(at)) {
+            return Err(MediaError::new(MediaFault::Damaged, "the drive cannot write here"));
+        }
+        if self.fails_writes && matches!(op, Op::Write { at, .. } if *at >= 12 << 20) {
+            return Err(MediaError::new(MediaFault::Retry, "the drive did not write"));
+        }
+        if self.fails_reads && matches!(op, Op::Read { at, .. } if *at >= 12 << 20) {
+            self.reads += 1;
+            if self.reads.is_multiple_of(2) {
+                return Err(MediaError::new(MediaFault::Damaged, "the drive cannot read this"));
+            }
+        }
+        match op {
+            Op::Read { at, buffer } => get(&self.current, *at, buffer),
+            Op::Write { at, data, fua: false } => self.write(*at, data.concat()),
+            Op::Write { at, data, fua: true } => self.write_durable(*at, &data.concat()),
+            Op::Zero { at, length } | Op::Discard { at, length } => self.write(*at, vec![0; *length as usize]),
+            Op::Flush => {
+                for (at, data) in self.unflushed.drain(..covered) {
+                    put(&mut self.durable, at, &data);
+                }
+            }
+            Op::View { .. } | Op::Extents { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, at: u64, data: Vec<u8>) {
+        put(&mut self.current, at, &data);
+        self.unflushed.push((at, data));
+    }
+
+    fn write_durable(&mut self, at: u64, data: &[u8]) {
+        put(&mut self.current, at, data);
+        put(&mut self.durable, at, data);
+        // An older write that becomes durable later does not undo it.
+        let end = at + data.len() as u64;
+        for (start, older) in &mut self.unflushed {
+            let (from, to) = ((*start).max(at), (*start + older.len() as u64).min(end));
+            if from < to {
+                let length = (to - from) as usize;
+                older[(from - *start) as usize..][..length].copy_from_slice(&data[(from - at) as usize..][..length]);
+            }
+        }
+    }
+}
+
+fn put(blocks: &mut Blocks, mut at: u64, mut data: &[u8]) {
+    while !data.is_empty() {
+        let within = (at % BLOCK as u64) as usize;
+        let (piece, rest) = data.split_at(data.len().min(BLOCK - within));
+        let block = blocks.entry(at / BLOCK as u64).or_insert_with(|| Box::new([0; BLOCK]));
+        block[within..within + piece.len()].copy_from_slice(piece);
+        at += piece.len() as u64;
+        data = rest;
+    }
+}
+
+fn get(blocks: &Blocks, at: u64, out: &mut [u8]) {
+    for (number, piece) in out.chunks_mut(BLOCK).enumerate() {
+        let start = at + (number * BLOCK) as u64;
+        let within = (start % BLOCK as u64) as usize;
+        match blocks.get(&(start / BLOCK as u64)) {
+            Some(block) if within + piece.len() <= BLOCK => piece.copy_from_slice(&block[within..within + piece.len()]),
+            Some(_) => unreachable!("reads are within blocks"),
+            None => piece.fill(0),
+        }
+    }
+}

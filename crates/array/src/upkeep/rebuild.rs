@@ -1,0 +1,555 @@
+//! Rebuild into distributed spare space, and the way back.
+//!
+//! Where a row's member lies on a drive that is gone, the row gets a replacement cell from the spare space, and its strips
+//! move there one by one: reconstructed from verified strips, compared with their digests, written, flushed, and only then
+//! recorded as moved. A drive that comes back, or is put in another's place, is filled: strips that never moved are
+//! verified where they should be and written again if they are not what they should be; moved ones are copied back,
+//! and the spare space is released. The stripes with the least redundancy left come first, then the order on disk; what
+//! hosts read in the meantime comes before all. Hosts are protected by a token bucket, with a floor where nothing more
+//! may be lost.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+use stele_codes::Strips;
+use stele_ground::{Duration, Instant, VolumeId};
+use stele_media::Priority;
+
+use crate::drives::label::DriveState;
+use crate::durable::log::Purpose;
+use crate::durable::records::Record;
+use crate::engine::Engine;
+use crate::formats::entry;
+use crate::formats::map::Home;
+use crate::model::mutation::Mutation;
+use crate::model::place::{DriveNumber, RowId, SlotId, StripCell, StripeKey};
+use crate::model::{AlarmKind, ArrayError, Severity};
+use crate::space::layout::Row;
+use crate::state::redo::StripWrite;
+use crate::stripe::{StripPlace, Stripe, runs};
+
+mod breadth;
+mod leave;
+
+use leave::Leave;
+
+/// Bytes a second while hosts are active, where nothing else was said.
+const RATE_WITH_HOSTS: u64 = 128 << 20;
+/// Bytes a second for stripes that may not lose another strip, whatever hosts do.
+const RATE_FLOOR: u64 = 64 << 20;
+
+/// What a member of a row needs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Need {
+    /// Its drive is gone: move its strips into spare space.
+    Spare,
+    /// Its drive is here and has gaps: fill them, and copy back what had moved.
+    Fill,
+}
+
+/// A member of a row that needs work, most urgent first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Task {
+    /// Strips the stripes of the row may still lose.
+    left: u32,
+    need: Need,
+    row: RowId,
+    member: u8,
+}
+
+/// What came of bringing a strip to where it belongs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Placed {
+    /// It is there, or listed as lost.
+    There,
+    /// Only drives that are away can tell what it is.
+    Waits,
+    /// To be tried again.
+    Again,
+}
+
+/// Tasks that are done since the round began.
+#[derive(Default)]
+struct Done(RefCell<BTreeSet<(RowId, u8, Need, u32)>>);
+
+impl Done {
+    fn insert(&self, task: Task) {
+        self.0.borrow_mut().insert((task.row, task.member, task.need, task.left));
+    }
+
+    fn contains(&self, task: Task) -> bool {
+        self.0.borrow().contains(&(task.row, task.member, task.need, task.left))
+    }
+
+    /// All strips of the member have moved to its spare cell.
+    fn has_moved(&self, row: RowId, member: usize) -> bool {
+        let of = |left| (row, member as u8, Need::Spare, left);
+        self.0.borrow().range(of(0)..=of(u32::MAX)).next().is_some()
+    }
+
+    fn clear(&self) {
+        self.0.borrow_mut().clear();
+    }
+}
+
+/// What was known of drives when the flow began to look at all of them.
+struct Round {
+    changes: u64,
+    present: Vec<DriveNumber>,
+}
+
+impl Engine {
+    /// Waits until background work may move so many bytes.
+    pub async fn throttle(&self, bytes: u64, critical: bool) {
+        if self.io.is_disabled(Mutation::Throttle) {
+            return;
+        }
+        let rate = match (self.options.background_rate, self.hosts_wait()) {
+            (_, false) => return,
+            (Some(rate), true) => rate.0,
+            (None, true) => RATE_WITH_HOSTS,
+        };
+        let rate = if critical { rate.max(RATE_FLOOR) } else { rate };
+        let at = self.rebuilding.bucket.take(bytes, rate, self.io.now());
+        self.io.sleep_until(at).await;
+    }
+
+    /// Runs for the pool's life.
+    pub async fn rebuild_flow(self: Rc<Self>) {
+        let done = Done::default();
+        let mut gone: BTreeSet<DriveNumber> = BTreeSet::new();
+        // Since the round began: what failed early in it may succeed with a drive that returned before its end.
+        let mut round = self.begin_round();
+        let changed = self.membership.changed();
+        futures_util::pin_mut!(changed);
+        loop {
+            if self.check_writable().is_err() {
+                return;
+            }
+            self.evacuate_tables(&mut gone).await;
+            let (tasks, wait) = self.tasks(&done);
+            let Some(first) = tasks.first() else {
+                self.finish_rebuild(&done, &round).await;
+                match wait {
+                    Some(at) => {
+                        let sleep = self.io.sleep_until(at);
+                        futures_util::pin_mut!(sleep);
+                        futures_util::future::select(sleep, changed.as_mut()).await;
+                    }
+                    None => changed.as_mut().await,
+                }
+                round = self.begin_round();
+                changed.set(self.membership.changed());
+                done.clear();
+                continue;
+            };
+            // Ends when no row is left that is as urgent, or when drives came or went: what matters most may have changed.
+            self.work_side_by_side(*first, &done).await;
+        }
+    }
+
+    fn retry_later(&self) {
+        let io = self.io.clone();
+        if let Some(engine) = self.weak.upgrade() {
+            io.clone().spawn(async move {
+                io.sleep(Duration::from_secs(5)).await;
+                engine.membership.note_change();
+            });
+        }
+    }
+
+    /// The table's own strips leave drives that are lost.
+    async fn evacuate_tables(&self, gone: &mut BTreeSet<DriveNumber>) {
+        let count = self.drives.labels.configuration().drives.len();
+        for at in 0..count {
+            let drive = DriveNumber(at as u16);
+            if !self.is_given_up(drive).0 {
+                gone.remove(&drive);
+            } else if gone.insert(drive)
+                && let Err(error) = self.table.evacuate(drive).await
+            {
+                tracing::warn!("the table could not leave {drive}: {error}");
+                gone.remove(&drive);
+            }
+        }
+    }
+
+    /// Whether strips of the drive are to be rebuilt elsewhere now, or else from when on.
+    fn is_given_up(&self, drive: DriveNumber) -> (bool, Option<Instant>) {
+        let state = self.drive_state(drive);
+        if self.drives.index(drive).is_some() && state.votes() {
+            return (false, None);
+        }
+        if state == DriveState::Failed {
+            return (true, None);
+        }
+        let since = self.drives.seen(drive).missing_since.unwrap_or_default();
+        let from = since + self.options.rebuild_after;
+        (self.io.now() >= from, Some(from))
+    }
+
+    /// All members that need work and are not `done`, most urgent first; and when more may.
+    fn tasks(&self, done: &Done) -> (Vec<Task>, Option<Instant>) {
+        let count = self.drives.labels.configuration().drives.len();
+        let mut wait: Option<Instant> = None;
+        let mut given_up = BTreeSet::new();
+        let mut filling = BTreeSet::new();
+        let mut unsound = BTreeSet::new();
+        for at in 0..count {
+            let drive = DriveNumber(at as u16);
+            let (gone, from) = self.is_given_up(drive);
+            if gone {
+                given_up.insert(drive);
+            } else if let Some(from) = from {
+                wait = Some(wait.map_or(from, |earlier| earlier.min(from)));
+            }
+            // What a drive that was never away missed is known, and mended by itself (see `missed.rs`).
+            if self.drives.index(drive).is_some() && self.drives.seen(drive).stale {
+                filling.insert(drive);
+            }
+            if !self.drives.is_sound(drive) {
+                unsound.insert(drive);
+            }
+        }
+        let mut tasks = Vec::new();
+        let layout = self.layout.read();
+        for row in layout.rows().filter(|row| self.look(|core| core.space.row_class(row.id)).is_some()) {
+            // A member whose strips have all moved to a sound drive is as good as any other.
+            let bad = |cell: &StripCell| unsound.contains(&cell.drive);
+            let moved =
+                |at: usize| row.members[at].replacement.is_some_and(|cell| !bad(&cell)) && done.has_moved(row.id, at);
+            let weak = row.members.iter().enumerate().filter(|(at, member)| bad(&member.cell) && !moved(*at)).count();
+            if weak == 0 && row.members.iter().all(|member| member.replacement.is_none()) {
+                continue;
+            }
+            let tolerates = row.class.code.tolerates() as u32;
+            let left = tolerates.saturating_sub(weak as u32);
+            // Among equals, what lost most: those were the most urgent before.
+            let lost = row.members.iter().filter(|member| bad(&member.cell)).count();
+            for (at, member) in row.members.iter().enumerate() {
+                let spare = member.replacement.map(|cell| cell.drive);
+                let need = if given_up.contains(&member.cell.drive) {
+                    if spare.is_some_and(|drive| self.drives.index(drive).is_none() && !given_up.contains(&drive)) {
+                        // Until the spare cell's drive is back, or given up too, there is nowhere to move to.
+                        self.rebuilding.wait_for_spare();
+                        continue;
+                    }
+                    Need::Spare
+                } else if filling.contains(&member.cell.drive)
+                    || spare.is_some_and(|drive| filling.contains(&drive))
+                    || spare.is_some() && self.drives.index(member.cell.drive).is_some()
+                {
+                    // The last: its drive was declared whole, and a crash kept the spare cell from being released.
+                    Need::Fill
+                } else {
+                    continue;
+                };
+                let task = Task { left, need, row: row.id, member: at as u8 };
+                let is_done = done.contains(task) || need == Need::Spare && moved(at);
+                tasks.extend((!is_done).then_some((std::cmp::Reverse(lost), task)));
+            }
+        }
+        match self.io.is_disabled(Mutation::UrgentFirst) {
+            true => tasks.sort_unstable_by_key(|(_, task)| (task.row, task.member)),
+            false => tasks.sort_unstable_by_key(|(lost, task)| (task.left, *lost, *task)),
+        }
+        (tasks.into_iter().map(|(_, task)| task).collect(), wait)
+    }
+
+    fn note_work(&self, tasks: &[Task]) {
+        let bytes = |need: Need| -> u64 {
+            let strips = tasks.iter().filter(|task| task.need == need);
+            strips
+                .filter_map(|task| {
+                    let class = self.look(|core| core.space.row_class(task.row))?;
+                    Some(u64::from(self.look(|core| core.space.used(task.row))) * class.strip.0)
+                })
+                .sum()
+        };
+        for (work, need) in [(&self.rebuilding.work, Need::Spare), (&self.rebuilding.copy_back, Need::Fill)] {
+            let left = bytes(need);
+            if left > 0 {
+                work.expect(left, self.io.now());
+            }
+        }
+    }
+
+    fn begin_round(&self) -> Round {
+        let count = self.drives.labels.configuration().drives.len();
+        let drives = (0..count).map(|at| DriveNumber(at as u16));
+        let present = drives.filter(|drive| self.drives.index(*drive).is_some()).collect();
+        Round { changes: self.membership.changes(), present }
+    }
+
+    /// Nothing is left to do: says so, and makes filled drives full members again.
+    async fn finish_rebuild(self: &Rc<Self>, done: &Done, round: &Round) {
+        let (undone, failed) = self.rebuilding.end_round();
+        let unfilled = self.drives_of(&undone);
+        if let Some(done) = self.rebuilding.work.end()
+            && !failed
+        {
+            self.alarm(
+                AlarmKind::RebuildFinished,
+                Severity::Notice,
+                None,
+                format!("rebuild into spare space finished: {}", stele_ground::Bytes(done)),
+            );
+        }
+        self.rebuilding.copy_back.end();
+        let mut filled = 0;
+        // What has no spare cell keeps no other drive from counting again: it may be what the operator waits for.
+        for drive in round.present.iter().copied().filter(|drive| !unfilled.contains(drive)) {
+            let stale = self.drives.index(drive).is_some() && self.drives.seen(drive).stale;
+            if stale && !self.drives.has_missed(drive) && self.drive_state(drive).votes() {
+                let mut go_on = |_: u64, _: u64| true;
+                let whole = self.table.scrub(&mut go_on).await.is_ok();
+                // What has come since the round began was not looked at in it.
+                if self.membership.changes() != round.changes + filled {
+                    return;
+                }
+                if whole && self.filled(drive).await.is_ok() {
+                    // It says so itself.
+                    filled += 1;
+                    done.clear();
+                }
+            }
+        }
+        if failed {
+            return;
+        }
+        if let Err(error) = self.widen_tables().await {
+            tracing::warn!("the pool's tables could not be put on more drives: {error}");
+        }
+    }
+
+    async fn carry_out(self: &Rc<Self>, task: Task, lanes: usize, done: &Done) -> Result<bool, ArrayError> {
+        self.serve_promoted().await;
+        match task.need {
+            Need::Spare => self.move_to_spare(task, lanes, done).await,
+            Need::Fill => self.fill(task, lanes, done).await,
+        }
+    }
+
+    fn row(&self, row: RowId) -> Option<Row> {
+        self.layout.read().row(row).cloned()
+    }
+
+    /// Strips of a lost member go to its replacement, which is chosen first where there is none.
+    async fn move_to_spare(self: &Rc<Self>, task: Task, lanes: usize, done: &Done) -> Result<bool, ArrayError> {
+        let member = usize::from(task.member);
+        let Some(row) = self.row(task.row) else { return Ok(true) };
+        let spare = row.members[member].replacement;
+        let (has, left) = match spare {
+            None => (false, Leave::Done),
+            Some(cell) if self.is_given_up(cell.drive).0 => (false, self.leave_spare(task).await?),
+            Some(_) => (true, Leave::Done),
+        };
+        if left == Leave::Again {
+            return Ok(false);
+        }
+        if left == Leave::Needed || !has && !self.choose_replacement(&row, member).await? {
+            self.rebuilding.note_undone(task.row, task.member);
+            return Ok(true);
+        }
+        let placed = self.for_each_stripe(task, true, lanes, done).await?;
+        if placed == Placed::There {
+            self.note_moved(task);
+        }
+        Ok(placed != Placed::Again)
+    }
+
+    /// False when the spare space has no cell for the member.
+    async fn choose_replacement(&self, row: &Row, member: usize) -> Result<bool, ArrayError> {
+        let sound = |drive: DriveNumber| self.drives.is_sound(drive);
+        self.take_back_cells();
+        let cost = self.log.cost_of(64);
+        let mut reservation = self.log.reserve(cost, Purpose::Inside).await?;
+        let place = Record::Replacement { row: row.id, member: member as u8, cell: None };
+        let pages = self.pages_for(&place).await?;
+        let choose = || self.layout.read().choose_spare(row.id, member, &sound);
+        if choose().is_none()
+            && let Some(lsn) = self.take_back_cells()
+        {
+            // Cells that rows gave up are free when their records are durable.
+            self.log.durable(lsn).await?;
+            self.take_back_cells();
+        }
+        if self.row(row.id).is_none_or(|now| now.members[member].cell != row.members[member].cell) {
+            // Its stripes have moved elsewhere meanwhile: another row has the number, or none.
+            return Ok(true);
+        }
+        let now = self.row(row.id).and_then(|now| now.members[member].replacement);
+        assert!(now.is_none(), "invariant 13: a spare cell is exchanged while strips may lie in it");
+        let Some(cell) = choose() else {
+            self.losses_seen.lack_spare(row.id, member as u8);
+            if self.rebuilding.note_spare(true) {
+                self.alarm(
+                    AlarmKind::SpareExhausted,
+                    Severity::Critical,
+                    None,
+                    format!("no spare cell is left for strips of row {}; replace lost drives", row.id.0),
+                );
+            }
+            return Ok(false);
+        };
+        let Some(row) = self.row(row.id) else { return Ok(true) };
+        let distinct = row.members.iter().enumerate().all(|(at, other)| {
+            at == member
+                || other.cell.drive != cell.drive && other.replacement.is_none_or(|spare| spare.drive != cell.drive)
+        });
+        assert!(distinct, "invariant 12: a spare lies on a drive of its own");
+        let record = Record::Replacement { row: row.id, member: member as u8, cell: Some(cell) };
+        self.append(&record, &pages, &mut reservation);
+        self.rebuilding.forget_moved(row.id, member as u8);
+        self.losses_seen.has_spare(row.id, member as u8);
+        self.rebuilding.note_spare(false);
+        Ok(true)
+    }
+
+    /// The member's home drive is here: verifies what should be there, copies back what moved, and releases the spare.
+    async fn fill(self: &Rc<Self>, task: Task, lanes: usize, done: &Done) -> Result<bool, ArrayError> {
+        let member = usize::from(task.member);
+        let Some(row) = self.row(task.row) else { return Ok(true) };
+        let home_here = self.drives.index(row.members[member].cell.drive).is_some();
+        let placed = self.for_each_stripe(task, !home_here, lanes, done).await?;
+        if placed != Placed::There || !home_here || row.members[member].replacement.is_none() {
+            // What waits for drives that are away is looked at again when one comes.
+            return Ok(placed != Placed::Again);
+        }
+        self.release_spare(task).await
+    }
+
+    async fn release_spare(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
+        self.step(|core| core.space.freeze(task.row, true));
+        let result = self.release_frozen(task).await;
+        self.step(|core| core.space.freeze(task.row, false));
+        self.admission.make_room();
+        result
+    }
+
+    async fn release_frozen(self: &Rc<Self>, task: Task) -> Result<bool, ArrayError> {
+        let member = usize::from(task.member);
+        while self.look(|core| core.space.is_held_any(task.row)) {
+            self.io.sleep(Duration::from_millis(1)).await;
+            self.check_writable()?;
+        }
+        // Nobody allocates in the row now, so what this finds is all there is.
+        for index in 0..self.look(|core| core.space.slots(task.row)) {
+            let slot = SlotId { row: task.row, index };
+            let Some(shape) = self.row_shape(slot) else { return Ok(true) };
+            let head = self.slot_head(&shape, slot).await?;
+            if !head.is_free() && head.exceptions >> member & 1 == 1 {
+                return Ok(false);
+            }
+        }
+        // The cell itself is free once this is durable.
+        self.record(Record::Replacement { row: task.row, member: task.member, cell: None }, Purpose::Inside).await?;
+        Ok(true)
+    }
+
+    /// Brings one strip to where it belongs: the replacement (`to_spare`), or home.
+    async fn place_strip(
+        self: &Rc<Self>,
+        volume: VolumeId,
+        stripe: u64,
+        slot: SlotId,
+        member: usize,
+        to_spare: bool,
+    ) -> Result<Placed, ArrayError> {
+        let Some(volume) = self.look(|core| core.volumes.get(volume)) else { return Ok(Placed::There) };
+        let _guard = self.locks.exclusive(volume.id, stripe).await;
+        if self.home(StripeKey { volume: volume.id, stripe }).await? != Home::Slot(slot) {
+            return Ok(Placed::There);
+        }
+        let Some(of) = self.locate(&volume, stripe).await? else { return Ok(Placed::There) };
+        let (page, at) = self.slot_page(&of.shape, slot).await?;
+        let moved = page.read(|bytes| entry::head(bytes, at)).exceptions >> member & 1 == 1;
+        let Some(target) = self.target(&of, member, to_spare) else { return Ok(Placed::There) };
+        if moved == to_spare && to_spare && self.drives.is_sound(target.cell.drive) {
+            return Ok(Placed::There);
+        }
+        let columns = self.read_columns(&of, Strips::of([member]), 0..of.shape.units, Priority::Rebuild).await;
+        if !columns.lost.is_empty() {
+            // Written only if it is what it was; else listed, never filled in.
+            let hoped_for = columns.lost.iter().any(|(strip, unit)| of.digest(*strip, *unit) != entry::LOST);
+            if hoped_for && self.may_come_back(&of, &columns) {
+                // Drives that are only away may bring it back: until then the member is not whole.
+                self.rebuilding.note_undone(slot.row, member as u8);
+                return Ok(Placed::Waits);
+            }
+            if !volume.has_lost(stripe) {
+                self.record_lost(&of, Strips::of([member])).await?;
+                self.note_lost(&volume, stripe);
+            }
+        }
+        let in_place = moved == to_spare;
+        // What verifies only under an image that it is owed is not there: nobody keeps the image for long.
+        let mut amiss = columns.repair.iter().chain(&columns.owed);
+        let whole = amiss.all(|(strip, _)| *strip != member) && columns.lost.is_empty();
+        let Some(data) = columns.strips.into_iter().nth(member).flatten() else { return Ok(Placed::Again) };
+        if in_place && whole && self.drives.index(target.cell.drive).is_some() {
+            return Ok(Placed::There);
+        }
+        // Units that are lost are not written: whatever lies there fails their digests.
+        let good = (0..of.shape.units).filter(|unit| !columns.lost.contains(&(member, *unit)));
+        let data = data.freeze();
+        let writes: Vec<StripWrite> = runs(good)
+            .into_iter()
+            .map(|run| of.shape.bytes_of(run))
+            .map(|bytes| StripWrite { strip: member, at: bytes.start, data: vec![data.slice(bytes)] })
+            .collect();
+        let mut there = of.clone();
+        there.places[member] = target;
+        if self.drives.index(target.cell.drive).is_none() {
+            return Ok(Placed::Again);
+        }
+        let unwritten = self.write_strips(&there, writes, Priority::Rebuild).await;
+        let unflushed = self.flush_strips(&there, Strips::of([member]).without(unwritten)).await;
+        if !unwritten.is_empty() || !unflushed.is_empty() {
+            return Ok(Placed::Again);
+        }
+        self.count.rebuilt.add(1);
+        if !in_place {
+            let record = Record::Moved { slot, generation: of.generation, strip: member as u8, replaced: to_spare };
+            self.record(record, Purpose::Inside).await?;
+            self.look_again(&of.shape, slot).await?;
+        }
+        Ok(Placed::There)
+    }
+
+    fn target(&self, of: &Stripe, member: usize, to_spare: bool) -> Option<StripPlace> {
+        let exceptions = if to_spare { 1 << member } else { 0 };
+        let layout = self.layout.read();
+        let has = layout.row(of.slot.row)?.members.get(member)?.replacement.is_some();
+        drop(layout);
+        if to_spare && !has {
+            return None;
+        }
+        self.places(&of.shape, of.slot, exceptions).get(member).copied()
+    }
+
+    /// Stripes that hosts had to have reconstructed come first.
+    async fn serve_promoted(self: &Rc<Self>) {
+        loop {
+            let next = self.rebuilding.next_promoted();
+            let Some(key) = next.filter(|_| !self.io.is_disabled(Mutation::Promotion)) else { return };
+            let _ = self.promote(key).await;
+        }
+    }
+
+    async fn promote(self: &Rc<Self>, key: StripeKey) -> Result<(), ArrayError> {
+        let Home::Slot(slot) = self.home(key).await? else { return Ok(()) };
+        let Some(row) = self.row(slot.row) else { return Ok(()) };
+        for (member, record) in row.members.iter().enumerate() {
+            let usable = record.replacement.is_some_and(|cell| self.drives.index(cell.drive).is_some());
+            if self.is_given_up(record.cell.drive).0 && usable {
+                self.place_strip(key.volume, key.stripe, slot, member, true).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

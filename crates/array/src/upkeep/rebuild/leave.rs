@@ -1,0 +1,103 @@
+//! A spare cell on a drive that is lost too: its member needs another one.
+//!
+//! The exceptions of the row's stripes say which strips lie in the member's replacement, whichever cell that is. Were the cell
+//! changed for another one, they would say of strips that nobody ever wrote there that they lie in it: reads would take
+//! whatever the new cell's drive holds for damage of that drive, and the rebuild would take them for moved. So each strip is
+//! recorded as being at home again, which is lost as well: from then on it is absent, and is rebuilt like any other. Only when
+//! no strip is left in the cell is it given up. A crash in between leaves strips that are at home and strips in the cell, and
+//! the next opening goes on with that.
+//!
+//! Nothing is let go that cannot be computed from elsewhere: the drive of the cell may still return.
+
+use std::rc::Rc;
+
+use stele_codes::Strips;
+use stele_ground::{Duration, VolumeId};
+use stele_media::Priority;
+
+use super::Task;
+use crate::durable::log::Purpose;
+use crate::durable::records::Record;
+use crate::engine::Engine;
+use crate::formats::entry::LOST;
+use crate::formats::map::Home;
+use crate::model::ArrayError;
+use crate::model::place::{SlotId, StripeKey};
+
+/// What came of giving a spare cell up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Leave {
+    Done,
+    /// A stripe is on its way elsewhere: to be tried again.
+    Again,
+    /// A strip in the cell cannot be had from elsewhere.
+    Needed,
+}
+
+impl Engine {
+    /// Gives the member's spare cell up.
+    pub(super) async fn leave_spare(self: &Rc<Self>, task: Task) -> Result<Leave, ArrayError> {
+        self.rebuilding.forget_moved(task.row, task.member);
+        // What is allocated in the row meanwhile is to lie in the cell too, so that only the second pass sees the last of it.
+        let left = self.leave_strips(task).await?;
+        if left != Leave::Done {
+            return Ok(left);
+        }
+        self.step(|core| core.space.freeze(task.row, true));
+        let result = self.leave_frozen(task).await;
+        self.step(|core| core.space.freeze(task.row, false));
+        self.admission.make_room();
+        result
+    }
+
+    async fn leave_frozen(self: &Rc<Self>, task: Task) -> Result<Leave, ArrayError> {
+        while self.look(|core| core.space.is_held_any(task.row)) {
+            self.io.sleep(Duration::from_millis(1)).await;
+            self.check_writable()?;
+        }
+        let left = self.leave_strips(task).await?;
+        if left == Leave::Done {
+            let none = Record::Replacement { row: task.row, member: task.member, cell: None };
+            self.record(none, Purpose::Inside).await?;
+        }
+        Ok(left)
+    }
+
+    async fn leave_strips(self: &Rc<Self>, task: Task) -> Result<Leave, ArrayError> {
+        for index in 0..self.look(|core| core.space.slots(task.row)) {
+            self.check_writable()?;
+            let left = self.leave_strip(SlotId { row: task.row, index }, usize::from(task.member)).await?;
+            if left != Leave::Done {
+                return Ok(left);
+            }
+        }
+        Ok(Leave::Done)
+    }
+
+    async fn leave_strip(self: &Rc<Self>, slot: SlotId, member: usize) -> Result<Leave, ArrayError> {
+        let Some(shape) = self.row_shape(slot) else { return Ok(Leave::Done) };
+        let moved = async || {
+            let head = self.slot_head(&shape, slot).await?;
+            Ok::<_, ArrayError>((!head.is_free() && head.exceptions >> member & 1 == 1).then_some(head))
+        };
+        let Some(head) = moved().await? else { return Ok(Leave::Done) };
+        let Some(volume) = self.look(|core| core.volumes.get(VolumeId(head.volume))) else { return Ok(Leave::Again) };
+        let _guard = self.locks.exclusive(volume.id, head.stripe).await;
+        let Some(head) = moved().await?.filter(|now| now.volume == head.volume && now.stripe == head.stripe) else {
+            return Ok(Leave::Again);
+        };
+        if self.home(StripeKey { volume: volume.id, stripe: head.stripe }).await? != Home::Slot(slot) {
+            return Ok(Leave::Again);
+        }
+        let Some(mut of) = self.locate(&volume, head.stripe).await? else { return Ok(Leave::Again) };
+        let Some(home) = self.target(&of, member, false) else { return Ok(Leave::Again) };
+        of.places[member] = home;
+        let columns = self.read_columns(&of, Strips::of([member]), 0..of.shape.units, Priority::Rebuild).await;
+        if columns.lost.iter().any(|(strip, unit)| of.digest(*strip, *unit) != LOST) {
+            return Ok(Leave::Needed);
+        }
+        let record = Record::Moved { slot, generation: of.generation, strip: member as u8, replaced: false };
+        self.record(record, Purpose::Inside).await?;
+        Ok(Leave::Done)
+    }
+}

@@ -1,0 +1,348 @@
+//! What the rebuild does first, how fast, and when it calls itself done.
+
+use std::rc::Rc;
+
+use stele_ground::{Duration, Instant};
+
+use super::breadth::STRIPES_MIN as MOVES;
+use super::{Need, Task};
+use crate::engine::Engine;
+use crate::formats::{entry, map};
+use crate::model::place::{RowId, SlotId};
+use crate::model::{AlarmKind, DriveHealth, OpenOptions};
+use crate::space::layout::RowKind;
+use crate::state::throttle::TokenBucket;
+use crate::testing::{Fixture, pattern, spec};
+
+fn engine(fixture: &Fixture) -> Rc<Engine> {
+    Rc::clone(&fixture.pool.serving().expect("it is open").engine)
+}
+
+/// Two drives that a row with data lies on.
+fn two_of_a_row(fixture: &Fixture) -> [usize; 2] {
+    let engine = engine(fixture);
+    let layout = engine.layout.read();
+    let row =
+        layout.rows().find(|row| row.class.kind == RowKind::Data && engine.look(|core| core.space.used(row.id)) > 0);
+    let row = row.expect("a row with data");
+    [0, 1].map(|member| usize::from(row.members[member].cell.drive.0))
+}
+
+/// A pool that waits long before it gives a missing drive up.
+fn patient(drives: usize, seed: u64) -> Fixture {
+    let options = OpenOptions { rebuild_after: Duration::from_secs(24 * 3600), ..OpenOptions::default() };
+    let mut fixture = Fixture::blank(drives, drives as u32, seed, options);
+    assert_eq!(fixture.settle(), Ok(()));
+    fixture
+}
+
+#[test]
+fn a_drive_is_not_called_whole_while_what_it_lacks_lies_on_one_that_is_away() {
+    let mut fixture = patient(6, 1);
+    let volume = fixture.create_volume(spec("a", "2+1", 4 << 20)).id;
+    let mut data = pattern(1, 4 << 20);
+    fixture.write(volume, 0, &data).expect("written");
+    fixture.command(crate::model::Command::Checkpoint).expect("a checkpoint");
+    let [one, other] = two_of_a_row(&fixture);
+    fixture.pull(&[one]);
+    for at in (0..4 << 20).step_by(32 << 10) {
+        let piece = pattern(at as u64, 4096);
+        data[at..at + 4096].copy_from_slice(&piece);
+        fixture.write(volume, at as u64, &piece).expect("written without it");
+    }
+    fixture.command(crate::model::Command::Checkpoint).expect("a checkpoint");
+    fixture.pull(&[other]);
+    fixture.give_back(one);
+    fixture.idle();
+    let status = fixture.status();
+    assert_eq!(status.lost_stripes, 0, "the other drive may still bring back what this one lacks");
+    assert_eq!(status.drives[one].health, DriveHealth::Stale);
+    fixture.give_back(other);
+    fixture.idle();
+    let status = fixture.status();
+    assert!(status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy), "{:?}", status.drives);
+    assert_eq!((status.lost_stripes, fixture.scrub()), (0, (0, 0)));
+    assert!(fixture.read(volume, 0, 4 << 20).expect("read") == data);
+}
+
+#[test]
+fn a_drive_that_returns_while_another_is_filled_makes_both_whole() {
+    for moment in (0..400).step_by(10) {
+        let mut fixture = patient(6, 1);
+        let volume = fixture.create_volume(spec("a", "2+1", 4 << 20)).id;
+        fixture.write(volume, 0, &pattern(1, 4 << 20)).expect("written");
+        fixture.command(crate::model::Command::Checkpoint).expect("a checkpoint");
+        let [one, other] = two_of_a_row(&fixture);
+        fixture.pull(&[one]);
+        for at in (0..4 << 20).step_by(32 << 10) {
+            fixture.write(volume, at as u64, &pattern(at as u64, 4096)).expect("written without it");
+        }
+        fixture.command(crate::model::Command::Checkpoint).expect("a checkpoint");
+        fixture.pull(&[other]);
+        fixture.begin_to_give_back(one);
+        fixture.run_operations(moment);
+        fixture.begin_to_give_back(other);
+        fixture.idle();
+        let status = fixture.status();
+        let whole = status.drives.iter().all(|drive| drive.health == DriveHealth::Healthy);
+        assert!(whole, "the other after {moment} operations: {:?}", status.drives);
+        assert_eq!((status.lost_stripes, fixture.scrub()), (0, (0, 0)), "{moment}");
+    }
+}
+
+/// Unaided, a scrub has to find everything in its place: what it finds is charged to drives that did nothing wrong.
+fn nothing_is_wrong(fixture: &mut Fixture, lost: &[usize], context: &str) {
+    assert_eq!(fixture.scrub(), (0, 0), "{context}");
+    let status = fixture.status();
+    assert_eq!(status.lost_stripes, 0, "{context}");
+    for (at, drive) in status.drives.iter().enumerate().filter(|(at, _)| !lost.contains(at)) {
+        assert_eq!((drive.digest_errors, drive.health), (0, DriveHealth::Healthy), "{context}: drive {at}");
+    }
+}
+
+#[test]
+fn what_had_moved_to_a_drive_that_is_lost_next_moves_once_more() {
+    for seed in 0..8 {
+        let mut fixture = Fixture::new(12, 6, seed);
+        let volume = fixture.create_volume(spec("a", "4+2", 8 << 20)).id;
+        let data = pattern(seed, 8 << 20);
+        fixture.write(volume, 0, &data).expect("written");
+        let engine = engine(&fixture);
+        let [first, _] = two_of_a_row(&fixture);
+        fixture.pull(&[first]);
+        fixture.idle();
+        fixture.pass(Duration::from_secs(3600));
+        // The drive with most of what has moved.
+        let spares: Vec<usize> = {
+            let layout = engine.layout.read();
+            let members = layout.rows().flat_map(|row| row.members.to_vec());
+            members.filter_map(|member| Some(usize::from(member.replacement?.drive.0))).collect()
+        };
+        let held = |drive: usize| spares.iter().filter(|spare| **spare == drive).count();
+        let second = (0..12).max_by_key(|drive| held(*drive)).expect("a drive");
+        assert!(held(second) > 0, "something has moved");
+        fixture.pull(&[second]);
+        fixture.idle();
+        fixture.pass(Duration::from_secs(3600));
+        let mut lost = vec![first, second];
+        nothing_is_wrong(&mut fixture, &lost, &format!("seed {seed}"));
+        // The rebuild is done: as many as the code tolerates may go again.
+        let row = engine.layout.read().rows().find(|row| row.class.kind == RowKind::Data).cloned();
+        let members = row.expect("a row of data").members.into_iter();
+        let places = members.map(|member| usize::from(member.replacement.unwrap_or(member.cell).drive.0));
+        lost = places.take(2).collect();
+        fixture.pull(&lost);
+        assert!(fixture.read(volume, 0, 8 << 20).expect("read") == data, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_rebuild_that_found_no_spare_does_not_say_that_it_finished() {
+    let mut fixture = Fixture::new(3, 3, 1);
+    let volume = fixture.create_volume(spec("a", "2+1", 1 << 30)).id;
+    // Full first: the alarm about room must not stand for the one about spare cells.
+    let mut at = 0;
+    while fixture.write(volume, at, &pattern(at, 1 << 20)).is_ok() {
+        at += 1 << 20;
+    }
+    assert!(fixture.alarms.iter().any(|alarm| alarm.kind == AlarmKind::SpaceLow));
+    fixture.alarms.clear();
+    fixture.pull(&[2]);
+    fixture.idle();
+    let said = |kind| fixture.alarms.iter().filter(|alarm| alarm.kind == kind).count();
+    assert_eq!((said(AlarmKind::SpareExhausted), said(AlarmKind::RebuildFinished)), (1, 0), "{:?}", fixture.alarms);
+}
+
+#[test]
+fn a_power_cut_at_any_moment_of_the_way_back_leaves_nothing_in_spare_cells() {
+    for moment in 0..60 {
+        let mut fixture = Fixture::new(7, 7, moment);
+        let volume = fixture.create_volume(spec("a", "2+1", 4 << 20)).id;
+        let data = pattern(1, 3 << 20);
+        fixture.write(volume, 0, &data).expect("written");
+        let [drive, _] = two_of_a_row(&fixture);
+        fixture.pull(&[drive]);
+        fixture.idle();
+        assert!(fixture.status().spare_used.0 > 0, "something moved");
+        fixture.give_back(drive);
+        // Something that takes cells as soon as they are free.
+        fixture.test_drives.cut_at = Some(fixture.test_drives.operations + moment * 17);
+        let other = spec("b", "2+1", 32 << 20);
+        let _ = fixture.command(crate::model::Command::CreateVolume(other));
+        fixture.idle();
+        fixture.crash().unwrap_or_else(|error| panic!("moment {moment}: {error:?}"));
+        fixture.idle();
+        let status = fixture.status();
+        assert_eq!((status.lost_stripes, status.spare_used.0), (0, 0), "moment {moment}: {:?}", status.drives);
+        assert!(fixture.read(volume, 0, 3 << 20).expect("read") == data, "moment {moment}");
+        assert_eq!(fixture.scrub(), (0, 0), "moment {moment}");
+    }
+}
+
+#[test]
+fn the_stripes_that_may_lose_nothing_more_come_first() {
+    let task = |left, need, row| Task { left, need, row: RowId(row), member: 0 };
+    let mut tasks = [task(1, Need::Spare, 0), task(0, Need::Fill, 9), task(2, Need::Spare, 1), task(0, Need::Spare, 5)];
+    tasks.sort_unstable();
+    assert_eq!(tasks.iter().map(|task| task.row.0).collect::<Vec<_>>(), [5, 9, 0, 1]);
+
+    let mut fixture = Fixture::new(10, 10, 4);
+    let volume = fixture.create_volume(spec("a", "2+2", 40 << 20)).id;
+    fixture.write(volume, 0, &pattern(1, 24 << 20)).expect("written");
+    let lost = [2, 7];
+    fixture.pull(&lost);
+    let engine = engine(&fixture);
+    let lacks = |row: &crate::space::layout::Row| {
+        row.members.iter().filter(|member| lost.contains(&usize::from(member.cell.drive.0))).count()
+    };
+    let of_data = |row: &&crate::space::layout::Row| row.class.kind == RowKind::Data;
+    let critical = engine.layout.read().rows().filter(of_data).filter(|row| lacks(row) == 2).count();
+    assert!(critical > 0, "some rows lie on both drives");
+    // Until every critical row has its spare cells, no other row has one.
+    for _ in 0..10_000 {
+        fixture.run_operations(2);
+        let layout = engine.layout.read();
+        let spared = |row: &&crate::space::layout::Row| row.members.iter().any(|member| member.replacement.is_some());
+        let rows: Vec<_> = layout.rows().filter(of_data).filter(spared).map(|row| (lacks(row), row.clone())).collect();
+        let both =
+            |row: &crate::space::layout::Row| row.members.iter().filter(|m| m.replacement.is_some()).count() == 2;
+        let safe = rows.iter().filter(|(lacks, row)| *lacks == 2 && both(row)).count();
+        if safe == critical {
+            return;
+        }
+        assert!(rows.iter().all(|(lacks, _)| *lacks == 2), "a row that lacks one drive came before one that lacks two");
+    }
+    panic!("the critical rows never got spare cells");
+}
+
+/// Strips of a row's member that have moved to its replacement, and how many there are.
+fn moved_strips(engine: &Engine, row: &crate::space::layout::Row, member: usize) -> (usize, usize) {
+    let heads = (0..engine.look(|core| core.space.slots(row.id))).filter_map(|index| {
+        let slot = SlotId { row: row.id, index };
+        let (page, at) = Engine::slot_page_id(&engine.row_shape(slot)?, slot);
+        Some(engine.table.cached(page)?.read(|bytes| entry::head(bytes, at)))
+    });
+    let used: Vec<bool> = heads.filter(|head| !head.is_free()).map(|head| head.exceptions >> member & 1 == 1).collect();
+    (used.iter().filter(|moved| **moved).count(), used.len())
+}
+
+#[test]
+fn stripes_that_lose_a_second_strip_overtake_a_rebuild_under_way() {
+    let mut fixture = Fixture::new(10, 10, 4);
+    let volume = fixture.create_volume(spec("a", "2+2", 40 << 20)).id;
+    fixture.write(volume, 0, &pattern(1, 24 << 20)).expect("written");
+    fixture.pull(&[2]);
+    let engine = engine(&fixture);
+    // Rows with a member on the drive, and which member that is.
+    let rows: Vec<(crate::space::layout::Row, usize)> = {
+        let layout = engine.layout.read();
+        let on = |row: &crate::space::layout::Row| row.members.iter().position(|member| member.cell.drive.0 == 2);
+        let data = layout.rows().filter(|row| row.class.kind == RowKind::Data);
+        data.filter_map(|row| Some((row.clone(), on(row)?)))
+            .filter(|(row, _)| engine.look(|core| core.space.used(row.id)) > 0)
+            .collect()
+    };
+    let counted = |chosen: &dyn Fn(&crate::space::layout::Row) -> bool| {
+        let chosen = rows.iter().filter(|(row, _)| chosen(row));
+        chosen.map(|(row, member)| moved_strips(&engine, row, *member)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    };
+    // A drive whose rows wait for their turn, while a row without it is half moved.
+    let mut second = None;
+    for _ in 0..100_000 {
+        fixture.run_operations(1);
+        let uses = |drive: usize| {
+            move |row: &crate::space::layout::Row| row.members.iter().any(|m| m.cell.drive.0 as usize == drive)
+        };
+        let busy = rows.iter().find(|(row, member)| {
+            let (moved, all) = moved_strips(&engine, row, *member);
+            moved > 0 && moved < all / 2
+        });
+        let Some((busy, _)) = busy else { continue };
+        second = (0..10).filter(|drive| *drive != 2 && !uses(*drive)(busy)).find(|drive| {
+            let (moved, all) = counted(&uses(*drive));
+            let spare = engine.layout.read();
+            let spare = spare
+                .rows()
+                .any(|row| row.members.iter().any(|m| m.replacement.is_some_and(|c| usize::from(c.drive.0) == *drive)));
+            moved < all && !spare
+        });
+        if second.is_some() {
+            break;
+        }
+    }
+    let second = second.expect("a moment in the middle of a row");
+    fixture.pull(&[second]);
+    let critical = |row: &crate::space::layout::Row| row.members.iter().any(|m| usize::from(m.cell.drive.0) == second);
+    let others = |row: &crate::space::layout::Row| !critical(row);
+    let before = counted(&others).0;
+    for _ in 0..100_000 {
+        let (moved, all) = counted(&critical);
+        if moved == all {
+            let since = counted(&others).0 - before;
+            assert!(since <= MOVES, "{since} strips of stripes that lack one came before those that lack two");
+            return;
+        }
+        fixture.run_operations(1);
+    }
+    panic!("the stripes that lack two strips were not rebuilt");
+}
+
+#[test]
+fn what_hosts_read_is_rebuilt_before_its_turn() {
+    let mut fixture = Fixture::new(8, 8, 5);
+    let volume = fixture.create_volume(spec("a", "2+1", 24 << 20)).id;
+    fixture.write(volume, 0, &pattern(1, 24 << 20)).expect("written");
+    fixture.command(crate::model::Command::Close).expect("closed");
+    fixture.open().expect("opened, with nothing cached");
+    fixture.pull(&[4]);
+    let engine = engine(&fixture);
+    let stripes = (24 << 20) / (32 << 10);
+    // Which strip of a stripe was lost, whether it has moved, and whether the row has its spare cell.
+    let lost = |stripe: u64| {
+        let (page, at) = Engine::map_page_id(volume, stripe);
+        let map::Home::Slot(slot) = engine.table.cached(page)?.read(|bytes| map::get(bytes, at)) else { return None };
+        let (page, at) = Engine::slot_page_id(&engine.row_shape(slot)?, slot);
+        let head = engine.table.cached(page)?.read(|bytes| entry::head(bytes, at));
+        let row = engine.layout.read().row(slot.row)?.clone();
+        let lost = row.members.iter().position(|member| member.cell.drive.0 == 4)?;
+        Some((lost, head.exceptions >> lost & 1 == 1, row.members[lost].replacement.is_some()))
+    };
+    let moved = || (0..stripes).filter(|stripe| lost(*stripe).is_some_and(|(_, moved, _)| moved)).count();
+    for _ in 0..20_000 {
+        fixture.run_operations(1);
+        // A stripe whose row has its spare cell already, and whose turn is not soon. Nobody reads parity.
+        let is_next = |stripe: &u64| matches!(lost(*stripe), Some((0 | 1, false, true)));
+        let Some(stripe) = (0..stripes).rev().find(is_next) else { continue };
+        let before = moved();
+        fixture.read(volume, stripe * (32 << 10), 32 << 10).expect("read");
+        let mut steps = 0;
+        while !matches!(lost(stripe), Some((_, true, _))) {
+            fixture.run_operations(1);
+            steps += 1;
+            assert!(steps < 100_000, "it never moved");
+        }
+        let overtook = moved() - before;
+        assert!(overtook <= 2 * MOVES, "{overtook} strips were moved before the one a host wanted");
+        return;
+    }
+    panic!("no stripe waited for its turn");
+}
+
+#[test]
+fn the_bucket_lets_so_many_bytes_through_a_second() {
+    let start = Instant(50_000_000_000);
+    let bucket = TokenBucket::new(start);
+    let rate = 10 << 20;
+    assert_eq!(bucket.take(1 << 20, rate, start), start, "the first goes at once");
+    let mut at = start;
+    for _ in 0..50 {
+        at = bucket.take(1 << 20, rate, at);
+    }
+    assert_eq!(at.since(start), Duration::from_millis(5000), "50 MiB more at 10 MiB a second");
+    // A pause saves up a tenth of a second, no more.
+    let later = at + Duration::from_secs(60);
+    let early = later.since(bucket.take(1 << 20, rate, later));
+    assert_eq!(early, Duration::from_millis(100));
+    assert!(bucket.take(1 << 20, rate, later) <= later, "the burst");
+    assert!(bucket.take(1 << 20, rate, later) > later - Duration::from_millis(100));
+}

@@ -1,0 +1,95 @@
+//! When the scrub runs, what it reads, and what it puts right.
+
+use stele_ground::Duration;
+
+use crate::durable::anchor::slot_at;
+use crate::model::Command;
+use crate::testing::{Fixture, pattern, spec};
+
+const DAY: u64 = 24 * 3600;
+
+#[test]
+fn a_pool_that_is_opened_again_every_week_is_scrubbed_all_the_same() {
+    let mut fixture = Fixture::new(4, 4, 1);
+    fixture.create_volume(spec("a", "2+1", 1 << 20));
+    let mut finished = 0;
+    for _ in 0..5 {
+        fixture.pass(Duration::from_secs(6 * DAY));
+        finished += fixture.status().scrubs_finished;
+        fixture.command(Command::Close).expect("closed");
+        fixture.open().expect("opened");
+    }
+    assert_eq!(finished, 2, "in thirty days of work");
+}
+
+#[test]
+fn a_kill_forgets_at_most_a_day_of_the_age_of_the_last_scrub() {
+    let mut fixture = Fixture::new(4, 4, 1);
+    fixture.create_volume(spec("a", "2+1", 1 << 20));
+    fixture.pass(Duration::from_secs(10 * DAY));
+    fixture.crash().expect("opened");
+    fixture.pass(Duration::from_secs(6 * DAY));
+    assert_eq!(fixture.status().scrubs_finished, 1);
+}
+
+#[test]
+fn a_pass_that_finds_damage_is_followed_by_one_more() {
+    let mut fixture = Fixture::new(6, 6, 2);
+    let volume = fixture.create_volume(spec("a", "4+2", 4 << 20)).id;
+    fixture.write(volume, 0, &pattern(3, 4 << 20)).expect("written");
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    let engine = std::rc::Rc::clone(&fixture.pool.serving().expect("it is open").engine);
+    let row = engine
+        .layout
+        .read()
+        .rows()
+        .find(|row| engine.look(|core| core.space.used(row.id)) > 8)
+        .cloned()
+        .expect("a row");
+    let cell = row.members[0].cell;
+    let at = engine.drives.labels.configuration().cell_at(cell);
+    fixture.test_drives.damage(usize::from(cell.drive.0), at, 64 << 10);
+    let (found, repaired) = fixture.scrub();
+    assert!(found > 0 && found == repaired, "{found} found, {repaired} repaired");
+    let before = fixture.status().scrubs_finished;
+    fixture.pass(Duration::from_secs(2 * 3600));
+    let after = fixture.status();
+    assert_eq!((after.scrubs_finished, after.scrub_damage_found), (before + 1, 0));
+    fixture.pass(Duration::from_secs(DAY));
+    assert_eq!(fixture.status().scrubs_finished, before + 1, "once");
+}
+
+#[test]
+fn the_scrub_of_the_log_reads_what_is_in_it_and_not_a_window_for_each_group() {
+    let mut fixture = Fixture::new(4, 4, 4);
+    let volume = fixture.create_volume(spec("a", "2+1", 4 << 20)).id;
+    for at in 0..64u64 {
+        fixture.write(volume, at * 8192, &pattern(at, 4096)).expect("written");
+    }
+    let read = |fixture: &mut Fixture| {
+        let counters = fixture.status().counters;
+        counters.iter().find(|(name, _)| *name == "drive read bytes").map_or(0, |(_, bytes)| *bytes)
+    };
+    let before = read(&mut fixture);
+    fixture.scrub();
+    let bytes = read(&mut fixture) - before;
+    assert!(bytes < 16 << 20, "{bytes} bytes for a log of 64 small writes");
+}
+
+#[test]
+fn a_damaged_anchor_is_written_again() {
+    let mut fixture = Fixture::new(6, 6, 3);
+    fixture.create_volume(spec("a", "2+1", 1 << 20));
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    let sequence = fixture.pool.serving().expect("it is open").engine.table.sequence();
+    let whole = fixture.test_drives.peek(1, slot_at(sequence), 4096);
+    fixture.test_drives.damage(2, slot_at(sequence), 4096);
+    fixture.test_drives.damage(4, slot_at(sequence) + 40, 8);
+    let found = fixture.scrub();
+    assert_eq!(fixture.pool.serving().expect("it is open").engine.table.sequence(), sequence);
+    assert_eq!(found, (2, 2));
+    for drive in 0..6 {
+        assert!(fixture.test_drives.peek(drive, slot_at(sequence), 4096) == whole, "drive {drive}");
+    }
+    assert_eq!(fixture.scrub(), (0, 0));
+}
