@@ -13,6 +13,7 @@ const KEPT: &[&str] = &[
     "SEMANTICS/agreement.md",
     "README.md",
     "FORMAT/compatibility.md",
+    "FORMAT/drive.md",
     "docs/first-hour.md",
     "docs/runbooks/",
 ];
