@@ -14,6 +14,7 @@ const KEPT: &[&str] = &[
     "README.md",
     "FORMAT/compatibility.md",
     "FORMAT/drive.md",
+    "FORMAT/log.md",
     "docs/first-hour.md",
     "docs/runbooks/",
 ];
