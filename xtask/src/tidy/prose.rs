@@ -15,6 +15,7 @@ const KEPT: &[&str] = &[
     "FORMAT/compatibility.md",
     "FORMAT/drive.md",
     "FORMAT/log.md",
+    "FORMAT/slots.md",
     "docs/first-hour.md",
     "docs/runbooks/",
 ];
