@@ -16,6 +16,7 @@ const KEPT: &[&str] = &[
     "FORMAT/drive.md",
     "FORMAT/log.md",
     "FORMAT/slots.md",
+    "FORMAT/table.md",
     "docs/first-hour.md",
     "docs/runbooks/",
 ];
