@@ -12,6 +12,7 @@ const KEPT: &[&str] = &[
     "docs/decisions/",
     "SEMANTICS/agreement.md",
     "README.md",
+    "FORMAT/archive.md",
     "FORMAT/catalog.md",
     "FORMAT/codes.md",
     "FORMAT/compatibility.md",
