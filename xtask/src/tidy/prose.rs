@@ -17,6 +17,7 @@ const KEPT: &[&str] = &[
     "FORMAT/codes.md",
     "FORMAT/compatibility.md",
     "FORMAT/drive.md",
+    "FORMAT/exports.md",
     "FORMAT/log.md",
     "FORMAT/slots.md",
     "FORMAT/table.md",
