@@ -19,6 +19,7 @@ const KEPT: &[&str] = &[
     "FORMAT/drive.md",
     "FORMAT/exports.md",
     "FORMAT/log.md",
+    "FORMAT/reservations.md",
     "FORMAT/slots.md",
     "FORMAT/table.md",
     "docs/first-hour.md",
