@@ -18,6 +18,7 @@ const KEPT: &[&str] = &[
     "FORMAT/compatibility.md",
     "FORMAT/drive.md",
     "FORMAT/exports.md",
+    "FORMAT/history.md",
     "FORMAT/log.md",
     "FORMAT/reservations.md",
     "FORMAT/slots.md",
