@@ -13,6 +13,7 @@ const KEPT: &[&str] = &[
     "SEMANTICS/agreement.md",
     "README.md",
     "FORMAT/archive.md",
+    "FORMAT/backup.md",
     "FORMAT/catalog.md",
     "FORMAT/codes.md",
     "FORMAT/compatibility.md",
