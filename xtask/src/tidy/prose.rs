@@ -24,6 +24,7 @@ const KEPT: &[&str] = &[
     "FORMAT/reservations.md",
     "FORMAT/slots.md",
     "FORMAT/table.md",
+    "docs/block.md",
     "docs/first-hour.md",
     "docs/runbooks/",
 ];
