@@ -26,6 +26,7 @@ const KEPT: &[&str] = &[
     "FORMAT/table.md",
     "docs/block.md",
     "docs/first-hour.md",
+    "docs/rebuild.md",
     "docs/runbooks/",
 ];
 
