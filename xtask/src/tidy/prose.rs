@@ -8,6 +8,7 @@ use std::ops::Range;
 /// Documents that keep the rules: a path, or a folder that ends in `/`.
 const KEPT: &[&str] = &[
     "ARCHITECTURE.md",
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
     "docs/decisions/",
     "SEMANTICS/agreement.md",
