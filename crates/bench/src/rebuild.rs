@@ -145,20 +145,32 @@ pub fn run(bench: &mut Bench) -> Result<(), String> {
 
 const HEAD: &str = "# Rebuild time against the number of drives
 
+This page shows how the time of a rebuild falls as a pool has more drives. This command wrote it:
+
     ./x bench rebuild
 
-wrote this page: the real array in virtual time, the same digits on every run. A volume of 8+2 with strips of 64 KiB over all drives,
-shelves of 12, spare space of two drives, no hosts. The drives are the published 15,000 rpm drives with as many cylinders as 256 MiB
-take, their arms as slow over the whole stroke; the log lies on the same drives.
+It runs the real array in virtual time, and gives the same digits on every run. The set-up:
+
+- one volume of 8+2 with strips of 64 KiB over all drives
+- enclosures of 12 drives, and spare space of two drives
+- no load from hosts
+- the published 15,000 rpm drives, with as many cylinders as 256 MiB take; their arms are as slow
+  over the whole stroke
+- the log on the same drives
 
 | | a drive holds MiB | one lost: s | times faster | restored MiB/s | two lost: critical | if even | critical for s | all restored s |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 ";
 
 const TAIL: &str = "
-- **One lost:** from the loss until everything is redundant again in spare space. *Times faster* is beside 12 drives.
-- **Critical:** stripes that lost two of their ten strips and may lose no other; two drives of different shelves are lost, where there are
-  several. *If even*: if every set of ten drives were as likely. They are rebuilt first; *critical for* is how long there are any.
-- **Twice as full** shows how far time goes with content: what is the same for any content is the end of the rebuild, and its beginning.
-- The published GNR figures (`gnr-tsm-40gbe`) tell of throughput alone; there is no published rebuild time or critical share to compare with.
+- **One lost** is the time from the loss until everything is redundant again in spare space. *Times
+  faster* compares with 12 drives.
+- **Critical** stripes lost two of their ten strips and can lose no more. The two lost drives are in
+  different enclosures where there are several. *If even* is the share if every set of ten drives
+  were equally likely. The pool rebuilds critical stripes first. *Critical for* is the time until
+  none is left.
+- **Twice as full** shows how the time grows with the content. The beginning and the end of a
+  rebuild take the same time for any content.
+- The published GNR figures (`gnr-tsm-40gbe`) cover throughput only. There is no published rebuild
+  time or critical share to compare with.
 ";

@@ -1,4 +1,4 @@
-//! Which table holds what, by table number. FORMAT/tables.md has the pages.
+//! Which table holds what, by table number. FORMAT/slots.md has the pages.
 
 use stele_ground::VolumeId;
 

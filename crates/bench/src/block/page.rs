@@ -113,41 +113,60 @@ fn sum([read, written, both]: [u32; 3]) -> String {
 
 const HEAD: &str = "# Block devices over NBD and iSCSI, beside other servers and the published tables
 
+This page shows how fast Stele serves a block volume, beside other servers on the same machine. This
+command wrote it:
+
     ./x bench block
 
-wrote this page. Everything is in memory and on one machine, which the client, fio's nbd engine, shares with the server. Depth is 32
-for small blocks and 8 for 256 KiB, for each job and connection; small blocks are random over 1 GiB. Stele serves a volume of two
-copies on 12 file drives, every block with its digest, answered writes in the replicated log, with a cache that holds the volume;
-nbdkit serves its memory plugin, qemu-nbd a file in memory. Neither keeps copies, checks anything, or survives a kill with what it
-answered. Rounds alternate, the first of each is thrown away, and medians of three are shown.
+Everything is in memory and on one machine. The client, fio's nbd engine, shares that machine with
+the server. Small blocks are random over 1 GiB. The depth is 32 for small blocks and 8 for 256 KiB,
+for each job and connection. Rounds alternate between the servers. The first round of each is thrown
+away, and medians of three are shown.
+
+| server | serves |
+| --- | --- |
+| Stele | a volume of two copies on 12 file drives, with a digest for every block; it answers a write when the replicated log has it; the cache holds the volume |
+| nbdkit | its memory plugin |
+| qemu-nbd | a file in memory |
+
+nbdkit and qemu-nbd keep no copies and check nothing. A kill loses the writes that they answered.
 
 ";
 
 const CPU_TAIL: &str = "
-- **Server CPU** is all time of the server's process, of all its threads, divided by operations: of Stele's writes and mixes with the
-  destage behind them, until nothing is dirty. Writes move 384 MiB, six times the dirty limit (256 KiB: 1 GiB).
-- The client takes as much of the machine as the server or more: rates say what both reach together, CPU what the server takes of it.
-- nbdkit works on a connection with 16 threads, Stele serves a pool on one.
+- **Server CPU** is all time of all threads of the server's process, divided by operations. For
+  Stele's writes and mixes it includes the destage behind them, until no block is dirty. Writes move
+  384 MiB, six times the dirty limit (256 KiB: 1 GiB).
+- The client takes as much of the machine as the server, or more. So a rate says what both reach
+  together, and the CPU column says what the server takes.
+- nbdkit works on a connection with 16 threads. Stele serves a pool on one thread.
 ";
 
 const ISCSI_TAIL: &str = "
-`qemu-img bench` over TCP, depth 32 for 4 KiB and 8 for 256 KiB; tgt serves a file in memory. Writes count with their destage.
+The client is `qemu-img bench` over TCP. The depth is 32 for 4 KiB and 8 for 256 KiB. tgt serves a
+file in memory. Writes count with their destage.
 ";
 
 const LATENCY_TAIL: &str = "
-The ping-pong is the least that two threads need that sleep until the other has written: 28 bytes there, 4112 back.
+The ping-pong is the lower bound for two threads that sleep until the other has written. It sends 28
+bytes there and 4112 back.
 ";
 
 const COLD_TAIL: &str = "
-The same volume with a cache of 128 MiB, an eighth of it, over the unix socket: most reads come from the drives, which are files in
-memory, and are verified. No peer does as much.
+This is the same volume over the unix socket, with a cache of 128 MiB, an eighth of it. Most reads
+come from the drives, which are files in memory, and are verified. No peer does as much.
 ";
 
 const PAPER_TAIL: &str = "
-What differs: the paper (July 2009) has a server with one quad-core Xeon 5500 of 2.97 GHz and 6 GB, Windows Server 2008, one 8 Gb
-Fibre Channel port, a switch, and two DS5300 arrays with four controllers and a port of 8 Gb each; IOmeter 2006.07.27, four to eight
-logical drives, all I/O from the controllers' caches. It does not say what its depth counts, how many drives or which RAID level
-there were, nor whether MB are MiB. Its streams end at the one link of 8 Gb in each direction. Here client and server share the processors named
-above, there is no link and no other machine, two jobs keep 32 requests each under way (16 in all for the read), and every write is
-in the log of the drives and later in two copies on them. So the tables stand side by side and are no comparison.
+The tables stand side by side and are no comparison, because the two set-ups differ:
+
+| | paper (July 2009) | here |
+| --- | --- | --- |
+| server | one quad-core Xeon 5500 of 2.97 GHz, 6 GB, Windows Server 2008 | client and server share the processors named above |
+| path | one 8 Gb Fibre Channel port, a switch | no link and no other machine |
+| storage | two DS5300 arrays with four controllers and a port of 8 Gb each, four to eight logical drives; all I/O comes from the controllers' caches | every write is in the log of the drives, and later in two copies on them |
+| load | IOmeter 2006.07.27 | two jobs keep 32 requests each under way (16 in all for the read) |
+
+The paper does not say what its depth counts, how many drives or which RAID level there were, nor
+whether MB are MiB. Its streams end at the one link of 8 Gb in each direction.
 ";

@@ -72,7 +72,7 @@ fn the_list_names_files_and_folders() {
     assert!(is_kept("docs/decisions/001-a.md"));
     assert!(!is_kept("docs/decisions/picture.svg"));
     assert!(!is_kept("crates/ARCHITECTURE.md"));
-    assert!(!is_kept("CHANGELOG.md"));
+    assert!(!is_kept("NOTES.md"));
 }
 
 /// Paths and commands are looked for line by line.
