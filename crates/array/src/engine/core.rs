@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use stele_ground::BLOCK;
+use stele_ground::{BLOCK, VolumeId};
 
 use crate::cache::Cache;
 use crate::durable::log::Reservation;
@@ -27,6 +27,8 @@ pub struct Core {
     pub cache: Cache,
     /// Stripes whose newest mapping is not durable yet: readers wait for the LSN.
     pub unsettled: BTreeMap<StripeKey, Lsn>,
+    /// Layers that show other content than those before them, whose record is not durable yet: readers wait for the LSN.
+    pub unsettled_layers: BTreeMap<VolumeId, Lsn>,
     /// Dirty stripes without a slot: each has one promised.
     pub promised: BTreeSet<StripeKey>,
     /// Log space for the destage of each dirty stripe.
@@ -46,6 +48,7 @@ impl Core {
             space,
             cache,
             unsettled: BTreeMap::new(),
+            unsettled_layers: BTreeMap::new(),
             promised: BTreeSet::new(),
             destage_reservations: BTreeMap::new(),
             pins: LogPins::default(),

@@ -224,13 +224,16 @@ impl Engine {
         }
     }
 
-    /// The newest mapping of the stripe that is not settled, in any of the layers.
+    /// The newest record that is not settled, of the stripe's mapping in any of the layers or of a layer itself.
     pub fn unsettled_in(&self, found: &FoundStripe, stripe: u64) -> Option<Lsn> {
         self.look(|core| {
-            if core.unsettled.is_empty() {
+            if core.unsettled.is_empty() && core.unsettled_layers.is_empty() {
                 return None;
             }
-            let of = |layer: &Rc<Volume>| core.unsettled.get(&StripeKey { volume: layer.id, stripe }).copied();
+            let of = |layer: &Rc<Volume>| {
+                let mapping = core.unsettled.get(&StripeKey { volume: layer.id, stripe });
+                mapping.max(core.unsettled_layers.get(&layer.id)).copied()
+            };
             found.layers().filter_map(of).max()
         })
     }

@@ -171,6 +171,7 @@ impl Engine {
             Some(stripes) => Some(self.promise_all(volume, stripes).await?),
             None => None,
         };
+        let (layer, shows_other_content) = (new.layer, new.reason == Reason::Rollback);
         let lsn = {
             let _stopped = self.stop_writes(volume).await;
             match promise {
@@ -178,7 +179,14 @@ impl Engine {
                 None => self.record(Record::Layer(new), Purpose::Inside).await?,
             }
         };
-        self.log.durable(lsn).await
+        // Content that a power cut may take back is shown to no reader. Where the log has stopped, that is open until the
+        // pool is opened again.
+        if shows_other_content && !self.io.is_disabled(Mutation::RollbackWait) {
+            self.step(|core| core.unsettled_layers.insert(layer, lsn));
+        }
+        self.log.durable(lsn).await?;
+        self.step(|core| core.unsettled_layers.remove(&layer));
+        Ok(())
     }
 
     /// Answers when no write is under way on the volume; none begins while the permit lives.

@@ -6,6 +6,7 @@ mod model;
 use stele_ground::{Bytes, VolumeId};
 use stele_media::{Buffer, MediaFault, Op, Priority, Request};
 
+use crate::drives::label::LOG_AT;
 use crate::model::{Action, ArrayError, Command, Event, Reply, VolumeDetail, VolumeSpec, VolumeStatus};
 use crate::testing::{Fixture, Trouble, pattern, spec};
 
@@ -192,6 +193,27 @@ fn a_rollback_undoes_what_was_written_since() {
     assert!(fixture.read(volume, 0, MIB as usize).expect("read") == second);
     fixture.make_clone("s2", "c").expect("a clone");
     assert!(refusal(fixture.roll_back("c", "s2")).contains("no snapshot of"));
+}
+
+#[test]
+fn a_rollback_that_is_not_durable_is_not_shown() {
+    let (mut fixture, volume, first) = fixture("2+1", 3);
+    fixture.snapshot("a", "s").expect("a snapshot");
+    let new = pattern(5, 300 * KIB);
+    fixture.write(volume, 0, &new).expect("written");
+    fixture.command(Command::Checkpoint).expect("a checkpoint");
+    // What is not in the log yet does not come there.
+    fixture.test_drives.held = Some(LOG_AT..LOG_AT + fixture.status().log_size.0);
+    fixture.begin_command(Command::RollBackVolume { volume: "a".into(), snapshot: "s".into() });
+    fixture.idle();
+    for at in [0, 200 * KIB, 600 * KIB] {
+        let read = fixture.read(volume, at as u64, 4 * KIB);
+        assert!(matches!(read, Err(Trouble::Silence)), "at {at}: {read:?}");
+    }
+    fixture.crash().expect("opened");
+    assert!(fixture.read(volume, 0, 300 * KIB).expect("read") == new, "the power cut took the rollback back");
+    fixture.roll_back("a", "s").expect("rolled back");
+    assert!(fixture.read(volume, 0, MIB as usize).expect("read") == first);
 }
 
 #[test]

@@ -69,6 +69,8 @@ pub enum Mutation {
     WholeGroup,
     /// A layer is frozen or given up while writes to it are under way.
     LayerGate,
+    /// A rollback is shown to readers before it is durable.
+    RollbackWait,
     /// Dirty blocks are not compared with the digests they came with.
     MemoryDigest,
     /// Pages are left out of a checkpoint without what changed in them in the log.
@@ -93,7 +95,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All of them, in the order of their bits.
-    pub const ALL: [Mutation; 42] = [
+    pub const ALL: [Mutation; 43] = [
         Mutation::LogFlush,
         Mutation::LogOrder,
         Mutation::LogHole,
@@ -126,6 +128,7 @@ impl Mutation {
         Mutation::WriteOrder,
         Mutation::WholeGroup,
         Mutation::LayerGate,
+        Mutation::RollbackWait,
         Mutation::MemoryDigest,
         Mutation::PageWords,
         Mutation::Hedge,

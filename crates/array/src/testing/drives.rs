@@ -41,8 +41,8 @@ pub struct TestDrives {
     pub cut_at: Option<u64>,
     /// These drives go before this operation.
     pub lose_at: Option<(u64, Vec<usize>)>,
-    /// Writes to this place on any drive are held back; a power cut forgets them.
-    pub held: Option<u64>,
+    /// Writes that begin within these places, on any drive, are held back; a power cut forgets them.
+    pub held: Option<std::ops::Range<u64>>,
     now: Instant,
 }
 
@@ -190,7 +190,7 @@ impl TestDrives {
     }
 
     fn is_held(&self, request: &Request) -> bool {
-        matches!((&request.op, self.held), (Op::Write { at, .. }, Some(held)) if *at == held)
+        matches!((&request.op, &self.held), (Op::Write { at, .. }, Some(held)) if held.contains(at))
     }
 
     fn lose(&mut self) {

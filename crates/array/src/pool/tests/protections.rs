@@ -137,7 +137,7 @@ fn many_groups(mutations: Mutations, seed: u64) -> bool {
         fixture.pool.event(Event::Submit { volume, request });
     }
     let newest = super::sealed::groups(&fixture, 0).into_iter().max_by_key(|(_, header)| header.sequence);
-    fixture.test_drives.held = newest.map(|(at, header)| LOG_AT + at + header.total());
+    fixture.test_drives.held = newest.map(|(at, header)| LOG_AT + at + header.total()).map(|at| at..at + 1);
     let mut answers = Vec::new();
     let end = fixture.test_drives.now() + Duration::from_millis(50);
     fixture.test_drives.run_pool_until(&mut fixture.pool, &mut answers, end);
