@@ -15,6 +15,7 @@ pub mod error;
 pub mod ffsb;
 pub mod fio;
 pub mod histogram;
+pub mod history;
 pub mod hosts;
 pub mod job;
 pub mod live;

@@ -369,6 +369,41 @@ fn a_result_is_held_against_a_baseline_and_a_slower_one_fails() {
     place.refused(4, &["none.lab"], &["lab", "check", &fast, "--against", &place.path("none.lab")]);
 }
 
+#[test]
+fn the_results_of_a_directory_have_a_history_and_the_newest_is_checked() {
+    let place = Place::new("lab-history");
+    let (results, page) = (place.path("results"), place.path("trends.html"));
+    std::fs::create_dir(&results).unwrap();
+    place.refused(4, &["holds no whole result"], &["lab", "history", &results]);
+    // In virtual time, where results of the same array are the same; under the time at which it began in a directory.
+    let run = ["lab", "run", "--workload", "oltp_8k", "--outstanding", "40", "--virtual", "array=ds4500", "raid=5"];
+    let kept = place.stele(&[&run[..], &["drives=40", "--out", &results]].concat());
+    assert!(kept.status.success(), "{kept:?}");
+    let names: Vec<_> = std::fs::read_dir(&results).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert!(names.len() == 1 && names[0].to_str().unwrap().ends_with("Z.lab"), "{names:?}");
+    let slow = format!("{results}/slow.lab");
+    assert!(place.stele(&[&run[..], &["drives=20", "--out", &slow]].concat()).status.success());
+    place.refused(2, &["is a directory"], &[&run[..], &["drives=40", "--out", &results, "--resume"]].concat());
+
+    let history = place.json(&["lab", "history", &results]);
+    assert_eq!(history["results"].as_array().unwrap().len(), 2, "{history}");
+    let cell = &history["cells"][0];
+    assert_eq!(cell["points"].as_array().unwrap().len(), 2, "{cell}");
+    assert!(cell["ratio"].as_f64().unwrap() < 0.8, "{cell}");
+    let text = String::from_utf8(place.stele(&["lab", "history", &results]).stdout).unwrap();
+    assert!(text.contains("newest") && text.contains("0."), "{text}");
+    let name = cell["cell"].as_str().unwrap();
+    let drawn = String::from_utf8(place.stele(&["lab", "history", &results, "--cell", name]).stdout).unwrap();
+    assert!(drawn.contains("number of the result") && drawn.contains("accesses a second"), "{drawn}");
+    place.json(&["lab", "history", &results, "-o", &page]);
+    assert!(std::fs::read_to_string(&page).unwrap().contains("<svg"));
+    // Virtual results have no time: none is before another.
+    let against = ["lab", "check", &results, "--against", &results];
+    place.refused(4, &["from before this one"], &against);
+    let output = place.stele(&["lab", "check", &results, "--against", &format!("{results}/slow.lab")]);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
 /// A host of the laboratory, and where it listens.
 fn host(place: &Place, token: &str, more: &[&str]) -> (std::process::Child, String) {
     let serve = [&["lab", "serve", "--listen", "127.0.0.1:0", "--token-file", token, "--json"], more].concat();

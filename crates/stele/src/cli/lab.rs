@@ -105,11 +105,24 @@ Examples:
 Examples:
   stele lab check nightly.lab --against release.lab
   stele lab check nightly.lab --against release.lab --tolerance 2% --junit nightly.xml --markdown nightly.md
+  stele lab check results --against release.lab          the newest result of a directory
+  stele lab check results --against results              the newest one against the one before it, on the same target
 
 A cell is kept where the 95 % interval of its ratio is within the tolerance, regressed where it is beyond, and unclear where
 it lies on both sides, or where a side is not steady. Exit codes: 0 all kept, 13 some regressed, 12 some missing, 10 some
 unclear.")]
     Check(Check),
+    /// Show how the results of a directory developed, oldest first; as a page it has trend charts
+    #[command(after_help = "\
+Examples:
+  stele lab run nightly.toml --out results               keeps the result in a directory, under the time it began
+  stele lab history results
+  stele lab history results --cell 'outstanding 8'       the trend of a cell, drawn here
+  stele lab history results -o trends.html               a chart for each cell; trends.pdf is a PDF
+
+The newest figure of a cell stands beside the median of up to 20 before it. Results that are not steady, void or partial are
+shown and not reckoned with.")]
+    History(History),
     /// Run a job on two targets in turn, in blocks of ABBA, and say whether they differ
     #[command(after_help = "\
 Examples:
@@ -308,10 +321,25 @@ pub struct Ffsb {
 }
 
 #[derive(Args, Debug)]
+pub struct History {
+    /// The directory that holds .lab files
+    pub directory: PathBuf,
+    /// Draw the trend of the cells of this name here
+    #[arg(long, value_name = "NAME", conflicts_with = "out")]
+    pub cell: Option<String>,
+    /// Write a page there, by its ending HTML or a PDF
+    #[arg(long, short, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Of the page
+    #[arg(long, requires = "out")]
+    pub title: Option<String>,
+}
+
+#[derive(Args, Debug)]
 pub struct Check {
-    /// What was measured now
+    /// What was measured now; a directory stands for its newest result
     pub result: PathBuf,
-    /// What it is held against
+    /// What it is held against; a directory stands for its newest result on the same target from before
     #[arg(long, value_name = "BASELINE")]
     pub against: PathBuf,
     /// How much worse a cell may be
@@ -485,7 +513,7 @@ pub struct What {
     /// What is on the target may be written over
     #[arg(long)]
     pub destroy: bool,
-    /// Keep all that was measured in this .lab file
+    /// Keep all that was measured in this .lab file; in a directory it is named after the time at which it began
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Go on with the cells that the .lab file lacks

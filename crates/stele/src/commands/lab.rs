@@ -1,8 +1,10 @@
 //! What `stele lab` does: puts a job together, runs its cells, and shows what a file holds. It needs no pool and no server.
 
+mod asked;
 mod check;
 mod ffsb;
 mod fio;
+mod history;
 mod hosts;
 mod modelled;
 mod pages;
@@ -17,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use stele_lab::error::LabError;
-use stele_lab::job::{Cell, Given, Job, OfPart, SearchPart};
+use stele_lab::job::{Cell, Given, Job};
 use stele_lab::live::read_back;
 use stele_lab::live::target::{Opening, Ready, Target};
 use stele_lab::record::{self, CellRecord, Head, Recorder};
@@ -26,10 +28,11 @@ use stele_lab::workload::AccessSpec;
 use stele_lab::{abba, environment, sweep, workload};
 use stele_papers::import::{self, Origin};
 
-use crate::cli::lab::{Compare, Lab, LoadArgs, OriginArg, Run, Search, What};
+use crate::cli::lab::{Compare, Lab, OriginArg, Run, Search, What};
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
+use asked::{add_load, add_search, job_of, kept_in_directory};
 use progress::Progress;
 use stop::until_stopped;
 
@@ -50,6 +53,7 @@ impl From<LabError> for Failure {
 pub async fn run(json: bool, command: Lab) -> Outcome<()> {
     match command {
         Lab::Run(Run { hosts, token, what, load }) => {
+            let what = kept_in_directory(what)?;
             let mut job = job_of(&what)?;
             add_load(&mut job, load);
             match hosts.is_empty() {
@@ -59,6 +63,7 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
         }
         Lab::Serve { listen, token, destroy } => hosts::serve(json, listen, hosts::secret(&token)?, destroy).await,
         Lab::Search(search) => {
+            let search = Search { what: kept_in_directory(search.what)?, ..search };
             let mut job = job_of(&search.what)?;
             add_search(&mut job, &search);
             match search.hosts.is_empty() {
@@ -67,6 +72,7 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
             }
         }
         Lab::Compare(Compare { what, load, against, blocks }) => {
+            let what = kept_in_directory(what)?;
             let mut job = job_of(&what)?;
             add_load(&mut job, load);
             measure(json, what, job, Some((against.parse()?, blocks))).await
@@ -78,6 +84,7 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
         Lab::Paper(asked) => paper::run(json, asked).await,
         Lab::Plot { file, chart, out } => pages::plot(&file, chart.as_deref(), out.as_deref(), json),
         Lab::Check(asked) => check::run(json, &asked),
+        Lab::History(asked) => history::run(json, &asked),
         Lab::Diff { first, second } => show::difference(&record::read(&first)?, &record::read(&second)?, json),
         Lab::Import { file, from, into, lenient } => import_jobs(&file, from, &into, lenient, json),
         Lab::Published => show::published(json),
@@ -118,90 +125,6 @@ fn write_new(path: &Path, bytes: impl AsRef<[u8]>, json: bool) -> Outcome<()> {
             Ok(())
         }
     }
-}
-
-/// One value stands alone, so that it is no axis of a table.
-fn given<T: Clone>(values: &[T]) -> Option<Given<T>> {
-    match values {
-        [] => None,
-        [one] => Some(Given::One(one.clone())),
-        many => Some(Given::Many(many.to_vec())),
-    }
-}
-
-fn job_of(what: &What) -> Outcome<Job> {
-    let mut job = match &what.job {
-        None => Job::default(),
-        Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| LabError::of(&error, "cannot be read", path))?;
-            Job::parse(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
-        }
-    };
-    fn set<T: Clone>(place: &mut Option<T>, value: Option<T>) {
-        if value.is_some() {
-            *place = value;
-        }
-    }
-    if let Some(words) = &what.modelled {
-        job.modelled.get_or_insert_default().set(words)?;
-    }
-    set(&mut job.on, what.on.clone());
-    if let (Some(ca), Some(on)) = (&what.ca, &mut job.on) {
-        *on = on.parse::<Target>()?.trusting(ca)?.to_string();
-    }
-    set(&mut job.size, what.size.clone());
-    set(&mut job.precondition, what.precondition.clone());
-    if let Some(buffered) = given(&what.buffered) {
-        job.buffered = buffered;
-    }
-    if !what.workload.is_empty() {
-        (job.workload.read, job.workload.random, job.workload.access) = (None, None, None);
-    }
-    if !(what.read.is_empty() && what.random.is_empty() && what.access.is_empty()) {
-        job.workload.name = None;
-    }
-    set(&mut job.workload.name, given(&what.workload));
-    set(&mut job.workload.read, given(&what.read));
-    set(&mut job.workload.random, given(&what.random));
-    set(&mut job.workload.access, given(&what.access));
-    set(&mut job.workload.align, what.align.map(Into::into));
-    set(&mut job.load.workers, given(&what.workers));
-    set(&mut job.load.batch, what.batch);
-    set(&mut job.time.least, what.time.clone().or(what.least.clone()));
-    set(&mut job.time.most, what.time.clone().or(what.most.clone()));
-    set(&mut job.time.warm_up, what.warm_up.clone());
-    set(&mut job.time.round, what.round.clone());
-    set(&mut job.time.patience, what.patience.clone());
-    set(&mut job.files, what.files);
-    set(&mut job.workload.of, what.names.then_some(OfPart::Names));
-    set(&mut job.content.compress, what.compress);
-    set(&mut job.content.dedupe, what.dedupe);
-    set(&mut job.content.seed, what.seed);
-    job.content.verify |= what.verify;
-    Ok(job)
-}
-
-fn add_load(job: &mut Job, load: LoadArgs) {
-    let part = &mut job.load;
-    if !(load.outstanding.is_empty() && load.rate.is_empty() && load.rate_bytes.is_empty()) {
-        part.outstanding = given(&load.outstanding);
-        (part.rate, part.rate_bytes) = (given(&load.rate), given(&load.rate_bytes));
-    }
-    part.arrivals = load.arrivals.map(Into::into).or(part.arrivals);
-    part.pause = load.pause.or(part.pause.take());
-    part.burst = load.burst.or(part.burst);
-    part.pause_when = load.pause_when.map(Into::into).or(part.pause_when);
-}
-
-fn add_search(job: &mut Job, search: &Search) {
-    if let Some(outstanding) = search.outstanding {
-        job.load.outstanding = Some(Given::One(outstanding));
-    }
-    job.search = Some(SearchPart {
-        response: Some(search.response.clone()),
-        percentile: search.percentile,
-        outstanding_max: search.outstanding_max,
-    });
 }
 
 /// `against` has the other target of a comparison, and its blocks.
