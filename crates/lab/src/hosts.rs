@@ -62,6 +62,7 @@ pub fn merged(runs: &[RunRecord]) -> Option<RunRecord> {
     let mut all = RunRecord {
         outstanding: runs.iter().map(|run| run.outstanding).try_fold(0, |sum: u32, one| Some(sum.saturating_add(one?))),
         rate_asked: runs.iter().map(|run| run.rate_asked).sum(),
+        profile: Vec::new(),
         workers: runs.iter().fold(0, |sum: u32, run| sum.saturating_add(run.workers)),
         steady: false,
         stopped: runs.iter().any(|run| run.stopped),

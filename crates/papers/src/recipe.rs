@@ -94,6 +94,7 @@ fn cell_of(planned: &Planned) -> Cell {
         spec: planned.spec.clone(),
         alignment: planned.alignment,
         load: Load::Outstanding(u32::try_from(load).unwrap_or(u32::MAX)),
+        profile: None,
         pause: None,
         batch: 1,
         workers: 1,
@@ -102,7 +103,7 @@ fn cell_of(planned: &Planned) -> Cell {
         of: Of::Data,
         seed: array.seed(&planned.spec),
     };
-    Cell { axes, setup, goal, precondition: None, buffered: false }
+    Cell { axes, setup, goal, objective: None, precondition: None, buffered: false }
 }
 
 /// What a question costs, in accesses of the profile: a pool's are ten to twenty times as dear.

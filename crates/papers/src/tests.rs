@@ -31,6 +31,7 @@ pub fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord 
     RunRecord {
         outstanding: Some(outstanding),
         rate_asked: None,
+        profile: Vec::new(),
         workers: 1,
         steady,
         stopped: false,
@@ -56,6 +57,7 @@ pub fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellReco
         search: None,
         hosts: Vec::new(),
         precondition: None,
+        objective: None,
         wrong_sectors: 0,
         read_back: None,
         left_behind: false,

@@ -404,6 +404,41 @@ fn the_results_of_a_directory_have_a_history_and_the_newest_is_checked() {
     assert_eq!(output.status.code(), Some(0), "{output:?}");
 }
 
+#[test]
+fn objectives_profiles_and_tenants_are_measured_and_judged() {
+    let place = Place::new("lab-objectives");
+    let (target, out, jobs) = (place.path("target"), place.path("found.lab"), place.path("tenants.toml"));
+    let on = ["--on", &target, "--size", "4MiB"];
+    let search = ["lab", "search", "--objective", "p99=10s", "--rate", "500", "--rate-max", "1000", "--out", &out];
+    let found = cells(&place, &[&search[..], &on].concat());
+    assert_eq!(found[0]["search"]["rate_asked"], 1000.0, "{found:?}");
+    let text = String::from_utf8(place.stele(&["lab", "show", &out]).stdout).unwrap();
+    assert!(text.contains("1000 a second") && text.contains("the objective was never missed"), "{text}");
+    place.refused(2, &["objective = fast", "p99=2ms"], &["lab", "search", "--objective", "fast", "--on", "null"]);
+
+    let missed = ["lab", "run", "--rate", "500", "--objective", "mean=1ns"];
+    let output = place.stele(&[&missed[..], &on, &SHORT].concat());
+    let text = String::from_utf8(output.stdout).unwrap();
+    // On a busy machine it may be void as well, which goes before.
+    assert!(matches!(output.status.code(), Some(11 | 13)), "{text}");
+    assert!(text.contains("objective missed: the mean within 1 ns"), "{text}");
+
+    let ramp = ["lab", "run", "--profile", "0s=200,300ms=2000", "--round", "50ms", "--warm-up", "50ms", "--json"];
+    let output = place.stele(&[&ramp[..], &on].concat());
+    assert!(Place::measured(&output), "{output:?}");
+    let cell = &Place::cells_of(&output)[0];
+    let rate = cell["runs"][0]["rate"].as_f64().unwrap();
+    assert!((600.0..1400.0).contains(&rate), "{cell}");
+
+    let tenants = "[[tenant]]\nname = 'oltp'\nload = { rate = 500.0 }\nobjective = 'p99=10s'\n\
+                   [[tenant]]\nname = 'scan'\nworkload = { random = 0, access = '64KiB' }\nload = { outstanding = 2 }\n";
+    std::fs::write(&jobs, tenants).unwrap();
+    let found = cells(&place, &[&["lab", "run", &jobs][..], &on].concat());
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!((&found[0]["name"], &found[1]["name"]), (&"tenant oltp".into(), &"tenant scan".into()));
+    assert!(found[0]["objective"]["found_ns"].as_u64().unwrap() > 0, "{found:?}");
+}
+
 /// A host of the laboratory, and where it listens.
 fn host(place: &Place, token: &str, more: &[&str]) -> (std::process::Child, String) {
     let serve = [&["lab", "serve", "--listen", "127.0.0.1:0", "--token-file", token, "--json"], more].concat();

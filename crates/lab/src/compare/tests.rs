@@ -24,6 +24,7 @@ fn recorded(cells: &[(&str, &[f64])]) -> Recorded {
         runs: vec![RunRecord {
             outstanding: Some(1),
             rate_asked: None,
+            profile: Vec::new(),
             workers: 1,
             steady: true,
             stopped: false,
@@ -36,6 +37,7 @@ fn recorded(cells: &[(&str, &[f64])]) -> Recorded {
         search: None,
         hosts: Vec::new(),
         precondition: None,
+        objective: None,
         wrong_sectors: 0,
         read_back: None,
         left_behind: false,

@@ -21,6 +21,7 @@ fn run(spans: &[u64], lag: u64) -> RunRecord {
     RunRecord {
         outstanding: Some(3),
         rate_asked: None,
+        profile: Vec::new(),
         workers: 2,
         steady: true,
         stopped: false,

@@ -47,6 +47,7 @@ fn setup(spec: AccessSpec, load: Load) -> Setup {
         spec,
         alignment: Alignment::Request,
         load,
+        profile: None,
         pause: None,
         batch: 1,
         workers: 2,

@@ -13,6 +13,7 @@ use super::run::{Pause, PauseWhen};
 use super::versions::Versions;
 use super::wrong::Wrong;
 use crate::histogram::Histogram;
+use crate::profile::Profile;
 use crate::workload::{Access, Generator};
 
 /// What one worker counted in one round. Rounds have the same length for all workers, and an answer belongs to the round in
@@ -69,6 +70,8 @@ pub struct Task {
     pub batch: u32,
     pub pause: Option<Pause>,
     pub gap: Gap,
+    /// Of an open loop whose rate changes, instead of the gap.
+    pub course: Option<Course>,
     pub round: Duration,
     pub clock: Clock,
 }
@@ -80,6 +83,30 @@ pub struct Gap {
     pub access: f64,
     pub byte: f64,
     pub random: bool,
+}
+
+/// One worker's starts under a profile.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Course {
+    profile: Profile,
+    /// Accesses of all workers that are to start before its next one, and how many come from one to the one behind it.
+    count: f64,
+    step: f64,
+    random: bool,
+}
+
+impl Course {
+    pub fn new(profile: Profile, first: f64, step: f64, random: bool) -> Course {
+        Course { profile, count: first, step, random }
+    }
+
+    /// When the next access is to start; in no time that is near, where the rate is 0 for good.
+    fn next(&mut self, dice: &mut Dice) -> Instant {
+        let due = self.profile.when(self.count).map_or(Instant(u64::MAX), |at| Instant((at * 1e9) as u64));
+        let share = if self.random { -(1.0 - dice.fraction()).max(1e-12).ln() } else { 1.0 };
+        self.count += self.step * share;
+        due
+    }
 }
 
 /// Below this an open loop watches the clock instead of sleeping: a sleeper wakes that much too late.
@@ -147,6 +174,9 @@ impl<E: Engine> Worker<E> {
         let mut answers: Vec<Answer> = Vec::new();
         let mut now = self.now();
         (self.due, self.answered) = (now, now);
+        if let Some(course) = &mut self.task.course {
+            self.due = course.next(&mut self.task.dice);
+        }
         // In an open loop there are far more places than accesses that are due.
         if self.task.outstanding.is_some() {
             self.keep_up(now);
@@ -330,7 +360,10 @@ impl<E: Engine> Worker<E> {
             };
             // Without a place for it the target was late, not the generator.
             self.part.lag = Duration(self.part.lag.0 + now.since(self.due.max(self.room)).0);
-            self.due = self.due + self.gap(length);
+            self.due = match &mut self.task.course {
+                Some(course) => course.next(&mut self.task.dice),
+                None => self.due + self.gap(length),
+            };
         }
     }
 

@@ -198,6 +198,7 @@ fn run_of(measured: &Measured) -> RunRecord {
     RunRecord {
         outstanding: Some(u32::try_from(measured.probe.outstanding).unwrap_or(u32::MAX)),
         rate_asked: None,
+        profile: Vec::new(),
         workers: 1,
         steady: measured.probe.steady,
         stopped: false,

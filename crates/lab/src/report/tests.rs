@@ -31,6 +31,7 @@ pub fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord 
     RunRecord {
         outstanding: Some(outstanding),
         rate_asked: None,
+        profile: Vec::new(),
         workers: 1,
         steady,
         stopped: false,
@@ -56,6 +57,7 @@ pub fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellReco
         search: None,
         hosts: Vec::new(),
         precondition: None,
+        objective: None,
         wrong_sectors: 0,
         read_back: None,
         left_behind: false,
@@ -124,6 +126,8 @@ fn a_search_is_told_with_its_interval_and_its_threshold_is_drawn() {
         outstanding: 8.5,
         steady: true,
         twice: None,
+        rate_asked: None,
+        beyond: None,
         open_end: None,
     });
     let page = html(&recorded(vec![found]), Some("Ours")).unwrap();

@@ -147,6 +147,7 @@ pub fn cell(
         spec,
         alignment: Alignment::Request,
         load: Load::Outstanding(outstanding),
+        profile: None,
         pause: None,
         batch: 1,
         workers,
@@ -155,7 +156,7 @@ pub fn cell(
         of: Of::Data,
         seed: content.seed,
     };
-    Ok(Cell { axes, setup, goal, precondition: None, buffered: false })
+    Ok(Cell { axes, setup, goal, objective: None, precondition: None, buffered: false })
 }
 
 /// The job with how long a recipe measures where the job does not say.

@@ -3,8 +3,10 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use stele_lab::job::{Align, Arrivals, When};
-use stele_papers::import::Origin;
+
+mod words;
+
+pub use words::{AlignArg, ArrivalsArg, OriginArg, WhenArg};
 
 #[derive(Subcommand, Debug)]
 pub enum Lab {
@@ -23,6 +25,10 @@ Examples:
   stele lab run --on s3://host/bench --read 0,50,100 --access 4KiB,1MiB --outstanding 32     s3+http:// without TLS
   stele lab run --on s3://127.0.0.1:9000/bench --ca certificate.pem --read 50 --verify
   stele lab run --on volume:8+2,drives=12 --size 4GiB --outstanding 32 --read 0    Stele's own array, in this process
+  stele lab run --on /data/target --rate 2000 --arrivals drawn --objective p99=2ms       exit code 13 where it is missed
+  stele lab run --on /data/target --profile 0s=100,60s=5000                              a ramp
+  stele lab run --on /data/target --profile 0h=100,9h=2000,17h=2000,24h=100 --speed 720  a day in two minutes
+  stele lab run tenants.toml --on /data/target        [[tenant]] tables run side by side, each with its objective
   stele lab run nightly.toml --on /data/target --out nightly.lab --resume
   stele lab run --on null --outstanding 1             what the generator itself costs
   stele lab run --workload oltp_8k --outstanding 100 --virtual drives=20,60 raid=5,10
@@ -34,6 +40,7 @@ A file that does not exist is made and filled (--size). What the laboratory did 
 Examples:
   stele lab search --on /data/target --size 10GiB --workload oltp_4k
   stele lab search --on /dev/sdx --workload random_read_4k --response 2ms --percentile 99 --out sdx.lab
+  stele lab search --on /dev/sdx --workload random_read_4k --objective p99=2ms       the highest rate of an open loop
   stele lab search --on /dev/sdx --hosts a:9310,b:9310 --token-file lab.token     the load is divided over both
   stele lab search --workload oltp_8k --virtual drives=20,60,100 raid=5,10 cache=on,off")]
     Search(Search),
@@ -383,9 +390,21 @@ pub struct Search {
     pub token: TokenArgs,
     #[command(flatten)]
     pub what: What,
-    /// The response that must not be exceeded
-    #[arg(long, default_value = "20ms")]
-    pub response: String,
+    /// Raise accesses a second in open loops, as long as this is kept, like p99=2ms, p99.9=10ms or mean=5ms
+    #[arg(long, value_name = "STATISTIC=TIME", conflicts_with_all = ["response", "percentile", "outstanding", "outstanding_max", "hosts", "modelled"])]
+    pub objective: Option<String>,
+    /// With an objective: accesses a second to begin with [default: 1000]
+    #[arg(long, requires = "objective")]
+    pub rate: Option<f64>,
+    /// With an objective: accesses a second at most [default: 100000000]
+    #[arg(long, requires = "objective")]
+    pub rate_max: Option<u64>,
+    /// With an objective: gaps between accesses are all the same, or drawn from the exponential distribution [default: even]
+    #[arg(long, value_enum, requires = "objective")]
+    pub arrivals: Option<ArrivalsArg>,
+    /// The response that must not be exceeded [default: 20ms]
+    #[arg(long)]
+    pub response: Option<String>,
     /// Of so many percent of the accesses, instead of the mean
     #[arg(long, value_name = "PERCENT")]
     pub percentile: Option<f64>,
@@ -408,6 +427,15 @@ pub struct LoadArgs {
     /// Bytes started each second, whatever the answers, like 10MiB
     #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with_all = ["outstanding", "rate"])]
     pub rate_bytes: Vec<String>,
+    /// Accesses a second that change: points like 0s=100,60s=5000, with straight lines between; two at one time are a step
+    #[arg(long, value_delimiter = ',', value_name = "TIME=RATE", conflicts_with_all = ["outstanding", "rate", "rate_bytes", "pause", "time", "least", "most"])]
+    pub profile: Vec<String>,
+    /// A profile's time runs so many times as fast, so that a day becomes a minute with 1440 [default: 1]
+    #[arg(long, value_name = "TIMES")]
+    pub speed: Option<f64>,
+    /// Say whether accesses kept this, like p99=2ms, p99.9=10ms or mean=5ms; one that is missed ends with exit code 13
+    #[arg(long, value_name = "STATISTIC=TIME")]
+    pub objective: Option<String>,
     /// Gaps between them: all the same, or drawn from the exponential distribution
     #[arg(long, value_enum)]
     pub arrivals: Option<ArrivalsArg>,
@@ -522,68 +550,4 @@ pub struct What {
     /// Say what would run and for how long, and end
     #[arg(long)]
     pub plan: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum OriginArg {
-    Fio,
-    Iometer,
-    Ffsb,
-}
-
-impl From<OriginArg> for Origin {
-    fn from(origin: OriginArg) -> Origin {
-        match origin {
-            OriginArg::Fio => Origin::Fio,
-            OriginArg::Iometer => Origin::Iometer,
-            OriginArg::Ffsb => Origin::Ffsb,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum ArrivalsArg {
-    Even,
-    Drawn,
-}
-
-impl From<ArrivalsArg> for Arrivals {
-    fn from(arrivals: ArrivalsArg) -> Arrivals {
-        match arrivals {
-            ArrivalsArg::Even => Arrivals::Even,
-            ArrivalsArg::Drawn => Arrivals::Drawn,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum WhenArg {
-    Answered,
-    Started,
-    Overlapping,
-}
-
-impl From<WhenArg> for When {
-    fn from(when: WhenArg) -> When {
-        match when {
-            WhenArg::Answered => When::Answered,
-            WhenArg::Started => When::Started,
-            WhenArg::Overlapping => When::Overlapping,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum AlignArg {
-    Request,
-    Sector,
-}
-
-impl From<AlignArg> for Align {
-    fn from(align: AlignArg) -> Align {
-        match align {
-            AlignArg::Request => Align::Request,
-            AlignArg::Sector => Align::Sector,
-        }
-    }
 }

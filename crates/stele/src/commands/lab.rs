@@ -13,6 +13,7 @@ mod progress;
 mod recipe;
 mod show;
 mod stop;
+mod tenants;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -138,12 +139,17 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
         };
     }
     let mut cells = job.cells()?;
+    if against.is_some() && !job.tenant.is_empty() {
+        return Err(Failure::usage("tenants run side by side, and a comparison runs one cell at a time")
+            .next("run the tenants on each target, and compare the results with `stele lab diff`"));
+    }
     if let Some((_, blocks)) = &against {
         cells = abba::expanded(&cells, *blocks, job.content()?.seed)?;
     }
-    let Some(on) = &job.on else {
-        return Err(Failure::usage("nothing says what to measure").next("add --on with a file, a block device or null"));
-    };
+    if !job.tenant.is_empty() && against.is_none() {
+        return tenants::run(json, what, job, cells).await;
+    }
+    let Some(on) = &job.on else { return Err(no_target()) };
     let targets: Vec<Target> = std::iter::once(on.parse()?).chain(against.map(|(target, _)| target)).collect();
     if matches!(job.buffered, Given::Many(_)) && targets.iter().any(|target| target.path().is_none()) {
         return Err(Failure::usage(
@@ -155,6 +161,10 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
         return show::plan(&job, &cells, json);
     }
     until_stopped(move |stop| sweep(json, &what, &job, &targets, &cells, stop)).await
+}
+
+fn no_target() -> Failure {
+    Failure::usage("nothing says what to measure").next("add --on with a file, a block device or null")
 }
 
 /// Reads all of a target whose reads are checked: behind the last cell on it, and behind one that was given wrong data. Not
@@ -296,11 +306,13 @@ fn verdict(cells: &[CellRecord], steady: bool) -> Outcome<()> {
     let is_partial = |cell: &CellRecord| cell.failed.is_some() || cell.hosts.iter().any(|host| host.failed.is_some());
     let is_void = |cell: &CellRecord| chosen(cell).is_some_and(|run| sweep::void(run.lag_share).is_some());
     let is_unsteady = |cell: &CellRecord| steady && !cell.is_steady();
+    let is_missed = |cell: &CellRecord| cell.objective.as_ref().is_some_and(|objective| !objective.is_kept());
     let all = cells.len();
     for (kind, count, what) in [
         (Kind::Damaged, count(&is_damaged), "damaged"),
         (Kind::Partial, count(&is_partial), "partial"),
         (Kind::Void, count(&is_void), "void"),
+        (Kind::Regressed, count(&is_missed), "missed their objective"),
         (Kind::Unsteady, count(&is_unsteady), "not steady"),
     ] {
         if count > 0 {
@@ -416,7 +428,7 @@ fn sizes(spec: &AccessSpec) -> String {
     spec.sizes.iter().map(size).collect::<Vec<_>>().join(", ")
 }
 
-/// What a table says of one cell.
+/// What a table says of one cell; remarks stand below it, since they are longer than a line.
 fn row_of(cell: &CellRecord) -> Vec<String> {
     let Some(run) = chosen(cell) else { return vec![cell.name.clone()] };
     let total = run.total();
@@ -424,7 +436,11 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
     let (rate, load) = match &cell.search {
         Some(search) => {
             let margin = search.margin.map_or(String::new(), |margin| format!(" ± {margin:.0}"));
-            (format!("{:.0}{margin}", search.rate), format!("{:.1} outstanding", search.outstanding))
+            let load = match search.rate_asked {
+                Some(asked) => format!("{asked:.0} a second"),
+                None => format!("{:.1} outstanding", search.outstanding),
+            };
+            (format!("{:.0}{margin}", search.rate), load)
         }
         None => (format!("{:.0}", total.rate), run.load()),
     };
@@ -439,7 +455,6 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
         response.percentile(0.999).to_string(),
         response.longest().to_string(),
         format!("{:.2}", total.cpu_own),
-        remark(cell),
     ]
 }
 
@@ -464,7 +479,6 @@ fn rows_of_sides(cell: &CellRecord) -> Vec<Vec<String>> {
             response.percentile(0.999).to_string(),
             response.longest().to_string(),
             String::new(),
-            String::new(),
         ]
     };
     all.into_iter().map(row).collect()
@@ -482,11 +496,14 @@ fn table(cells: &[CellRecord]) -> String {
         ("99.9 %", Align::Right),
         ("longest", Align::Right),
         ("CPU us", Align::Right),
-        ("", Align::Left),
     ]);
     for cell in cells.iter().filter(|cell| chosen(cell).is_some()) {
         table.row(row_of(cell));
         rows_of_sides(cell).into_iter().for_each(|row| table.row(row));
     }
-    table.render()
+    let mut text = table.render();
+    for (cell, remark) in cells.iter().map(|cell| (cell, remark(cell))).filter(|(_, remark)| !remark.is_empty()) {
+        text.push_str(&format!("\n{}: {remark}\n", called(cell)));
+    }
+    text
 }

@@ -8,12 +8,15 @@ use std::time::Instant as WallInstant;
 use stele_ground::{Duration, Instant};
 
 use super::{LOOK, Round, Setup, Watch};
-use crate::live::clock::Gate;
+use crate::live::clock::{Gate, Meeting};
 use crate::live::target::Ready;
 use crate::live::worker::{Part, Report};
 use crate::live::wrong::Wrong;
 use crate::steady;
 use crate::usage::Usage;
+
+/// How often a run looks whether those beside it are ready.
+const MEETING: std::time::Duration = std::time::Duration::from_millis(1);
 
 #[derive(Default)]
 pub struct Gathered {
@@ -40,21 +43,35 @@ fn all_ready(workers: u32, reports: &mpsc::Receiver<Report>, end: &AtomicBool) -
     Ok(true)
 }
 
-pub fn gather(
-    ready: &Ready,
-    workers: u32,
-    setup: &Setup,
-    reports: &mpsc::Receiver<Report>,
-    end: &AtomicBool,
-    gate: &Gate,
-    watch: Watch<'_>,
-) -> Gathered {
+/// Waits for the runs beside it; false where it was ended meanwhile.
+fn met(meeting: &Meeting, end: &AtomicBool) -> bool {
+    while !meeting.is_whole() {
+        if end.load(Ordering::Relaxed) {
+            return false;
+        }
+        std::thread::sleep(MEETING);
+    }
+    true
+}
+
+/// What tells of workers, and what lets them begin and end.
+pub struct Seen<'a> {
+    pub reports: &'a mpsc::Receiver<Report>,
+    pub end: &'a AtomicBool,
+    pub gate: &'a Gate,
+    pub meeting: &'a Meeting,
+}
+
+pub fn gather(ready: &Ready, workers: u32, setup: &Setup, seen: &Seen<'_>, watch: Watch<'_>) -> Gathered {
+    let Seen { reports, end, gate, meeting } = *seen;
     let timing = setup.timing;
     let warm_up = timing.warm_up.0.div_ceil(timing.round.0.max(1)) as i64;
     let least = timing.least.0.div_ceil(timing.round.0.max(1)).max(1) as usize;
     let most = timing.most.0.div_ceil(timing.round.0.max(1)).max(1) as usize;
     let mut gathered = Gathered::default();
-    match all_ready(workers, reports, end) {
+    let begun = all_ready(workers, reports, end);
+    meeting.arrive();
+    match begun.map(|begun| begun && met(meeting, end)) {
         Ok(true) => gate.open(WallInstant::now()),
         Ok(false) => {
             gathered.stopped = true;

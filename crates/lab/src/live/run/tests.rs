@@ -91,6 +91,7 @@ pub fn told(load: Load, slots: u32, each: u64, stall: (u64, u64), end: u64) -> F
         batch: 1,
         pause: None,
         gap: gap_of(load, 1),
+        course: None,
         round: setup.timing.round,
         clock: Clock::Told(Arc::clone(&time)),
     };
@@ -117,6 +118,7 @@ fn setup_of(spec: &AccessSpec, load: Load) -> Setup {
         spec: spec.clone(),
         alignment: Alignment::Request,
         load,
+        profile: None,
         pause: None,
         batch: 1,
         workers: 1,

@@ -92,23 +92,30 @@ pub fn job_of(what: &What) -> Outcome<Job> {
 
 pub fn add_load(job: &mut Job, load: LoadArgs) {
     let part = &mut job.load;
-    if !(load.outstanding.is_empty() && load.rate.is_empty() && load.rate_bytes.is_empty()) {
+    if !(load.outstanding.is_empty() && load.rate.is_empty() && load.rate_bytes.is_empty() && load.profile.is_empty()) {
         part.outstanding = given(&load.outstanding);
+        part.profile = (!load.profile.is_empty()).then_some(load.profile);
         (part.rate, part.rate_bytes) = (given(&load.rate), given(&load.rate_bytes));
     }
+    part.speed = load.speed.or(part.speed);
     part.arrivals = load.arrivals.map(Into::into).or(part.arrivals);
     part.pause = load.pause.or(part.pause.take());
     part.burst = load.burst.or(part.burst);
     part.pause_when = load.pause_when.map(Into::into).or(part.pause_when);
+    job.objective = load.objective.or(job.objective.take());
 }
 
 pub fn add_search(job: &mut Job, search: &Search) {
     if let Some(outstanding) = search.outstanding {
         job.load.outstanding = Some(Given::One(outstanding));
     }
+    job.load.rate = search.rate.map(Given::One).or(job.load.rate.take());
+    job.load.arrivals = search.arrivals.map(Into::into).or(job.load.arrivals);
     job.search = Some(SearchPart {
-        response: Some(search.response.clone()),
+        response: search.response.clone(),
         percentile: search.percentile,
         outstanding_max: search.outstanding_max,
+        objective: search.objective.clone(),
+        rate_max: search.rate_max,
     });
 }

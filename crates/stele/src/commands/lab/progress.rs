@@ -6,6 +6,7 @@ use std::time::Instant;
 use stele_ground::{Bytes, Duration};
 use stele_lab::job::Cell;
 use stele_lab::record::{CellRecord, Head};
+use stele_lab::report;
 use stele_lab::sweep::Step;
 
 pub struct Progress<'a> {
@@ -98,7 +99,8 @@ impl<'a> Progress<'a> {
             return;
         }
         self.clear();
-        let row = super::row_of(found).into_iter().filter(|cell| !cell.is_empty()).collect::<Vec<_>>();
+        let said = super::row_of(found).into_iter().chain([report::remark(found)]);
+        let row = said.filter(|cell| !cell.is_empty()).collect::<Vec<_>>();
         eprintln!("{}", row.join("  "));
     }
 
