@@ -87,6 +87,7 @@ impl Bench {
             no_new: false,
             written: Default::default(),
             lost: 0..0,
+            late: None,
             writes: 0,
             reads: 0,
         };

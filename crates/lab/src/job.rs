@@ -31,6 +31,7 @@ use crate::modelled::sweep::VirtualPart;
 use crate::objective::Objective;
 use crate::precondition;
 use crate::profile::Profile;
+use crate::replay::ReplayPart;
 use crate::search::Goal;
 use crate::workload::{self, AccessSpec, Alignment, Operation};
 
@@ -101,6 +102,9 @@ pub struct Job {
     /// Arrays of modelled drives are the target, in virtual time.
     #[serde(rename = "virtual", skip_serializing_if = "Option::is_none")]
     pub modelled: Option<VirtualPart>,
+    /// A trace that is carried out again, instead of cells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayPart>,
     /// The cells are those of a recipe; nothing else is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipe: Option<RecipePart>,
@@ -321,6 +325,9 @@ impl Job {
 
     /// All cells, in the order in which they run.
     pub fn cells(&self) -> Result<Vec<Cell>, LabError> {
+        if self.replay.is_some() {
+            return Err(LabError::Usage("a replay has no cells but its trace".into()));
+        }
         if !self.tenant.is_empty() {
             return self.tenants();
         }
@@ -368,6 +375,7 @@ impl Job {
                         alignment,
                         load,
                         profile: profile.clone(),
+                        trace: None,
                         pause,
                         batch: self.load.batch.unwrap_or(1),
                         workers: *workers,

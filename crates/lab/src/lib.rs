@@ -27,6 +27,7 @@ pub mod precondition;
 pub mod profile;
 pub mod raid;
 pub mod record;
+pub mod replay;
 pub mod report;
 pub mod search;
 pub mod spindle;

@@ -16,6 +16,7 @@ use crate::live::run::{Found, Load, Of};
 use crate::objective::ObjectiveRecord;
 use crate::precondition::PreconditionRecord;
 use crate::profile::Profile;
+use crate::replay::ReplayRecord;
 use crate::search::rate::HighestRate;
 use crate::search::{Ending, Goal, Highest, Statistic, margin_of};
 use crate::steady;
@@ -135,6 +136,9 @@ pub struct RunRecord {
     /// Of a rate that changed: seconds after the warm-up, and accesses a second; `rate_asked` is its mean.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub profile: Vec<(f64, f64)>,
+    /// Of a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayRecord>,
     pub workers: u32,
     pub steady: bool,
     pub stopped: bool,
@@ -186,8 +190,8 @@ impl RunRecord {
             Load::Rate { each_second, .. } => (None, Some(each_second)),
             Load::Bytes { each_second, .. } => (None, Some(each_second / found.setup.spec.mean_length() as f64)),
         };
-        // The mean of a profile has any number of digits.
-        let is_mean = found.setup.profile.is_some();
+        // The mean of a profile or a trace has any number of digits.
+        let is_mean = found.setup.profile.is_some() || found.setup.trace.is_some();
         let rate_asked = rate_asked.map(|rate| if is_mean { rounded(rate, THOUSANDTHS) } else { rate });
         let points = found.setup.profile.as_ref().map_or_else(Vec::new, |profile| profile.points());
         let point = |(at, rate): (f64, f64)| (rounded(at, BILLIONTHS), rounded(rate, THOUSANDTHS));
@@ -195,6 +199,7 @@ impl RunRecord {
             outstanding,
             rate_asked,
             profile: points.into_iter().map(point).collect(),
+            replay: None,
             workers: found.workers,
             steady: found.steady,
             stopped: found.stopped,
@@ -234,6 +239,10 @@ impl RunRecord {
     pub fn shortfall(&self) -> Option<String> {
         if self.rounds.is_empty() {
             return (!self.steady).then(|| "there are no rounds".to_owned());
+        }
+        if self.replay.is_some() {
+            // A trace has the gaps and the rates that it has.
+            return None;
         }
         if !self.profile.is_empty() {
             // Gaps that were asked for are none of the target's.
@@ -283,6 +292,7 @@ impl RunRecord {
         if self.rounds.is_empty() {
             return found;
         }
+        found.extend(self.replay.as_ref().map(|replay| replay.said(self)));
         if let (Some(asked), Some(reached)) = (self.outstanding, self.under_way)
             && reached < f64::from(asked) * (1.0 - UNREACHED)
         {
@@ -322,6 +332,7 @@ impl RunRecord {
 
     pub fn load(&self) -> String {
         match (self.outstanding, self.rate_asked) {
+            (_, Some(_)) if self.replay.is_some() => "the trace's clock".into(),
             (_, Some(rate)) if !self.profile.is_empty() => format!("profile of {rate:.0} a second"),
             (Some(count), _) => format!("{count} outstanding"),
             (None, Some(rate)) => format!("{rate} a second"),
@@ -338,6 +349,26 @@ impl CellRecord {
             left_behind: found.left_behind,
             objective: cell.objective.map(|objective| ObjectiveRecord::of(objective, &run)),
             ..CellRecord::with(number, cell, vec![run], None)
+        }
+    }
+
+    /// Of a trace; its name is still to be said.
+    pub fn of_replay(run: RunRecord) -> CellRecord {
+        CellRecord {
+            number: 0,
+            name: String::new(),
+            axes: Vec::new(),
+            workload: "replay".into(),
+            names: false,
+            runs: vec![run],
+            search: None,
+            hosts: Vec::new(),
+            failed: None,
+            objective: None,
+            precondition: None,
+            wrong_sectors: 0,
+            read_back: None,
+            left_behind: false,
         }
     }
 

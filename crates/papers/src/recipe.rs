@@ -95,6 +95,7 @@ fn cell_of(planned: &Planned) -> Cell {
         alignment: planned.alignment,
         load: Load::Outstanding(u32::try_from(load).unwrap_or(u32::MAX)),
         profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 1,

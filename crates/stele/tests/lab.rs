@@ -439,6 +439,33 @@ fn objectives_profiles_and_tenants_are_measured_and_judged() {
     assert!(found[0]["objective"]["found_ns"].as_u64().unwrap() > 0, "{found:?}");
 }
 
+#[test]
+fn a_trace_is_replayed_by_its_clock_and_one_that_does_not_fit_is_refused() {
+    let place = Place::new("lab-replay");
+    let (target, out, trace) = (place.path("target"), place.path("found.lab"), place.path("trace.csv"));
+    let lines: String =
+        (0..100).map(|n| format!("{},h,0,{},{},4096,9\n", 10_000 * n, ["Read", "Write"][n % 2], 4096 * n)).collect();
+    std::fs::write(&trace, lines).unwrap();
+    let on = ["--on", &target, "--size", "4MiB"];
+    let replay = |more: &[&'static str]| [&["lab", "replay", &trace][..], &on, more].concat();
+    let found = place.cells(&[&replay(&["--speed", "2"])[..], &["--out", &out]].concat());
+    let run = &found[0]["runs"][0];
+    assert_eq!((&run["read"]["count"], &run["write"]["count"]), (&50.into(), &50.into()), "{found:?}");
+    assert!(found[0]["remark"].as_str().unwrap().contains("behind the trace's clock"), "{found:?}");
+    let text = String::from_utf8(place.stele(&["lab", "show", &out]).stdout).unwrap();
+    assert!(text.contains("replay of trace.csv"), "{text}");
+    assert!(place.json(&["lab", "paper", &out])["written"].is_string());
+    let plan = place.json(&replay(&["--plan"]));
+    assert_eq!((&plan["format"], &plan["reads"], &plan["step"]), (&"msr".into(), &50.into(), &4096.into()), "{plan}");
+    std::fs::write(&trace, "0,h,0,Read,8388608,4096,9\n").unwrap();
+    place.refused(2, &["reaches to", "--map wrap"], &replay(&[]));
+    assert_eq!(place.cells(&replay(&["--map", "scale"])).len(), 1);
+    place.refused(2, &["--speed fast"], &replay(&["--speed", "fast"]));
+    std::fs::write(&trace, "nothing\n").unwrap();
+    place.refused(2, &["looks like no trace"], &replay(&[]));
+    place.refused(1, &["line 1", "no unit"], &replay(&["--format", "spc"]));
+}
+
 /// A host of the laboratory, and where it listens.
 fn host(place: &Place, token: &str, more: &[&str]) -> (std::process::Child, String) {
     let serve = [&["lab", "serve", "--listen", "127.0.0.1:0", "--token-file", token, "--json"], more].concat();

@@ -19,6 +19,7 @@ use crate::environment;
 use crate::error::LabError;
 use crate::histogram::Histogram;
 use crate::profile::Profile;
+use crate::replay::Replay;
 use crate::workload::{AccessSpec, Alignment, Generator, Operation};
 use gathering::{Gathered, Seen, gather};
 
@@ -98,6 +99,8 @@ pub struct Setup {
     pub load: Load,
     /// Of an open loop whose rate changes; the load then has its mean.
     pub profile: Option<Arc<Profile>>,
+    /// Accesses come from it, and in an open loop the times of their starts; the run ends with it.
+    pub trace: Option<Arc<Replay>>,
     /// Of a closed loop.
     pub pause: Option<Pause>,
     /// Answers that a worker of a closed loop waits for at once: more of them cost less, and each seems to take longer.
@@ -144,6 +147,8 @@ pub struct Round {
     pub write: Histogram,
     pub lag: Duration,
     pub held_back: u64,
+    /// Of a trace with a clock: times between the starts that it asks for and the starts.
+    pub late: Histogram,
     /// Processor time of this process and of the whole machine, in seconds, and how long that was.
     pub cpu_own: f64,
     pub cpu_machine: f64,
@@ -199,6 +204,7 @@ impl Found {
             total.write.merge(&round.write);
             total.lag = Duration(total.lag.0 + round.lag.0);
             total.held_back += round.held_back;
+            total.late.merge(&round.late);
             total.cpu_own += round.cpu_own;
             total.cpu_machine += round.cpu_machine;
             total.waited_own += round.waited_own;
@@ -315,6 +321,7 @@ pub fn run_beside(
             batch: setup.batch.max(1),
             pause: setup.pause,
             gap: gap_of(setup.load, workers),
+            trace: setup.trace.clone(),
             course: setup.profile.as_ref().map(|profile| Course::of(profile, setup, workers, number)),
             round: setup.timing.round,
             // Set when all are ready.

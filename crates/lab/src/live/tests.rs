@@ -48,6 +48,7 @@ fn setup(spec: AccessSpec, load: Load) -> Setup {
         alignment: Alignment::Request,
         load,
         profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 2,

@@ -35,6 +35,7 @@ fn setup(read: u8, random: u8, verify: bool) -> Setup {
         alignment: Alignment::Request,
         load: Load::Outstanding(2),
         profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 1,

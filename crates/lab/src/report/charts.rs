@@ -145,7 +145,7 @@ fn rate_over_time(recorded: &Recorded) -> Chart {
             series.push(Series { name: format!("{}: asked for", cell.name), points: asked, marked: false });
         }
         // A load that changes has ups and downs of its own.
-        let changes = !run.profile.is_empty();
+        let changes = !run.profile.is_empty() || run.replay.is_some();
         let dip = steady::dip(&run.rates()).filter(|_| !changes);
         let dips = |number: usize| dip.is_some_and(|dip| (dip.first..dip.first + dip.rounds).contains(&number));
         let gaps = |number: usize| run.rounds.get(number).is_some_and(|round| steady::is_gap(Duration(round.gap_ns)));

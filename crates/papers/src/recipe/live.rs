@@ -148,6 +148,7 @@ pub fn cell(
         alignment: Alignment::Request,
         load: Load::Outstanding(outstanding),
         profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers,

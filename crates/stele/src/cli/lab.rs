@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+mod replay;
 mod words;
 
+pub use replay::Replay;
 pub use words::{AlignArg, ArrivalsArg, OriginArg, WhenArg};
 
 #[derive(Subcommand, Debug)]
@@ -44,6 +46,20 @@ Examples:
   stele lab search --on /dev/sdx --hosts a:9310,b:9310 --token-file lab.token     the load is divided over both
   stele lab search --workload oltp_8k --virtual drives=20,60,100 raid=5,10 cache=on,off")]
     Search(Search),
+    /// Carry out a trace again: the accesses of another storage, at their times, on a target
+    #[command(after_help = "\
+Examples:
+  stele lab replay web.blktrace.0 web.blktrace.1 --on /dev/sdx --destroy       one trace of two processors
+  stele lab replay oltp.iolog --on /data/target --size 20GiB --speed 2         twice as fast
+  stele lab replay Financial1.spc --on /data/target --map wrap --fit round     beyond the target's end, and less than its blocks
+  stele lab replay hm_1.csv --on /dev/sdx --destroy --speed max --outstanding 64       without the trace's clock
+  stele lab replay hm_1.csv --on null --plan                                   what it asks for, and of which devices
+
+Formats: blktrace's binary records, fio's logs (version 2 and 3), SPC's lines (unit, block, bytes, operation, seconds) and those
+of MSR (ticks, host, disk, type, offset, bytes). All of a trace is looked at first; accesses that have no place on the target
+are an error before anything starts, unless --map and --fit say what becomes of them. Syncs, discards and flushes are left
+out, and counted. Responses count from the times that the trace asks for.")]
+    Replay(Replay),
     /// Measure on this machine what `stele lab run --hosts` or `search --hosts` on another one asks for
     #[command(after_help = "\
 Examples:

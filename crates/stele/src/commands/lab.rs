@@ -11,6 +11,7 @@ mod pages;
 mod paper;
 mod progress;
 mod recipe;
+mod replay;
 mod show;
 mod stop;
 mod tenants;
@@ -62,6 +63,7 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
                 false => hosts::run(json, what, job, hosts, hosts::secret(&token)?).await,
             }
         }
+        Lab::Replay(asked) => replay::run(json, asked).await,
         Lab::Serve { listen, token, destroy } => hosts::serve(json, listen, hosts::secret(&token)?, destroy).await,
         Lab::Search(search) => {
             let search = Search { what: kept_in_directory(search.what)?, ..search };
@@ -137,6 +139,9 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
                 Err(Failure::usage("modelled arrays are compared without chance: give both as values of an axis"))
             }
         };
+    }
+    if job.replay.is_some() && against.is_none() {
+        return replay::job(json, what, job).await;
     }
     let mut cells = job.cells()?;
     if against.is_some() && !job.tenant.is_empty() {

@@ -56,6 +56,7 @@ fn setup(random: u8, sizes: Vec<(u64, u8)>, threads: u32) -> Setup {
         alignment: Alignment::Request,
         load: Load::Outstanding(threads),
         profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 1,

@@ -86,6 +86,7 @@ fn a_write_that_was_lost_where_nothing_was_read_again_is_found() {
         alignment: Alignment::Request,
         load: Load::Outstanding(1),
         profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 1,

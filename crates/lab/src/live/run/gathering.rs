@@ -132,6 +132,7 @@ pub fn gather(ready: &Ready, workers: u32, setup: &Setup, seen: &Seen<'_>, watch
         }
         // Each worker hands its rounds over in their order, so rounds become whole in theirs.
         let whole = parts.remove(&number).unwrap_or_default();
+        let is_over = setup.trace.is_some() && whole.iter().all(|part| part.is_done);
         let before = std::mem::replace(&mut usage, Usage::now());
         let round = merged(whole, timing.round, before, usage);
         let number = number as i64 - warm_up;
@@ -140,6 +141,9 @@ pub fn gather(ready: &Ready, workers: u32, setup: &Setup, seen: &Seen<'_>, watch
             gathered.rounds.push(round);
         }
         let counted = gathered.rounds.len();
+        if goes_on && is_over {
+            return gathered;
+        }
         if !goes_on || counted >= least {
             gathered.steady = shortfall(&gathered.rounds).is_none();
         }
@@ -186,6 +190,7 @@ pub fn merged(parts: Vec<Part>, length: Duration, before: Usage, after: Usage) -
         round.write.merge(&part.write);
         round.lag = Duration(round.lag.0 + part.lag.0);
         round.held_back += part.held_back;
+        round.late.merge(&part.late);
     }
     round.read_rate = round.read.count() as f64 / span;
     round.rate = round.read_rate + round.write.count() as f64 / span;

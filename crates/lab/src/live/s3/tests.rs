@@ -207,6 +207,7 @@ fn checked(address: &Address, access: u64, enough: u64) -> Result<(), LabError> 
         alignment: Alignment::Request,
         load: Load::Outstanding(2),
         profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 2,

@@ -24,6 +24,7 @@ fn measured(ready: &Ready, access: u64, load: Load) -> Result<Found, String> {
         alignment: Alignment::Request,
         load,
         profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 2,

@@ -6,6 +6,7 @@ use std::time::Instant;
 use stele_ground::{Bytes, Duration};
 use stele_lab::job::Cell;
 use stele_lab::record::{CellRecord, Head};
+use stele_lab::replay::Planned;
 use stele_lab::report;
 use stele_lab::sweep::Step;
 
@@ -50,6 +51,16 @@ impl<'a> Progress<'a> {
         eprintln!("{} to go: {least} at least, {most} at most", cells(self.cells.len() - done));
     }
 
+    pub fn begin_replay(&self, head: &Head, planned: &Planned) {
+        self.clear();
+        if self.json {
+            return;
+        }
+        eprintln!("{}, {}", head.reached, Bytes(head.target_bytes));
+        let length = planned.length().map_or("as long as the target needs".into(), |length| length.to_string());
+        eprintln!("{} accesses to go: {length}", planned.survey.accesses());
+    }
+
     /// What the cells from this one on take, at least and at most.
     fn left(&self, from: usize) -> (Duration, Duration) {
         self.cells.iter().skip(from).fold((Duration(0), Duration(0)), |(least, most), cell| {
@@ -82,6 +93,16 @@ impl<'a> Progress<'a> {
         let warm_up = self.cells.get(step.cell).map_or(0, |cell| cell.setup.timing.warm_up.0);
         let over = (step.number + 1).max(0) as u64 * length + if step.number < 0 { 0 } else { warm_up };
         let left = Duration(self.left(step.cell).0.0.saturating_sub(if step.preconditions { 0 } else { over }));
+        if self.cells.is_empty() {
+            return self.line(&format!(
+                "{round}: {:.0}/s, {:.1} MB/s, mean {}, 99 % {}; started behind by {}",
+                step.round.rate,
+                (read + written) / 1e6,
+                response.mean(),
+                response.percentile(0.99),
+                step.round.late.mean()
+            ));
+        }
         self.line(&format!(
             "{}/{} {name}, {}, {round}: {:.0}/s, {:.1} MB/s, mean {}, 99 % {}; {left} left at least",
             step.cell + 1,
