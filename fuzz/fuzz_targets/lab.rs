@@ -78,7 +78,7 @@ fn trace(bytes: &[u8]) {
     for map in [Map::Refuse, Map::Wrap, Map::Scale] {
         let Ok(mapping) = Mapping::new(&survey, Bytes(1 << 30), Bytes(4096), map, Fit::Round) else { continue };
         let (mut again, mut last) = (open(), 0);
-        while let Some(record) = again.next().expect("it was read before") {
+        while let Some(record) = again.take().expect("it was read before") {
             let access = mapping.place(&record).expect("all have a place");
             assert!(access.at + access.length <= 1 << 30 && access.length >= record.length && record.at >= last);
             last = record.at;

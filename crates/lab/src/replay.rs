@@ -169,7 +169,7 @@ impl Replay {
     pub fn next(&self) -> Result<Option<(Instant, Access)>, String> {
         let mut source = self.source.lock().unwrap_or_else(PoisonError::into_inner);
         let record = loop {
-            match source.next().map_err(|error| error.to_string())? {
+            match source.take().map_err(|error| error.to_string())? {
                 None => return Ok(None),
                 Some(record) if self.mapping.leaves_out(&record) => {}
                 Some(record) => break record,

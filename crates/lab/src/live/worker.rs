@@ -48,7 +48,7 @@ pub const IDLE_MIN: Duration = Duration(250_000_000);
 pub enum Report {
     /// The worker has all it needs to start.
     Ready,
-    Part(Part),
+    Part(Box<Part>),
     /// Reads brought something else than was written.
     Wrong(Wrong),
     /// The worker ended; with what went wrong first, if anything.
@@ -446,7 +446,7 @@ impl<E: Engine> Worker<E> {
         part.awaits = self.free.len() < self.flying.len();
         part.round = self.round_end.0 / self.task.round.0 - 1;
         self.round_end = self.round_end + self.task.round;
-        let _ = reports.send(Report::Part(part));
+        let _ = reports.send(Report::Part(Box::new(part)));
     }
 }
 

@@ -44,7 +44,7 @@ impl<R: BufRead> Ordered<R> {
     }
 
     /// None behind the last one.
-    pub fn next(&mut self) -> Result<Option<Record>, LabError> {
+    pub fn take(&mut self) -> Result<Option<Record>, LabError> {
         if !self.began {
             self.began = true;
             for number in 0..self.readers.len() {

@@ -189,7 +189,7 @@ impl Planned {
         let mut moved = 0;
         if mapping.may_move() {
             let mut trace = opened(&self.part, self.format, self.issued)?;
-            while let Some(record) = trace.next()? {
+            while let Some(record) = trace.take()? {
                 moved += u64::from(!mapping.leaves_out(&record) && mapping.moves(&record));
             }
         }

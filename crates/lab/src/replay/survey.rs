@@ -35,7 +35,7 @@ impl Survey {
     pub fn of<R: BufRead>(trace: &mut Ordered<R>, device: Option<&str>) -> Result<Survey, LabError> {
         let mut survey = Survey { first: u64::MAX, ..Survey::default() };
         let mut others = 0;
-        while let Some(record) = trace.next()? {
+        while let Some(record) = trace.take()? {
             let names = trace.devices.names();
             while survey.devices.len() < names.len() {
                 let name = names.get(survey.devices.len()).cloned().unwrap_or_default();

@@ -24,7 +24,7 @@ fn records_of_several_files_come_in_the_order_of_their_times() {
     let files = [shuffled(0), late];
     let mut trace = ordered(&files);
     let mut records = Vec::new();
-    while let Some(record) = trace.next().unwrap() {
+    while let Some(record) = trace.take().unwrap() {
         records.push(record);
     }
     assert_eq!((records.len(), trace.disordered), (12_001, 1));

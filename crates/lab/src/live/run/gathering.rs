@@ -100,7 +100,7 @@ pub fn gather(ready: &Ready, workers: u32, setup: &Setup, seen: &Seen<'_>, watch
                 }
             },
             Ok(Report::Ready) => continue,
-            Ok(Report::Part(part)) => part,
+            Ok(Report::Part(part)) => *part,
             Ok(Report::Wrong(wrong)) => {
                 gathered.wrong = wrong;
                 return gathered;

@@ -104,7 +104,7 @@ pub fn told(load: Load, slots: u32, each: u64, stall: (u64, u64), end: u64) -> F
     let rounds: Vec<Round> = reports
         .iter()
         .filter_map(|report| match report {
-            Report::Part(part) => Some(merged(vec![part], setup.timing.round, usage, usage)),
+            Report::Part(part) => Some(merged(vec![*part], setup.timing.round, usage, usage)),
             _ => None,
         })
         .collect();

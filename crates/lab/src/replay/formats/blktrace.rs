@@ -109,7 +109,7 @@ impl<R: BufRead> Blktrace<R> {
         // Majors and minors, as the kernel packs them.
         let name = fields.word(36);
         let device = devices.number(&format!("{}:{}", name >> 20, name & 0xf_ffff)).map_err(bad)?;
-        let offset = fields.long(16).checked_mul(512).unwrap_or(u64::MAX);
+        let offset = fields.long(16).saturating_mul(512);
         let record = Record { at: fields.long(8), device, offset, length, write: kind & WRITES != 0 };
         let none = || format!("record {}: an access of {length} bytes at offset {offset} is none", self.number);
         record.checked().map(Step::Access).ok_or_else(none)

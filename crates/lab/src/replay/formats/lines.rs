@@ -102,7 +102,7 @@ impl<R: BufRead> Spc<R> {
                 return Err(format!("'{text}' is no time in seconds"));
             }
             let device = devices.number(&format!("ASU {unit}"))?;
-            let offset = block.checked_mul(512).unwrap_or(u64::MAX);
+            let offset = block.saturating_mul(512);
             access(Record { at: (seconds * 1e9) as u64, device, offset, length, write })
         })
     }

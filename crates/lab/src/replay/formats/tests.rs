@@ -1,7 +1,10 @@
 use super::*;
 
+/// The accesses of a trace, what is left out of it, and its devices.
+type Whole = (Vec<Record>, Vec<&'static str>, Vec<String>);
+
 /// All that a trace holds, or the first thing that is wrong with it.
-fn read(format: Format, bytes: &[u8]) -> Result<(Vec<Record>, Vec<&'static str>, Vec<String>), String> {
+fn read(format: Format, bytes: &[u8]) -> Result<Whole, String> {
     let (mut devices, mut records, mut left) = (Devices::default(), Vec::new(), Vec::new());
     let mut reader = Reader::new("t".into(), format, false, bytes);
     loop {
