@@ -133,4 +133,4 @@ impl<R: BufRead> Reader<R> {
 }
 
 #[cfg(test)]
-mod tests;
+pub mod tests;

@@ -150,3 +150,48 @@ fn what_a_replay_cannot_mean_is_an_error_that_says_so() {
     let job = Job::parse(&format!("[replay]\ntrace = ['{}']", path.display())).unwrap();
     assert!(job.cells().unwrap_err().to_string().contains("no cells but its trace"));
 }
+
+#[test]
+fn any_bytes_are_records_that_have_a_place_or_an_error() {
+    use super::formats::tests::blk;
+    let lines = "fio version 3 iolog\n160 /a read 61440 4096\n391 /b write 0 512\n";
+    let (spc, msr) =
+        ("0,8,512,r,0.5\n1,99,8192,W,0.25\n", "128166372003061629,hm,1,Read,4096,512,1\n9,h,0,Write,0,4096,2\n");
+    let binary = [blk(9, 8, 4096, 1, 1, b"xyz", false), blk(5, 99, 512, 1, 2, b"", true)].concat();
+    let seeds = [
+        (Format::Blktrace, binary.as_slice()),
+        (Format::Fio, lines.as_bytes()),
+        (Format::Spc, spc.as_bytes()),
+        (Format::Msr, msr.as_bytes()),
+    ];
+    let mut dice = stele_ground::Dice::new(11);
+    let (mut whole, mut wrong) = (0, 0);
+    for turn in 0..20_000 {
+        let (format, seed) = seeds[turn % seeds.len()];
+        let mut bytes = seed.to_vec();
+        for _ in 0..dice.below(4) {
+            let at = dice.below(bytes.len() as u64) as usize;
+            match dice.below(3) {
+                0 => bytes[at] = dice.below(256) as u8,
+                1 => bytes.truncate(at.max(1)),
+                _ => bytes.insert(at, b"0123456789,\n x"[dice.below(14) as usize]),
+            }
+        }
+        let open = || Ordered::of(vec![Reader::new("t".into(), format, turn % 8 > 3, bytes.as_slice())]);
+        let Ok(survey) = Survey::of(&mut open(), None) else {
+            wrong += 1;
+            continue;
+        };
+        whole += 1;
+        for map in [Map::Refuse, Map::Wrap, Map::Scale] {
+            let Ok(mapping) = Mapping::new(&survey, Bytes(1 << 30), Bytes(4096), map, Fit::Round) else { continue };
+            let (mut again, mut last) = (open(), 0);
+            while let Some(record) = again.take().unwrap() {
+                let access = mapping.place(&record).unwrap_or_else(|| panic!("{record:?} has no place: {mapping:?}"));
+                assert!(access.at + access.length <= 1 << 30 && access.length >= record.length && record.at >= last);
+                last = record.at;
+            }
+        }
+    }
+    assert!(whole > 5_000 && wrong > 2_000, "{whole} and {wrong}");
+}
