@@ -34,4 +34,5 @@ pub mod spindle;
 pub mod steady;
 pub mod sweep;
 pub mod usage;
+pub mod view;
 pub mod workload;

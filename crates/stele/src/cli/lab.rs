@@ -32,6 +32,7 @@ Examples:
   stele lab run --on /data/target --profile 0h=100,9h=2000,17h=2000,24h=100 --speed 720  a day in two minutes
   stele lab run tenants.toml --on /data/target        [[tenant]] tables run side by side, each with its objective
   stele lab run nightly.toml --on /data/target --out nightly.lab --resume
+  stele lab run nightly.toml --on /data/target --live --metrics 127.0.0.1:9311      seen in the terminal, and by Prometheus
   stele lab run --on null --outstanding 1             what the generator itself costs
   stele lab run --workload oltp_8k --outstanding 100 --virtual drives=20,60 raid=5,10
 
@@ -182,7 +183,8 @@ removes when it ends.")]
 Examples:
   stele lab export sweep.lab --format fio                writes sweep.json, as fio's --output-format=json+
   stele lab export sweep.lab --format iometer -o results.csv
-  stele lab export sweep.lab --format csv")]
+  stele lab export sweep.lab --format csv
+  stele lab export sweep.lab --format rounds             every run second by second: rate, responses, queue, processors")]
     Export {
         file: PathBuf,
         #[arg(long, value_enum)]
@@ -395,6 +397,8 @@ pub enum ExportFormat {
     Iometer,
     Fio,
     Csv,
+    /// A line for each round of each run: the log of a run, second by second
+    Rounds,
 }
 
 #[derive(Args, Debug)]
@@ -464,6 +468,17 @@ pub struct LoadArgs {
     /// A pause begins when the burst is answered, when it is started and then answered, or overlaps what is under way [default: answered]
     #[arg(long, value_enum)]
     pub pause_when: Option<WhenArg>,
+}
+
+/// What is shown of a run while it goes on.
+#[derive(Args, Debug)]
+pub struct LiveArgs {
+    /// Draw rate, responses, queue and processors anew for each round
+    #[arg(long)]
+    pub live: bool,
+    /// Answer Prometheus at http://ADDRESS/metrics while the run goes on
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<std::net::SocketAddr>,
 }
 
 #[derive(Args, Debug)]
@@ -563,6 +578,8 @@ pub struct What {
     /// Go on with the cells that the .lab file lacks
     #[arg(long, requires = "out")]
     pub resume: bool,
+    #[command(flatten)]
+    pub live: LiveArgs,
     /// Say what would run and for how long, and end
     #[arg(long)]
     pub plan: bool,

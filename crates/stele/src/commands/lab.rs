@@ -6,6 +6,7 @@ mod ffsb;
 mod fio;
 mod history;
 mod hosts;
+mod live;
 mod modelled;
 mod pages;
 mod paper;
@@ -35,6 +36,7 @@ use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
 use asked::{add_load, add_search, job_of, kept_in_directory};
+use live::Live;
 use progress::Progress;
 use stop::until_stopped;
 
@@ -225,7 +227,8 @@ fn recorder(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<(Option<Re
 /// On one target, or on two that are compared.
 fn sweep(json: bool, what: &What, job: &Job, targets: &[Target], cells: &[Cell], stop: &AtomicBool) -> Outcome<()> {
     let opening = job.opening(cells, what.destroy)?;
-    let progress = Progress::new(json, cells);
+    let shown = targets.first().map_or_else(String::new, Target::to_string);
+    let progress = Progress::new(json, cells).showing(Live::begin(&what.live, &shown, cells.len())?);
     let mut readies: Vec<Ready> = Vec::new();
     let opened = open(targets, opening, &progress, stop, &mut readies);
     let mut measured = opened

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use stele_lab::replay::{Fit, Format, Map};
 
+use super::LiveArgs;
+
 #[derive(Args, Debug)]
 pub struct Replay {
     /// Files of one trace; several are those of a machine's processors, as blktrace writes them
@@ -58,6 +60,8 @@ pub struct Replay {
     /// Keep all that was measured in this .lab file; in a directory it is named after the time at which it began
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
+    #[command(flatten)]
+    pub live: LiveArgs,
     /// Say what the trace asks for, and end; the target is not touched
     #[arg(long)]
     pub plan: bool,

@@ -88,6 +88,11 @@ pub async fn run(json: bool, what: What, job: Job, names: Vec<String>, secret: V
             Failure::usage("tenants, profiles and the search for a rate run on one host").next("leave --hosts out")
         );
     }
+    if what.live.live || what.live.metrics.is_some() {
+        return Err(
+            Failure::usage("hosts tell what they measured when a cell is over").next("leave --live and --metrics out")
+        );
+    }
     if job.modelled.is_some() {
         return Err(Failure::usage("modelled arrays run on one host").next("leave --hosts out"));
     }

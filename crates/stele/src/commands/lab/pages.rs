@@ -74,6 +74,7 @@ pub fn export(file: &Path, format: ExportFormat, out: Option<&Path>, json: bool)
         ExportFormat::Iometer => (export::iometer(&recorded), "iometer.csv"),
         ExportFormat::Fio => (export::fio(&recorded), "json"),
         ExportFormat::Csv => (export::csv(&recorded), "csv"),
+        ExportFormat::Rounds => (export::rounds(&recorded), "rounds.csv"),
     };
     write_new(&out.map_or_else(|| file.with_extension(ending), Path::to_owned), text, json)
 }

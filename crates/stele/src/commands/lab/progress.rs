@@ -10,17 +10,25 @@ use stele_lab::replay::Planned;
 use stele_lab::report;
 use stele_lab::sweep::Step;
 
+use super::live::Live;
+
 pub struct Progress<'a> {
     json: bool,
     terminal: bool,
     cells: &'a [Cell],
     begun: Instant,
+    live: Option<Live>,
 }
 
 impl<'a> Progress<'a> {
     pub fn new(json: bool, cells: &'a [Cell]) -> Progress<'a> {
         let terminal = !json && std::io::stderr().is_terminal();
-        Progress { json, terminal, cells, begun: Instant::now() }
+        Progress { json, terminal, cells, begun: Instant::now(), live: None }
+    }
+
+    /// With what is shown while it goes on.
+    pub fn showing(self, live: Option<Live>) -> Progress<'a> {
+        Progress { live, ..self }
     }
 
     pub fn filling(&self, done: u64, all: u64) {
@@ -70,6 +78,12 @@ impl<'a> Progress<'a> {
     }
 
     pub fn round(&self, step: &Step<'_>) {
+        if let Some(live) = &self.live {
+            live.see(step, &self.cells.get(step.cell).map_or_else(|| "replay".to_owned(), Cell::name));
+        }
+        if !self.json && self.live.as_ref().is_some_and(Live::draws) {
+            return;
+        }
         let response = step.round.response();
         let (read, written) = (step.round.read_bytes_rate, step.round.written_bytes_rate);
         if self.json {
@@ -133,8 +147,20 @@ impl<'a> Progress<'a> {
     }
 
     fn clear(&self) {
+        if let Some(live) = &self.live {
+            live.clear();
+        }
         if self.terminal {
             eprint!("\r\x1b[2K");
+        }
+    }
+}
+
+/// What was drawn does not stay above the results.
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        if let Some(live) = &self.live {
+            live.clear();
         }
     }
 }

@@ -10,10 +10,11 @@ use stele_lab::live::target::{Ready, Target};
 use stele_lab::replay::{self, Planned, ReplayPart};
 
 use super::asked::in_directory;
+use super::live::Live;
 use super::progress::Progress;
 use super::stop::until_stopped;
 use super::{head_of, no_target, recorder, show, stopped, verdict};
-use crate::cli::lab::Replay;
+use crate::cli::lab::{LiveArgs, Replay};
 use crate::commands::print_json;
 use crate::failure::{Failure, Outcome};
 use crate::output::{Align, Table};
@@ -23,6 +24,7 @@ pub struct Asked<'a> {
     pub destroy: bool,
     pub keep: bool,
     pub out: Option<&'a Path>,
+    pub live: &'a LiveArgs,
 }
 
 pub async fn run(json: bool, asked: Replay) -> Outcome<()> {
@@ -35,7 +37,7 @@ pub async fn run(json: bool, asked: Replay) -> Outcome<()> {
         if plan {
             return said(&planned, json);
         }
-        let asked = Asked { destroy: asked.destroy, keep: asked.keep, out: out.as_deref() };
+        let asked = Asked { destroy: asked.destroy, keep: asked.keep, out: out.as_deref(), live: &asked.live };
         measure(json, &job, &target, &planned, &asked, stop)
     })
     .await
@@ -52,7 +54,7 @@ pub async fn job(json: bool, what: crate::cli::lab::What, job: Job) -> Outcome<(
         if what.plan {
             return said(&planned, json);
         }
-        let asked = Asked { destroy: what.destroy, keep: what.keep, out: what.out.as_deref() };
+        let asked = Asked { destroy: what.destroy, keep: what.keep, out: what.out.as_deref(), live: &what.live };
         measure(json, &job, &target, &planned, &asked, stop)
     })
     .await
@@ -141,7 +143,8 @@ fn measure(
     asked: &Asked<'_>,
     stop: &AtomicBool,
 ) -> Outcome<()> {
-    let progress = Progress::new(json, &[]);
+    let live = Live::begin(asked.live, &target.to_string(), 1)?;
+    let progress = Progress::new(json, &[]).showing(live);
     let opening = planned.opening(job, asked.destroy)?;
     let ready = target.open(opening, &mut |done, all| {
         progress.filling(done, all);

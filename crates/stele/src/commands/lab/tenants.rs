@@ -8,6 +8,7 @@ use stele_lab::live::target::{Ready, Target};
 use stele_lab::record::CellRecord;
 use stele_lab::{environment, sweep};
 
+use super::live::Live;
 use super::progress::Progress;
 use super::stop::until_stopped;
 use super::{head_of, no_target, recorder, show, stopped, verdict};
@@ -38,7 +39,8 @@ struct Opened<'a> {
 }
 
 fn measure(json: bool, what: &What, job: &Job, targets: &[Target], cells: &[Cell], stop: &AtomicBool) -> Outcome<()> {
-    let progress = Progress::new(json, cells);
+    let shown = targets.first().map_or_else(String::new, Target::to_string);
+    let progress = Progress::new(json, cells).showing(Live::begin(&what.live, &shown, cells.len())?);
     let mut opened: Vec<Opened<'_>> = Vec::new();
     let mut measured = open(what, job, targets, cells, (&progress, stop), &mut opened)
         .and_then(|()| measure_opened(json, what, job, targets, cells, stop, (&progress, &opened)));
