@@ -41,6 +41,7 @@ pub fn plan(job: &Job, targets: &[Target]) -> Result<Vec<Asked>, LabError> {
         "dr550" => super::dr550::live(job, part.quick, targets.iter().all(has_page_cache)),
         "gnr-tsm" => super::gnr_tsm::live(job, part.quick, targets.len()),
         "fc8" => super::fc8::live(job),
+        "snia-pts" => super::snia_pts::live(job, part.quick),
         other => Err(unknown(other)),
     }
 }
@@ -86,6 +87,10 @@ fn check(part: &RecipePart, targets: &[Target]) -> Result<(), LabError> {
             "fc8" => (
                 matches!(kind, Kind::Blocks | Kind::Null) && !matches!(target, Target::Nfs(_)),
                 "blocks: give nbd://, iscsi://, a file or a block device",
+            ),
+            "snia-pts" => (
+                matches!(kind, Kind::Blocks | Kind::Null),
+                "blocks that are written over: give a block device, a file, nbd:// or iscsi://",
             ),
             "ds4500" => {
                 (kind != Kind::Objects, "places to read and write at: give a file, a device, nbd:// or iscsi://")

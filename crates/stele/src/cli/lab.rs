@@ -100,10 +100,11 @@ Examples:
   stele lab paper --recipe fc8 --on nbd://host/vm1 --destroy --quick                accesses from cache
   stele lab paper --recipe gnr-tsm --on dir:/a --on dir:/b --against published      streams, one server and two
   stele lab paper --recipe ds4500 --on /dev/sdx --destroy --plan                    what would run, and for how long
+  stele lab paper --recipe snia-pts --on /dev/sdx --destroy -o sdx.pdf              a solid state drive by the SNIA's rules
 
 Recipes: ds4500 (RAID-5 and RAID-10 at 20 ms), dr550 (threads on 100 files), gnr-tsm (backup and restore streams), fc8 (accesses
-from cache). A recipe keeps what it measured in a .lab file beside the page; stopped with Ctrl-C or SIGTERM it writes the paper of
-what it has, and --resume goes on.")]
+from cache), snia-pts (solid state drives: saturation, IOPS, throughput, latency). A recipe keeps what it measured in a .lab file
+beside the page; stopped with Ctrl-C or SIGTERM it writes the paper of what it has, and --resume goes on.")]
     Paper(Paper),
     /// Draw one chart of a .lab file: here, or as SVG into a file
     #[command(after_help = "\
@@ -240,7 +241,7 @@ pub struct Paper {
     /// A PDF, whatever the name
     #[arg(long)]
     pub pdf: bool,
-    /// Measure as this paper did: ds4500, dr550, gnr-tsm or fc8
+    /// Measure as this paper did: ds4500, dr550, gnr-tsm or fc8; or by these rules: snia-pts
     #[arg(long, value_name = "NAME")]
     pub recipe: Option<String>,
     /// On modelled arrays in virtual time: Stele's own code, and the published machine's profile
