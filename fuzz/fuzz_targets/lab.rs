@@ -68,8 +68,8 @@ fn trace(bytes: &[u8]) {
     let format = formats[usize::from(choice % 4)];
     let files = if choice & 4 == 0 { vec![bytes] } else { bytes.chunks(bytes.len().div_ceil(2).max(1)).collect() };
     let open = || {
-        let reader = |part: &&'_ [u8]| Reader::new("trace".into(), format, choice & 8 != 0, *part);
-        Ordered::of(files.iter().map(reader).collect())
+        let parts = files.iter().copied();
+        Ordered::of(parts.map(|part| Reader::new("trace".into(), format, choice & 8 != 0, part)).collect())
     };
     let Ok(survey) = Survey::of(&mut open(), None) else { return };
     if survey.accesses() == 0 {

@@ -304,7 +304,7 @@ mod tests {
             assert_eq!(value("stele_lab_response_seconds_bucket{direction=\"read\",le=\"0.00001\"}"), 0.0);
             assert!(text.contains("target=\"a \\\"target\\\"\"") && text.ends_with('\n'));
         }
-        let text = seen(&[(0, 100, 150)]).metrics();
+        let text = seen(&[(0, 100, 190)]).metrics();
         assert!(text.contains("{direction=\"read\",le=\"0.0002\"} 100"), "{text}");
         assert!(text.contains("{direction=\"read\",le=\"0.0001\"} 0"), "{text}");
     }

@@ -61,6 +61,10 @@ fn accesses_go_behind_one_another_s_devices_or_where_the_caller_says() {
     assert_eq!(places(mib(2), Map::Refuse), [0, 1020, 1024, 2044]);
     assert_eq!(places(mib(1), Map::Wrap), [0, 1020, 0, 1020]);
     assert_eq!(places(mib(1), Map::Scale), [0, 510, 512, 1020]);
+    // One that would cross the end is moved before it.
+    let mapping = Mapping::new(&found, mib(1), Bytes(512), Map::Wrap, Fit::Refuse).unwrap();
+    let crosses = Record { at: 0, device: 0, offset: 2047 * 512, length: 4096, write: false };
+    assert_eq!(mapping.place(&crosses).map(|access| access.at), Some((1 << 20) - 4096));
     assert_eq!(places(mib(4), Map::Scale), [0, 1020, 1024, 2044], "what fits stays");
     for (size, block, map, words) in
         [(mib(1), 512, Map::Refuse, "reaches to"), (Bytes(4096), 512, Map::Wrap, "the trace has accesses of")]
