@@ -1,5 +1,5 @@
-//! The laboratory's readers of bytes nobody vouches for: jobs, the files of other tools, results with all that is made of them, and
-//! an NBD server's greeting and replies. What they take must be usable, and what they refuse must not end the process.
+//! The laboratory's readers of bytes nobody vouches for: jobs, the files of other tools, traces, results with all that is made of them,
+//! and an NBD server's greeting and replies. What they take must be usable, and what they refuse must not end the process.
 #![no_main]
 
 use std::io::{self, Read, Write};
@@ -7,10 +7,12 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 use libfuzzer_sys::fuzz_target;
-use stele_ground::Duration;
+use stele_ground::{Bytes, Duration};
 use stele_lab::job::Job;
 use stele_lab::live::engine::Engine;
 use stele_lab::live::nbd::{self, Nbd};
+use stele_lab::replay::formats::Reader;
+use stele_lab::replay::{Fit, Format, Map, Mapping, Ordered, Survey};
 use stele_lab::workload::Access;
 use stele_lab::{abba, record, report};
 use stele_papers::import::{self, Origin};
@@ -58,6 +60,32 @@ fn results(bytes: &[u8]) {
     (export::iometer(&recorded), export::csv(&recorded), abba::of(&recorded));
 }
 
+/// A trace of one file or of two is read to its end or to an error, in the order of its times, and each access of it has a place where
+/// all of them are to have one.
+fn trace(bytes: &[u8]) {
+    let Some((choice, bytes)) = bytes.split_first() else { return };
+    let formats = [Format::Blktrace, Format::Fio, Format::Spc, Format::Msr];
+    let format = formats[usize::from(choice % 4)];
+    let files = if choice & 4 == 0 { vec![bytes] } else { bytes.chunks(bytes.len().div_ceil(2).max(1)).collect() };
+    let open = || {
+        let parts = files.iter().copied();
+        Ordered::of(parts.map(|part| Reader::new("trace".into(), format, choice & 8 != 0, part)).collect())
+    };
+    let Ok(survey) = Survey::of(&mut open(), None) else { return };
+    if survey.accesses() == 0 {
+        return;
+    }
+    for map in [Map::Refuse, Map::Wrap, Map::Scale] {
+        let Ok(mapping) = Mapping::new(&survey, Bytes(1 << 30), Bytes(4096), map, Fit::Round) else { continue };
+        let (mut again, mut last) = (open(), 0);
+        while let Some(record) = again.take().expect("it was read before") {
+            let access = mapping.place(&record).expect("all have a place");
+            assert!(access.at + access.length <= 1 << 30 && access.length >= record.length && record.at >= last);
+            last = record.at;
+        }
+    }
+}
+
 fn replies(bytes: &[u8]) {
     let Ok((client, mut server)) = UnixStream::pair() else { return };
     // More than a socket takes at once would wait for a reader.
@@ -79,7 +107,7 @@ fn replies(bytes: &[u8]) {
 fuzz_target!(|input: &[u8]| {
     let Some((choice, bytes)) = input.split_first() else { return };
     let text = String::from_utf8_lossy(bytes);
-    match choice % 7 {
+    match choice % 8 {
         0 => {
             if let Ok(found) = Job::parse(&text) {
                 job(&found);
@@ -96,6 +124,7 @@ fuzz_target!(|input: &[u8]| {
         }
         4 => results(bytes),
         5 => drop(nbd::negotiate(&mut Server(bytes), "vm")),
+        6 => trace(bytes),
         _ => replies(bytes),
     }
 });

@@ -125,7 +125,7 @@ fn verdict(before: &CellRecord, after: &CellRecord, interval: Option<(f64, f64)>
 }
 
 /// Why nothing follows from a cell.
-fn unusable(cell: &CellRecord) -> Option<String> {
+pub(crate) fn unusable(cell: &CellRecord) -> Option<String> {
     let Some(run) = chosen(cell) else { return Some("has no run".into()) };
     if cell.is_damaged() {
         return Some("is of a target that gave wrong data".into());
@@ -140,12 +140,12 @@ fn unusable(cell: &CellRecord) -> Option<String> {
     why.map(|why| format!("is not steady: {why}"))
 }
 
-fn metric_of(cell: &CellRecord) -> Metric {
+pub(crate) fn metric_of(cell: &CellRecord) -> Metric {
     let rated = cell.search.is_none() && chosen(cell).is_some_and(|run| run.rate_asked.is_some());
     if rated { Metric::Response } else { Metric::Rate }
 }
 
-fn figure_of(cell: &CellRecord, metric: Metric) -> f64 {
+pub(crate) fn figure_of(cell: &CellRecord, metric: Metric) -> f64 {
     let total = chosen(cell).map(RunRecord::total).unwrap_or_default();
     match (metric, &cell.search) {
         (Metric::Response, _) => total.response.mean().0 as f64,

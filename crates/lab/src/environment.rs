@@ -27,12 +27,16 @@ pub fn capture(target: Option<&Path>) -> Vec<(String, String)> {
         add("device size", sectors.and_then(|sectors| Some(Bytes(sectors.checked_mul(512)?).to_string())));
         for (name, path) in [
             ("device", "device/model"),
+            ("firmware", "device/firmware_rev"),
+            ("revision", "device/rev"),
+            ("serial", "device/serial"),
             ("rotational", "queue/rotational"),
             ("scheduler", "queue/scheduler"),
             ("write cache", "queue/write_cache"),
         ] {
             add(name, device.as_ref().and_then(|device| sysfs(device, path)));
         }
+        add("temperature", device.as_ref().and_then(|device| temperature(device)));
     }
     found
 }
@@ -60,6 +64,18 @@ fn number_of(target: &Path) -> Option<String> {
 fn sysfs(device: &str, path: &str) -> Option<String> {
     let base = format!("/sys/dev/block/{device}");
     fs::read_to_string(format!("{base}/{path}")).or_else(|_| fs::read_to_string(format!("{base}/../{path}"))).ok()
+}
+
+/// In degrees, as the kernel's sensor of the drive says it (NVMe, and SATA where `drivetemp` is loaded).
+fn temperature(device: &str) -> Option<String> {
+    // A partition's device is one directory up.
+    let sensors = ["device", "../device"].map(|place| format!("/sys/dev/block/{device}/{place}"));
+    let found = sensors.iter().flat_map(|place| [place.clone(), format!("{place}/hwmon")]);
+    let entries = found.filter_map(|place| fs::read_dir(place).ok()).flatten().flatten();
+    let inputs = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("hwmon"));
+    let thousandths = inputs.filter_map(|entry| fs::read_to_string(entry.path().join("temp1_input")).ok());
+    let degrees = thousandths.filter_map(|text| text.trim().parse::<i64>().ok()).map(|thousandths| thousandths / 1000);
+    degrees.map(|degrees| format!("{degrees} degrees Celsius when it began")).next()
 }
 
 /// File system, options and device of the mount that holds it.

@@ -62,6 +62,8 @@ pub fn merged(runs: &[RunRecord]) -> Option<RunRecord> {
     let mut all = RunRecord {
         outstanding: runs.iter().map(|run| run.outstanding).try_fold(0, |sum: u32, one| Some(sum.saturating_add(one?))),
         rate_asked: runs.iter().map(|run| run.rate_asked).sum(),
+        profile: Vec::new(),
+        replay: None,
         workers: runs.iter().fold(0, |sum: u32, run| sum.saturating_add(run.workers)),
         steady: false,
         stopped: runs.iter().any(|run| run.stopped),
@@ -98,6 +100,7 @@ fn round(rounds: &[&RoundRecord]) -> Option<RoundRecord> {
         write: histogram(|round| &round.write)?,
         lag_ns: together(rounds.iter().map(|round| round.lag_ns)),
         held_back: together(rounds.iter().map(|round| round.held_back)),
+        late: None,
         cpu_own: sum(|round| round.cpu_own),
         cpu_machine: sum(|round| round.cpu_machine),
         // As long as any host was answered, storage answered.

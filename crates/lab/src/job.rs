@@ -18,6 +18,7 @@
 //! ```
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use stele_ground::{Bytes, Duration};
@@ -27,16 +28,20 @@ use crate::live::content::Content;
 use crate::live::run::{Of, Setup, Timing};
 use crate::live::target::{FILES, Opening, PATIENCE};
 use crate::modelled::sweep::VirtualPart;
+use crate::objective::Objective;
 use crate::precondition;
-use crate::search::{Goal, Statistic};
+use crate::profile::Profile;
+use crate::replay::ReplayPart;
+use crate::search::Goal;
 use crate::workload::{self, AccessSpec, Alignment, Operation};
 
 mod load;
+mod search;
+mod tenant;
 
 pub use load::{Arrivals, LoadPart, When};
-
-/// Outstanding accesses that a search tries at most where nothing is said.
-const OUTSTANDING_MAX: u64 = 512;
+pub use search::SearchPart;
+pub use tenant::TenantPart;
 
 /// One value, or several to try in turn.
 #[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
@@ -86,11 +91,20 @@ pub struct Job {
     pub time: TimePart,
     #[serde(default)]
     pub content: ContentPart,
+    /// What the accesses of each cell are to keep, like `p99=2ms`; it is told whether they did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub objective: Option<String>,
+    /// Workloads that run at once, side by side, instead of one after another.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenant: Vec<TenantPart>,
     /// Looks for the highest load at a response time in each cell, instead of running one load.
     pub search: Option<SearchPart>,
     /// Arrays of modelled drives are the target, in virtual time.
     #[serde(rename = "virtual", skip_serializing_if = "Option::is_none")]
     pub modelled: Option<VirtualPart>,
+    /// A trace that is carried out again, instead of cells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayPart>,
     /// The cells are those of a recipe; nothing else is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub recipe: Option<RecipePart>,
@@ -169,16 +183,6 @@ pub struct ContentPart {
     pub seed: Option<u64>,
 }
 
-#[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct SearchPart {
-    /// The response that must not be exceeded.
-    pub response: Option<String>,
-    /// That of so many percent of the accesses; none: the mean.
-    pub percentile: Option<f64>,
-    pub outstanding_max: Option<u64>,
-}
-
 /// Rounds of a measurement that is short.
 const ROUNDS_LEAST: u64 = 10;
 /// Cells of a job.
@@ -193,6 +197,8 @@ pub struct Cell {
     pub axes: Axes,
     pub setup: Setup,
     pub goal: Option<Goal>,
+    /// What its accesses are to keep.
+    pub objective: Option<Objective>,
     /// Times that the working set is written before.
     pub precondition: Option<u32>,
     /// The target is reached through the page cache.
@@ -319,7 +325,21 @@ impl Job {
 
     /// All cells, in the order in which they run.
     pub fn cells(&self) -> Result<Vec<Cell>, LabError> {
-        let timing = self.timing()?;
+        if self.replay.is_some() {
+            return Err(LabError::Usage("a replay has no cells but its trace".into()));
+        }
+        if !self.tenant.is_empty() {
+            return self.tenants();
+        }
+        let profile = self.load.profile()?.map(Arc::new);
+        let timing = match &profile {
+            Some(profile) => self.timing_of(profile)?,
+            None => self.timing()?,
+        };
+        let objective: Option<Objective> = self.objective.as_ref().map(|text| text.parse()).transpose()?;
+        if objective.is_some() && self.search.is_some() {
+            return Err(LabError::Usage("search.objective says what a search is to keep; leave objective out".into()));
+        }
         let content = self.content()?;
         let goal = self.search.as_ref().map(SearchPart::goal).transpose()?;
         let workers = self.load.workers.as_ref().map_or(vec![processors()], Given::values);
@@ -344,7 +364,7 @@ impl Job {
             if matches!(self.buffered, Given::Many(_)) {
                 axes.insert(0, ("buffered".to_owned(), buffered.to_string()));
             }
-            for (load_axes, load) in self.load.of_cells(goal.is_some())? {
+            for (load_axes, load) in self.load.of_cells(goal)? {
                 for workers in &workers {
                     let mut axes: Vec<_> = axes.iter().chain(&load_axes).cloned().collect();
                     if self.load.workers.as_ref().is_some_and(|all| all.values().len() > 1) {
@@ -354,6 +374,8 @@ impl Job {
                         spec: spec.clone(),
                         alignment,
                         load,
+                        profile: profile.clone(),
+                        trace: None,
                         pause,
                         batch: self.load.batch.unwrap_or(1),
                         workers: *workers,
@@ -362,7 +384,7 @@ impl Job {
                         of,
                         seed: content.seed,
                     };
-                    cells.push(Cell { axes, setup, goal, precondition, buffered });
+                    cells.push(Cell { axes, setup, goal, objective, precondition, buffered });
                 }
             }
         }
@@ -410,6 +432,17 @@ impl Job {
             return Err(bad("time.most", most, &format!("less than time.least, which is {least}")));
         }
         Ok(Timing { warm_up: duration("time.warm-up", &part.warm_up, Duration(round.0 * 2))?, round, least, most })
+    }
+
+    /// A profile is measured as long as it is, once.
+    fn timing_of(&self, profile: &Profile) -> Result<Timing, LabError> {
+        if self.search.is_some() || self.time.least.is_some() || self.time.most.is_some() {
+            return Err(LabError::Usage(
+                "load.profile: its last point says how long it is measured; leave the search, time.least and time.most out".into(),
+            ));
+        }
+        let length = Some(format!("{}ns", profile.length().0));
+        Job { time: TimePart { least: length.clone(), most: length, ..self.time.clone() }, ..Job::default() }.timing()
     }
 
     /// The access specifications, each with the axes that tell it from the others.
@@ -507,23 +540,6 @@ fn shipped(name: &str) -> Result<AccessSpec, LabError> {
     workload::named(name).ok_or_else(|| {
         LabError::Missing(format!("workload '{name}': there is none of that name; `stele lab workloads` lists them"))
     })
-}
-
-impl SearchPart {
-    fn goal(&self) -> Result<Goal, LabError> {
-        let statistic = match self.percentile {
-            None => Statistic::Mean,
-            Some(percent) if percent > 0.0 && percent < 100.0 => Statistic::Percentile(percent / 100.0),
-            Some(percent) => return Err(bad("search.percentile", percent, "between 0 and 100")),
-        };
-        Ok(Goal {
-            response: duration("search.response", &self.response, Duration::from_millis(20))?,
-            statistic,
-            start: 8,
-            load_max: self.outstanding_max.unwrap_or(OUTSTANDING_MAX),
-            probes_max: 12,
-        })
-    }
 }
 
 pub(crate) fn greatest_common(one: u64, other: u64) -> u64 {

@@ -106,6 +106,8 @@ fn ordered(ready: &Ready, setup: &Setup, length: u64, times: u32) -> Setup {
         spec: AccessSpec { name, random: Some(0), read: Some(0), sizes: vec![(length, 100)] },
         load: Load::Outstanding(if ready.way.is_one_each() { 1 } else { OUTSTANDING }),
         alignment: Alignment::Request,
+        profile: None,
+        trace: None,
         pause: None,
         workers: 1,
         timing: endless(setup.timing),
@@ -118,6 +120,8 @@ fn random(setup: &Setup) -> Setup {
     Setup {
         spec: AccessSpec { random: Some(100), read: Some(0), ..setup.spec.clone() },
         load: Load::Outstanding(OUTSTANDING),
+        profile: None,
+        trace: None,
         pause: None,
         timing: endless(setup.timing),
         ..setup.clone()

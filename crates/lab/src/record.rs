@@ -5,47 +5,36 @@
 //! A digest that does not fit is an error: figures are not to be changed by hand. Every round's histograms are kept, so that
 //! whatever a report wants to know can be computed later. See FORMAT/lab.md.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-
 use serde::{Deserialize, Serialize};
 use stele_ground::Duration;
 
-use crate::error::LabError;
 use crate::histogram::Histogram;
 use crate::hosts::HostRecord;
-use crate::job::{Cell, Job, OfPart};
+use crate::job::{Cell, Job};
 use crate::live::read_back::ReadBack;
 use crate::live::run::{Found, Load, Of};
+use crate::objective::ObjectiveRecord;
 use crate::precondition::PreconditionRecord;
-use crate::search::{Ending, Goal, Highest, Statistic};
+use crate::profile::Profile;
+use crate::replay::ReplayRecord;
+use crate::search::rate::HighestRate;
+use crate::search::{Ending, Goal, Highest, Statistic, margin_of};
 use crate::steady;
 
+mod file;
 mod rounds;
 
+pub use file::{Recorded, Recorder, read, read_from};
 pub use rounds::{HistogramRecord, RoundRecord};
 
 pub const VERSION: u32 = 1;
-/// What each file begins with.
-const HEAD_BEGINS: &[u8] = b"{\"line\":\"head\"";
 
 /// A load that falls short by more than this share was not reached.
 const UNREACHED: f64 = 0.05;
+/// Where a changing rate asks for less, times without an answer are its own.
+const LEAST_ASKED: f64 = 10.0;
 /// Threads that are busy for a larger share of the time are what is measured.
 const SATURATED: f64 = 0.9;
-
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(tag = "line", rename_all = "kebab-case")]
-enum Line {
-    Head(Box<Head>),
-    Cell(Box<CellRecord>),
-    /// A cell that ended before its time: the last one of a run, which measures it again when it goes on.
-    Partial(Box<CellRecord>),
-    End {
-        blake3: String,
-    },
-}
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Head {
@@ -85,6 +74,9 @@ pub struct CellRecord {
     /// Why it ended before its time: the target failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed: Option<String>,
+    /// What its accesses were to keep, and whether they did; of a search that is in `search`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective: Option<ObjectiveRecord>,
     /// What was written before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub precondition: Option<PreconditionRecord>,
@@ -112,6 +104,13 @@ pub struct SearchRecord {
     pub margin: Option<f64>,
     pub outstanding: f64,
     pub steady: bool,
+    /// Of a search in open loops: the accesses a second of its answer, as they were asked for. Absent: accesses outstanding
+    /// were raised.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate_asked: Option<f64>,
+    /// Of a search in open loops: the lowest rate that missed the response.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub beyond: Option<f64>,
     /// At twice as many outstanding, where that was tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub twice: Option<Twice>,
@@ -134,6 +133,12 @@ pub struct RunRecord {
     pub outstanding: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_asked: Option<f64>,
+    /// Of a rate that changed: seconds after the warm-up, and accesses a second; `rate_asked` is its mean.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub profile: Vec<(f64, f64)>,
+    /// Of a trace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replay: Option<ReplayRecord>,
     pub workers: u32,
     pub steady: bool,
     pub stopped: bool,
@@ -185,9 +190,16 @@ impl RunRecord {
             Load::Rate { each_second, .. } => (None, Some(each_second)),
             Load::Bytes { each_second, .. } => (None, Some(each_second / found.setup.spec.mean_length() as f64)),
         };
+        // The mean of a profile or a trace has any number of digits.
+        let is_mean = found.setup.profile.is_some() || found.setup.trace.is_some();
+        let rate_asked = rate_asked.map(|rate| if is_mean { rounded(rate, THOUSANDTHS) } else { rate });
+        let points = found.setup.profile.as_ref().map_or_else(Vec::new, |profile| profile.points());
+        let point = |(at, rate): (f64, f64)| (rounded(at, BILLIONTHS), rounded(rate, THOUSANDTHS));
         RunRecord {
             outstanding,
             rate_asked,
+            profile: points.into_iter().map(point).collect(),
+            replay: None,
             workers: found.workers,
             steady: found.steady,
             stopped: found.stopped,
@@ -228,8 +240,50 @@ impl RunRecord {
         if self.rounds.is_empty() {
             return (!self.steady).then(|| "there are no rounds".to_owned());
         }
+        if self.replay.is_some() {
+            // A trace has the gaps and the rates that it has.
+            return None;
+        }
+        if !self.profile.is_empty() {
+            // Gaps that were asked for are none of the target's.
+            let asked = self.asked();
+            let busy = self.rounds.iter().zip(&asked).filter(|(_, asked)| **asked > LEAST_ASKED);
+            let gaps = busy.map(|(round, _)| Duration(round.gap_ns));
+            return steady::longest_gap(&self.rates(), gaps).or_else(|| self.behind());
+        }
         let gaps = self.rounds.iter().map(|round| Duration(round.gap_ns));
         steady::shortfall_with_gaps(&self.rates(), gaps).or_else(|| self.stretched())
+    }
+
+    /// A rate that changes is answered as it was asked for, or the round is told in which it first was not.
+    fn behind(&self) -> Option<String> {
+        let asked = self.asked();
+        let late = |(round, asked): &(&RoundRecord, f64)| {
+            // Chance alone moves what is drawn by so much.
+            let noise = 3.0 / (asked * round.seconds).max(1.0).sqrt();
+            round.rate < asked * (1.0 - UNREACHED - noise)
+        };
+        let pairs = || self.rounds.iter().zip(asked.iter().copied());
+        let count = pairs().filter(late).count();
+        let (number, (round, asked)) = pairs().enumerate().find(|(_, pair)| late(pair))?;
+        Some(format!(
+            "the target fell behind in {count} of {} rounds, first in round {}: {:.0} a second were answered, {asked:.0} asked for",
+            self.rounds.len(),
+            number + 1,
+            round.rate
+        ))
+    }
+
+    /// Of a rate that changes, accesses a second that were asked for, round by round.
+    pub fn asked(&self) -> Vec<f64> {
+        let profile = Profile::of(&self.profile);
+        let mut at = 0.0;
+        let each = |round: &RoundRecord| {
+            let before = profile.started(at);
+            at += round.seconds;
+            (profile.started(at) - before) / round.seconds.max(1e-9)
+        };
+        self.rounds.iter().map(each).collect()
     }
 
     /// The load that was asked for was not reached, or the generator was what was measured.
@@ -238,6 +292,7 @@ impl RunRecord {
         if self.rounds.is_empty() {
             return found;
         }
+        found.extend(self.replay.as_ref().map(|replay| replay.said(self)));
         if let (Some(asked), Some(reached)) = (self.outstanding, self.under_way)
             && reached < f64::from(asked) * (1.0 - UNREACHED)
         {
@@ -277,6 +332,8 @@ impl RunRecord {
 
     pub fn load(&self) -> String {
         match (self.outstanding, self.rate_asked) {
+            (_, Some(_)) if self.replay.is_some() => "the trace's clock".into(),
+            (_, Some(rate)) if !self.profile.is_empty() => format!("profile of {rate:.0} a second"),
             (Some(count), _) => format!("{count} outstanding"),
             (None, Some(rate)) => format!("{rate} a second"),
             (None, None) => String::new(),
@@ -286,10 +343,32 @@ impl RunRecord {
 
 impl CellRecord {
     pub fn plain(number: usize, cell: &Cell, found: &Found) -> CellRecord {
+        let run = RunRecord::of(found);
         CellRecord {
             wrong_sectors: found.wrong.sectors,
             left_behind: found.left_behind,
-            ..CellRecord::with(number, cell, vec![RunRecord::of(found)], None)
+            objective: cell.objective.map(|objective| ObjectiveRecord::of(objective, &run)),
+            ..CellRecord::with(number, cell, vec![run], None)
+        }
+    }
+
+    /// Of a trace; its name is still to be said.
+    pub fn of_replay(run: RunRecord) -> CellRecord {
+        CellRecord {
+            number: 0,
+            name: String::new(),
+            axes: Vec::new(),
+            workload: "replay".into(),
+            names: false,
+            runs: vec![run],
+            search: None,
+            hosts: Vec::new(),
+            failed: None,
+            objective: None,
+            precondition: None,
+            wrong_sectors: 0,
+            read_back: None,
+            left_behind: false,
         }
     }
 
@@ -304,6 +383,7 @@ impl CellRecord {
             search,
             hosts: Vec::new(),
             failed: None,
+            objective: None,
             precondition: None,
             wrong_sectors: 0,
             read_back: None,
@@ -326,13 +406,16 @@ impl CellRecord {
     /// The figures are those of a steady state: of a search, at both probes around the answer.
     pub fn is_steady(&self) -> bool {
         match &self.search {
-            Some(search) => search.steady && self.around(search).all(RunRecord::is_steady),
+            Some(search) => search.steady && self.around(search).into_iter().all(RunRecord::is_steady),
             None => self.runs.last().is_some_and(RunRecord::is_steady),
         }
     }
 
-    /// The probes around the answer of a search.
-    fn around(&self, search: &SearchRecord) -> impl Iterator<Item = &RunRecord> {
+    /// The probes around the answer of a search; of one in open loops those at the answer.
+    fn around(&self, search: &SearchRecord) -> Vec<&RunRecord> {
+        if let Some(asked) = search.rate_asked {
+            return self.runs.iter().filter(|run| run.rate_asked == Some(asked)).collect();
+        }
         let response = |run: &RunRecord| {
             let response = run.total().response;
             search.percentile.map_or_else(|| response.mean(), |share| response.percentile(share)).0
@@ -342,7 +425,7 @@ impl CellRecord {
         let within = within.into_iter().max_by_key(|run| run.outstanding);
         let least = within.map_or(Some(0), |run| run.outstanding);
         let beyond = beyond.into_iter().filter(|run| run.outstanding > least).min_by_key(|run| run.outstanding);
-        within.into_iter().chain(beyond)
+        within.into_iter().chain(beyond).collect()
     }
 
     fn moved_nothing(&mut self) {
@@ -390,181 +473,41 @@ impl SearchRecord {
             margin: highest.margin.map(|margin| rounded(margin, THOUSANDTHS)),
             outstanding: rounded(highest.load, THOUSANDTHS),
             steady: highest.steady,
+            rate_asked: None,
+            beyond: None,
             twice: None,
             open_end,
         }
     }
-}
 
-/// A file that was read.
-#[derive(Clone, Debug)]
-pub struct Recorded {
-    pub head: Head,
-    pub cells: Vec<CellRecord>,
-    /// Of all lines; none where the run did not come to its end.
-    pub digest: Option<String>,
-}
-
-/// A file that is being written: each cell is on the drive before the next one runs.
-#[derive(Debug)]
-pub struct Recorder {
-    path: PathBuf,
-    file: File,
-    hasher: blake3::Hasher,
-}
-
-impl Recorder {
-    pub fn create(path: &Path, head: Head) -> Result<Recorder, LabError> {
-        let file = OpenOptions::new().write(true).create_new(true).open(path);
-        let file = file.map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => LabError::Refused(format!(
-                "{}: exists already; name another file, or go on with it with --resume",
-                path.display()
-            )),
-            _ => LabError::of(&error, "cannot be created", path),
-        })?;
-        let mut recorder = Recorder { path: path.to_owned(), file, hasher: blake3::Hasher::new() };
-        if let Err(error) = recorder.line(&Line::Head(Box::new(head))) {
-            // Half a head is of no use, and would be in the way.
-            let _ = std::fs::remove_file(path);
-            return Err(error);
-        }
-        Ok(recorder)
-    }
-
-    /// There is a file whose head was never written whole: nothing of it is lost when it is made anew.
-    pub fn never_began(path: &Path) -> bool {
-        let bytes = std::fs::read(path).unwrap_or_else(|_| b"unreadable".to_vec());
-        !bytes.contains(&b'\n')
-            && (bytes.is_empty() || bytes.starts_with(HEAD_BEGINS) || HEAD_BEGINS.starts_with(&bytes))
-    }
-
-    /// Goes on behind what an unfinished file holds; a last line that was cut off is taken away.
-    pub fn resume(path: &Path) -> Result<(Recorder, Recorded), LabError> {
-        let (recorded, _, good) = scan(path)?;
-        if recorded.digest.is_some() {
-            return Err(LabError::Refused(format!("{}: came to its end already", path.display())));
-        }
-        let cannot = |error: std::io::Error| LabError::of(&error, "cannot be continued", path);
-        let bytes = std::fs::read(path).map_err(cannot)?;
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(bytes.get(..good as usize).unwrap_or_default());
-        let file = OpenOptions::new().append(true).open(path).map_err(cannot)?;
-        file.set_len(good).map_err(cannot)?;
-        Ok((Recorder { path: path.to_owned(), file, hasher }, recorded))
-    }
-
-    pub fn cell(&mut self, cell: &CellRecord) -> Result<(), LabError> {
-        self.line(&Line::Cell(Box::new(cell.clone())))
-    }
-
-    /// What was counted of a cell that was stopped, or whose target failed. Nothing follows it.
-    pub fn partial(mut self, cell: &CellRecord) -> Result<(), LabError> {
-        self.line(&Line::Partial(Box::new(cell.clone())))
-    }
-
-    pub fn finish(mut self) -> Result<String, LabError> {
-        let blake3 = self.hasher.finalize().to_hex().to_string();
-        self.line(&Line::End { blake3: blake3.clone() })?;
-        Ok(blake3)
-    }
-
-    fn line(&mut self, line: &Line) -> Result<(), LabError> {
-        let mut text = serde_json::to_string(line)
-            .map_err(|error| LabError::Failed(format!("{}: cannot be written: {error}", self.path.display())))?;
-        text.push('\n');
-        self.hasher.update(text.as_bytes());
-        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
-        written.map_err(|error| LabError::of(&error, "cannot be written", &self.path))
-    }
-}
-
-/// Reads a file, and compares its digest.
-pub fn read(path: &Path) -> Result<Recorded, LabError> {
-    scan(path).map(whole)
-}
-
-/// What was read, a cell that ended before its time, and how many bytes belong to whole lines before that.
-type Scanned = (Recorded, Option<CellRecord>, u64);
-
-/// With the cell that ended before its time behind the others.
-fn whole((mut recorded, partial, _): Scanned) -> Recorded {
-    recorded.cells.extend(partial);
-    recorded
-}
-
-fn scan(path: &Path) -> Result<Scanned, LabError> {
-    let cannot = |error: std::io::Error| LabError::of(&error, "cannot be read", path);
-    scan_from(BufReader::new(File::open(path).map_err(cannot)?), path)
-}
-
-/// From bytes that stand in for a file.
-pub fn read_from(reader: impl BufRead) -> Result<Recorded, LabError> {
-    scan_from(reader, Path::new("the bytes given")).map(whole)
-}
-
-fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<Scanned, LabError> {
-    let cannot = |error: std::io::Error| LabError::of(&error, "cannot be read", path);
-    let bad = |number: usize, why: &str| LabError::Failed(format!("{}: line {number}: {why}", path.display()));
-    let (mut head, mut cells, mut partial, mut digest) = (None, Vec::new(), None, None);
-    let mut hasher = blake3::Hasher::new();
-    let (mut text, mut good) = (Vec::new(), 0);
-    for number in 1.. {
-        text.clear();
-        let length = reader.read_until(b'\n', &mut text).map_err(cannot)?;
-        if length == 0 || text.last() != Some(&b'\n') {
-            break;
-        }
-        if digest.is_some() || partial.is_some() {
-            return Err(bad(number, "there is something behind the end"));
-        }
-        let line =
-            serde_json::from_slice(&text).map_err(|error| bad(number, &format!("is not of a .lab file: {error}")))?;
-        match line {
-            Line::Head(found) if number == 1 && found.version == VERSION => head = Some(*found),
-            Line::Head(found) if number == 1 => {
-                return Err(bad(number, &format!("format {} is not known; {VERSION} is", found.version)));
-            }
-            Line::Head(_) => return Err(bad(number, "a second head")),
-            Line::Cell(cell) if is_sound(&cell) => cells.push(*cell),
-            Line::Partial(cell) if is_sound(&cell) => {
-                partial = Some(*cell);
-                continue;
-            }
-            Line::Cell(_) | Line::Partial(_) => return Err(bad(number, "a histogram contradicts itself")),
-            Line::End { blake3 } => {
-                if blake3 != hasher.finalize().to_hex().as_str() {
-                    return Err(bad(
-                        number,
-                        "the digest is not that of the lines before: the file was changed, or is damaged",
-                    ));
-                }
-                digest = Some(blake3);
-            }
-        }
-        hasher.update(&text);
-        good += length as u64;
-    }
-    let head: Head = head.ok_or_else(|| bad(1, "is not the head of a .lab file"))?;
-    // Files of a former version say it of the whole job, and count bytes that no name has.
-    if matches!(head.job.workload.of, Some(OfPart::Names)) {
-        cells.iter_mut().for_each(CellRecord::moved_nothing);
-    }
-    Ok((Recorded { head, cells, digest }, partial, good))
-}
-
-/// Each histogram by itself, and all counts of a cell together, which reports add up.
-fn is_sound(cell: &CellRecord) -> bool {
-    let rounds = cell.runs.iter().flat_map(|run| &run.rounds);
-    let mut count = 0u64;
-    for histogram in rounds.flat_map(|round| [&round.read, &round.write]) {
-        let Some(found) = histogram.histogram() else { return false };
-        match count.checked_add(found.count()) {
-            Some(sum) => count = sum,
-            None => return false,
+    /// Of a search in open loops, whose last run at the answer this is.
+    pub fn of_rate(goal: Goal, highest: &HighestRate, run: Option<&RunRecord>) -> SearchRecord {
+        let open_end = match highest.ending {
+            Ending::Found => None,
+            Ending::NeverExceeded => Some("the objective was never missed".to_owned()),
+            Ending::AlwaysExceeded => Some(
+                "the objective was always missed; lower rates have too few accesses to tell, unless they are measured longer"
+                    .to_owned(),
+            ),
+            Ending::OutOfProbes => Some("the search ran out of probes on one side of the objective".to_owned()),
+        };
+        let total = run.map(RunRecord::total).unwrap_or_default();
+        SearchRecord {
+            response_ns: goal.response.0,
+            percentile: match goal.statistic {
+                Statistic::Mean => None,
+                Statistic::Percentile(share) => Some(share),
+            },
+            rate: rounded(total.rate, THOUSANDTHS),
+            margin: run.and_then(|run| margin_of(&run.rates())).map(|margin| rounded(margin, THOUSANDTHS)),
+            outstanding: rounded(total.rate * total.response.mean().as_secs_f64(), THOUSANDTHS),
+            steady: run.is_some_and(RunRecord::is_steady),
+            rate_asked: highest.within.map(|rate| rate as f64),
+            beyond: highest.beyond.map(|rate| rate as f64),
+            twice: None,
+            open_end,
         }
     }
-    true
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use crate::abba::{self, Judged};
 use crate::error::LabError;
 use crate::histogram::Histogram;
 use crate::job::Given;
+use crate::objective::ObjectiveRecord;
 use crate::precondition::PreconditionRecord;
 use crate::record::{CellRecord, Recorded, RunRecord};
 use crate::sweep;
@@ -25,6 +26,9 @@ const FALL: f64 = 0.05;
 /// The run that stands for a cell: of a search, the probe nearest to the answer.
 pub fn chosen(cell: &CellRecord) -> Option<&RunRecord> {
     let Some(search) = &cell.search else { return cell.runs.last() };
+    if search.rate_asked.is_some() {
+        return cell.runs.iter().rev().find(|run| run.rate_asked == search.rate_asked);
+    }
     let near = |run: &&RunRecord| (f64::from(run.outstanding.unwrap_or(0)) - search.outstanding).abs();
     cell.runs.iter().min_by(|left, right| near(left).total_cmp(&near(right)))
 }
@@ -330,6 +334,10 @@ pub fn rate_said(cell: &CellRecord, rate: String) -> String {
 /// What has to be known of a cell beside its figures.
 pub fn remark(cell: &CellRecord) -> String {
     let mut remarks = Vec::new();
+    remarks.extend(cell.objective.as_ref().map(ObjectiveRecord::said));
+    if let Some(beyond) = cell.search.as_ref().and_then(|search| search.beyond) {
+        remarks.push(format!("{} a second miss the objective", figure(beyond)));
+    }
     if let Some(open_end) = cell.search.as_ref().and_then(|search| search.open_end.clone()) {
         remarks.push(open_end);
     }

@@ -11,6 +11,8 @@ use stele_ground::Duration;
 
 use crate::closed::Probe;
 
+pub mod rate;
+
 /// Which response counts.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Statistic {
@@ -38,6 +40,8 @@ pub struct Goal {
     pub start: u64,
     pub load_max: u64,
     pub probes_max: usize,
+    /// Loads are accesses a second of an open loop, instead of accesses outstanding.
+    pub of_rates: bool,
 }
 
 /// How a search ended.

@@ -87,13 +87,16 @@ pub fn is_gap(span: Duration) -> bool {
 
 /// As `shortfall`, where it is known for how long nothing was answered in each round.
 pub fn shortfall_with_gaps(rates: &[f64], gaps: impl Iterator<Item = Duration>) -> Option<String> {
+    longest_gap(rates, gaps).or_else(|| shortfall(rates))
+}
+
+/// The longest time without an answer, where it is a gap at these rates.
+pub fn longest_gap(rates: &[f64], gaps: impl Iterator<Item = Duration>) -> Option<String> {
     let least = GAP.as_secs_f64().max(GAP_ANSWERS / mean(rates).max(f64::MIN_POSITIVE));
     // A gap that goes on through several rounds is told with its whole length.
     let longest = gaps.enumerate().max_by_key(|(at, gap)| (*gap, std::cmp::Reverse(*at)));
-    match longest.filter(|(_, gap)| gap.as_secs_f64() >= least) {
-        Some((at, gap)) => Some(format!("a gap: nothing was answered for {gap} until round {}", at + 1)),
-        None => shortfall(rates),
-    }
+    let (at, gap) = longest.filter(|(_, gap)| gap.as_secs_f64() >= least)?;
+    Some(format!("a gap: nothing was answered for {gap} until round {}", at + 1))
 }
 
 /// The rule of the SNIA's performance test on a window: the rates' range is at most 20 % of their mean, and their rise over all of

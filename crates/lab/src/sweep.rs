@@ -1,15 +1,22 @@
 //! Runs a job's cells one after another, on real storage, and records each as it ends.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration as WallDuration;
 
 use crate::closed::Probe;
 use crate::error::LabError;
 use crate::job::Cell;
-use crate::live::run::{Found, LAG_SHARE_MAX, Load, Round, Setup, run_kept};
+use crate::live::clock::Meeting;
+use crate::live::run::{Found, LAG_SHARE_MAX, Load, Round, Setup, run_beside, run_kept};
 use crate::live::target::Ready;
 use crate::precondition;
-use crate::record::{CellRecord, RunRecord, SearchRecord};
+use crate::record::{CellRecord, RunRecord, SearchRecord, THOUSANDTHS, rounded};
 use crate::search;
+use crate::search::rate::{RateGoal, RateProbe, highest_rate, rate_min};
+
+/// How often it is seen whether runs beside each other shall end.
+const LOOK: WallDuration = WallDuration::from_millis(50);
 
 /// What is going on: the cell's number, the load of this run, the round's number (negative while it warms up) and the round.
 pub struct Step<'a> {
@@ -52,16 +59,11 @@ fn measured(
     watch: Watch<'_>,
 ) -> Result<Option<CellRecord>, LabError> {
     let Some(goal) = cell.goal else {
-        let (found, failed) = one(ready, number, &cell.setup, end, watch)?;
-        // Wrong data is told also where it came before the first round was over.
-        let kept = !found.rounds.is_empty() || !found.wrong.is_none();
-        let record = kept.then(|| CellRecord::plain(number, cell, &found));
-        return match (record, failed) {
-            (Some(record), Some(error)) => Ok(Some(CellRecord { failed: Some(error.to_string()), ..record })),
-            (None, Some(error)) => Err(error),
-            (record, None) => Ok(record),
-        };
+        return kept(number, cell, one(ready, number, &cell.setup, end, watch));
     };
+    if goal.of_rates {
+        return searched_rates(ready, number, cell, goal, end, watch);
+    }
     searched(number, cell, goal, &mut |outstanding| {
         let load = Load::Outstanding(outstanding);
         let (found, failed) = one(ready, number, &Setup { load, ..cell.setup.clone() }, end, watch)?;
@@ -70,6 +72,82 @@ fn measured(
         }
         Ok((!found.stopped).then(|| RunRecord::of(&found)))
     })
+}
+
+/// What is kept of a run, also of one whose target failed.
+fn kept(number: usize, cell: &Cell, ran: Result<Kept, LabError>) -> Result<Option<CellRecord>, LabError> {
+    let (found, failed) = ran?;
+    // Wrong data is told also where it came before the first round was over.
+    let counted = !found.rounds.is_empty() || !found.wrong.is_none();
+    let record = counted.then(|| CellRecord::plain(number, cell, &found));
+    match (record, failed) {
+        (Some(record), Some(error)) => Ok(Some(CellRecord { failed: Some(error.to_string()), ..record })),
+        (None, Some(error)) => Err(error),
+        (record, None) => Ok(record),
+    }
+}
+
+/// Runs at one rate, where the generator was late and the objective missed.
+const TURNS: u32 = 3;
+
+/// Looks for the highest rate that keeps an objective. None where it was stopped.
+fn searched_rates(
+    ready: &Ready,
+    number: usize,
+    cell: &Cell,
+    goal: search::Goal,
+    end: &AtomicBool,
+    watch: Watch<'_>,
+) -> Result<Option<CellRecord>, LabError> {
+    let (first, random) = match cell.setup.load {
+        Load::Rate { each_second, random } => (each_second as u64, random),
+        Load::Outstanding(_) | Load::Bytes { .. } => (0, false),
+    };
+    let share = match goal.statistic {
+        search::Statistic::Mean => None,
+        search::Statistic::Percentile(share) => Some(share),
+    };
+    let wanted = RateGoal {
+        response: goal.response,
+        start: if first > 0 { first } else { goal.start },
+        rate_min: rate_min(share, cell.setup.timing.least),
+        rate_max: goal.load_max,
+        probes_max: goal.probes_max,
+    };
+    let mut runs: Vec<RunRecord> = Vec::new();
+    let mut failed = None;
+    let found = highest_rate(wanted, |rate| {
+        let load = Load::Rate { each_second: rate as f64, random };
+        for turn in 1.. {
+            match one(ready, number, &Setup { load, ..cell.setup.clone() }, end, watch) {
+                Ok((found, None)) if !found.stopped => {
+                    let run = RunRecord::of(&found);
+                    let probe = RateProbe::of(rate, &run, share);
+                    // A target is not blamed for what the generator was late by.
+                    let again = turn < TURNS && void(run.lag_share).is_some() && !probe.keeps(&wanted);
+                    runs.push(run);
+                    if !again {
+                        return Ok(probe);
+                    }
+                }
+                Ok((_, None)) => return Err("stopped".into()),
+                Ok((_, Some(error))) | Err(error) => {
+                    failed = Some(error);
+                    return Err("failed".into());
+                }
+            }
+        }
+        Err("stopped".into())
+    });
+    let found = match (found, failed) {
+        (_, Some(error)) => return Err(error),
+        (Err(_), None) => return Ok(None),
+        (Ok(found), None) => found,
+    };
+    let asked = found.within.map(|rate| rate as f64);
+    let answer = runs.iter().rev().find(|run| run.rate_asked == asked);
+    let search = SearchRecord::of_rate(goal, &found, answer);
+    Ok(Some(CellRecord::with(number, cell, runs, Some(search))))
 }
 
 /// What was counted, and why no more was.
@@ -119,6 +197,69 @@ pub fn searched(
     Ok(Some(record))
 }
 
+/// A run among several that go on at once.
+type Beside = Result<Option<CellRecord>, LabError>;
+
+/// Runs cells at once, each on its own target, from a common beginning. They end together, and one that fails ends all.
+pub fn together(cells: &[(&Ready, &Cell)], end: &AtomicBool, watch: Watch<'_>) -> Vec<Beside> {
+    let meeting = Meeting::of(cells.len());
+    let stop = AtomicBool::new(false);
+    let (sender, rounds) = mpsc::channel::<(usize, i64, Round)>();
+    let mut all: Vec<Beside> = std::thread::scope(|scope| {
+        let (meeting, stop) = (&meeting, &stop);
+        let run = |(number, (ready, cell)): (usize, &(&Ready, &Cell))| {
+            let (ready, cell, sender) = ((*ready).clone(), (*cell).clone(), sender.clone());
+            scope.spawn(move || {
+                let mut watch = |round: i64, counted: &Round| sender.send((number, round, counted.clone())).is_ok();
+                let ran = run_beside(&ready, &cell.setup, stop, meeting, &mut watch);
+                if !matches!(ran, Ok((_, None))) {
+                    stop.store(true, Ordering::Relaxed);
+                }
+                kept(number, &cell, ran)
+            })
+        };
+        let threads: Vec<_> = cells.iter().enumerate().map(run).collect();
+        drop(sender);
+        loop {
+            match rounds.recv_timeout(LOOK) {
+                Ok((cell, number, round)) => {
+                    let Some((_, one)) = cells.get(cell) else { continue };
+                    let step = Step { cell, load: one.setup.load, number, preconditions: false, round: &round };
+                    if !watch(step) {
+                        stop.store(true, Ordering::Relaxed);
+                    }
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) if end.load(Ordering::Relaxed) => {
+                    stop.store(true, Ordering::Relaxed)
+                }
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        let ended = |thread: std::thread::ScopedJoinHandle<'_, Beside>| {
+            thread.join().unwrap_or_else(|_| Err(LabError::Failed("a run panicked".into())))
+        };
+        threads.into_iter().map(ended).collect()
+    });
+    share_processors(&mut all);
+    all
+}
+
+/// All ran in this process: its processor time is counted once, and stands beside the threads of all.
+fn share_processors(all: &mut [Beside]) {
+    let runs = || all.iter().flatten().flatten().flat_map(|cell| &cell.runs);
+    let threads: u32 = runs().map(|run| run.workers).sum();
+    for (number, cell) in all.iter_mut().flatten().flatten().enumerate() {
+        for run in &mut cell.runs {
+            let share = f64::from(run.workers) / f64::from(threads.max(1));
+            run.saturation = run.saturation.map(|busy| rounded(busy * share, THOUSANDTHS));
+            for round in run.rounds.iter_mut().filter(|_| number > 0) {
+                (round.cpu_own, round.cpu_machine) = (0.0, 0.0);
+            }
+        }
+    }
+}
+
 fn one(ready: &Ready, number: usize, setup: &Setup, end: &AtomicBool, watch: Watch<'_>) -> Result<Kept, LabError> {
     let load = setup.load;
     let mut watch = |round: i64, counted: &Round| {
@@ -141,3 +282,6 @@ pub fn void(lag_share: f64) -> Option<String> {
         )
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -125,5 +125,50 @@ pub fn csv(recorded: &Recorded) -> String {
     out
 }
 
+/// A line for each round of each run, with the seconds since the warm-up at which it ended.
+pub fn rounds(recorded: &Recorded) -> String {
+    let mut out = String::from(
+        "cell,name,run,load,round,seconds,rate,read_bytes_per_s,written_bytes_per_s,mean_ns,p50_ns,p99_ns,p999_ns,longest_ns,\
+         under_way,processors_own,processors,late_mean_ns,late_longest_ns,gap_ns\n",
+    );
+    for cell in &recorded.cells {
+        for (number, run) in cell.runs.iter().enumerate() {
+            let mut at = 0.0;
+            for (turn, round) in run.rounds.iter().enumerate() {
+                at += round.seconds;
+                let response = RunRecord { rounds: vec![round.clone()], ..run.clone() }.total().response;
+                let span = round.seconds.max(1e-9);
+                let late = round.late.as_ref().map_or((0, 0), |late| {
+                    let count: u64 = late.counts.iter().map(|(_, count)| count).sum();
+                    (late.sum_ns / count.max(1), late.longest_ns)
+                });
+                let _ = writeln!(
+                    out,
+                    "{},{},{number},{},{},{at:.3},{:.3},{:.0},{:.0},{},{},{},{},{},{:.3},{:.3},{:.3},{},{},{}",
+                    cell.number,
+                    quoted(&cell.name),
+                    quoted(&run.load()),
+                    turn + 1,
+                    round.rate,
+                    round.read_bytes,
+                    round.written_bytes,
+                    response.mean().0,
+                    response.percentile(0.5).0,
+                    response.percentile(0.99).0,
+                    response.percentile(0.999).0,
+                    response.longest().0,
+                    round.rate * response.mean().as_secs_f64(),
+                    round.cpu_own / span,
+                    round.cpu_machine / span,
+                    late.0,
+                    late.1,
+                    round.gap_ns
+                );
+            }
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests;

@@ -19,6 +19,7 @@ pub mod fc8;
 pub mod gnr_tsm;
 pub mod live;
 pub mod page;
+pub mod snia_pts;
 
 /// A recipe as it is listed.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +28,7 @@ pub struct Recipe {
     pub about: &'static str,
 }
 
-pub const RECIPES: [Recipe; 4] = [
+pub const RECIPES: [Recipe; 5] = [
     Recipe {
         name: "ds4500",
         about: "RAID-5 and RAID-10 over 20 to 180 drives at a mean response of 20 ms: tables 1 to 8, charts 1 to 12",
@@ -38,6 +39,10 @@ pub const RECIPES: [Recipe; 4] = [
     },
     Recipe { name: "gnr-tsm", about: "backup, restore and mixed streams by sessions and servers" },
     Recipe { name: "fc8", about: "accesses from cache at queue depths of 16 and 32, and both directions at once" },
+    Recipe {
+        name: "snia-pts",
+        about: "solid state storage by the SNIA's rules: write saturation, IOPS, throughput and latency in rounds",
+    },
 ];
 
 /// What a recipe asks of modelled arrays, in the order in which it is asked.
@@ -55,6 +60,7 @@ pub fn plan(part: &RecipePart) -> Result<Plan, LabError> {
         "dr550" => dr550::plan(part.quick),
         "gnr-tsm" => gnr_tsm::plan(part.quick),
         "fc8" => Err(fc8::not_in_virtual_time()),
+        "snia-pts" => Err(snia_pts::not_in_virtual_time()),
         other => Err(unknown(other)),
     }
 }
@@ -94,6 +100,8 @@ fn cell_of(planned: &Planned) -> Cell {
         spec: planned.spec.clone(),
         alignment: planned.alignment,
         load: Load::Outstanding(u32::try_from(load).unwrap_or(u32::MAX)),
+        profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 1,
@@ -102,7 +110,7 @@ fn cell_of(planned: &Planned) -> Cell {
         of: Of::Data,
         seed: array.seed(&planned.spec),
     };
-    Cell { axes, setup, goal, precondition: None, buffered: false }
+    Cell { axes, setup, goal, objective: None, precondition: None, buffered: false }
 }
 
 /// What a question costs, in accesses of the profile: a pool's are ten to twenty times as dear.
@@ -128,6 +136,7 @@ pub fn paper(order: page::Order<'_>) -> Result<stele_lab::report::document::Docu
         "dr550" => dr550::paper::document(order),
         "gnr-tsm" => gnr_tsm::paper::document(order),
         "fc8" => fc8::paper::document(order),
+        "snia-pts" => snia_pts::paper::document(order),
         other => Err(unknown(other)),
     }
 }

@@ -38,7 +38,7 @@ pub enum Kind {
     Void,
     /// A measurement was stopped, or its target or a host failed: what was counted until then is kept. Exit code 12.
     Partial,
-    /// A measurement became worse than the one it is held against. Exit code 13.
+    /// A measurement became worse than the one it is held against, or missed its objective. Exit code 13.
     Regressed,
 }
 

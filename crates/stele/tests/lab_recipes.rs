@@ -38,6 +38,33 @@ fn dr550_measures_files_in_a_directory_and_leaves_none_behind() {
 }
 
 #[test]
+fn snia_pts_measures_five_rounds_of_each_test_and_draws_their_windows() {
+    let place = Place::new("lab-snia");
+    let page = place.path("snia.html");
+    let recipe = ["lab", "paper", "--recipe", "snia-pts", "--quick", "--on", &place.path("target"), "--size", "4MiB"];
+    let output = place.stele(&[&recipe[..], &["-o", &page], &SHORT].concat());
+    assert!(output.status.success(), "{output:?}");
+    let text = std::fs::read_to_string(&page).unwrap();
+    for said in
+        ["IOPS: steady state window", "Write saturation: rate", "Latency: percentiles", "in order", "Nothing is purged"]
+    {
+        assert!(text.contains(said), "{said}: {text}");
+    }
+    let cells = place.json(&["lab", "show", &place.path("snia.lab")])["cells"].clone();
+    assert_eq!(cells.as_array().unwrap().len(), 46);
+    place.refused(
+        2,
+        &["leave out --against"],
+        &["lab", "paper", &place.path("snia.lab"), "--against", "published", "-o", &place.path("x.html")],
+    );
+    place.refused(
+        2,
+        &["modelled drives are none"],
+        &["lab", "paper", "--recipe", "snia-pts", "--virtual", "-o", &place.path("y.html")],
+    );
+}
+
+#[test]
 fn fc8_measures_a_file_that_it_makes_with_all_nine_rows() {
     let place = Place::new("lab-fc8");
     let (page, cells) = measured(&place, "fc8", &["--on", &place.path("target"), "--size", "4MiB"]);

@@ -58,6 +58,8 @@ pub fn live(ready: &Ready, asked: &Asked) -> Result<Ran, String> {
         },
         alignment: Alignment::Request,
         load: Load::Outstanding(depth),
+        profile: None,
+        trace: None,
         pause: None,
         batch,
         workers: 1,

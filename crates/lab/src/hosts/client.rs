@@ -8,6 +8,7 @@ use super::{HostRecord, merged};
 use crate::error::LabError;
 use crate::job::{Cell, Job};
 use crate::live::stream::{self, connect};
+use crate::objective::ObjectiveRecord;
 use crate::record::{CellRecord, RunRecord};
 use crate::sweep;
 
@@ -74,7 +75,8 @@ impl Hosts {
     ) -> Result<Option<CellRecord>, LabError> {
         let Some(goal) = cell.goal else {
             let (run, hosts) = self.run(number, cell, None, patience, stop)?;
-            let record = || CellRecord { hosts, ..CellRecord::with(number, cell, vec![run.clone()], None) };
+            let objective = cell.objective.map(|objective| ObjectiveRecord::of(objective, &run));
+            let record = || CellRecord { hosts, objective, ..CellRecord::with(number, cell, vec![run.clone()], None) };
             return Ok((!run.rounds.is_empty()).then(record));
         };
         let mut all: Vec<(u32, Vec<HostRecord>)> = Vec::new();

@@ -14,6 +14,7 @@ fn run(spans: &[u64], lag: u64) -> RunRecord {
         write: HistogramRecord::default(),
         lag_ns: lag,
         held_back: 1,
+        late: None,
         cpu_own: 0.25,
         gap_ns: 0,
         cpu_machine: 0.5,
@@ -21,6 +22,8 @@ fn run(spans: &[u64], lag: u64) -> RunRecord {
     RunRecord {
         outstanding: Some(3),
         rate_asked: None,
+        profile: Vec::new(),
+        replay: None,
         workers: 2,
         steady: true,
         stopped: false,

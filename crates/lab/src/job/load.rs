@@ -6,6 +6,8 @@ use stele_ground::{Bytes, Duration};
 use super::{Axes, Given, bad, duration};
 use crate::error::LabError;
 use crate::live::run::{Load, Pause, PauseWhen};
+use crate::profile::Profile;
+use crate::search::Goal;
 
 #[derive(Clone, PartialEq, Default, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -16,6 +18,12 @@ pub struct LoadPart {
     /// Bytes a second, whatever the answers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate_bytes: Option<Given<String>>,
+    /// Accesses a second that change: points like `60s=5000`, with straight lines between.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Vec<String>>,
+    /// A profile's time runs so many times as fast (1).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed: Option<f64>,
     /// Gaps between starts: `even`, or `drawn` from the exponential distribution.
     pub arrivals: Option<Arrivals>,
     /// Threads; those of a target in memory are as many as accesses outstanding.
@@ -67,23 +75,62 @@ impl LoadPart {
         Ok((each.0 > 0).then_some(Pause { each, burst, when }))
     }
 
+    /// What a search in open loops begins with.
+    fn first_of_rates(&self, random: bool) -> Result<Vec<(Axes, Load)>, LabError> {
+        let first = match &self.rate {
+            None => 0.0,
+            Some(Given::One(rate)) if *rate >= 1.0 => *rate,
+            Some(_) => return Err(LabError::Usage("load.rate: a search begins with one rate of at least 1".into())),
+        };
+        if self.outstanding.is_some() || self.rate_bytes.is_some() || self.profile.is_some() || self.pause.is_some() {
+            return Err(LabError::Usage(
+                "search.objective raises accesses a second; leave all of load but rate, arrivals and workers out"
+                    .into(),
+            ));
+        }
+        Ok(vec![(Vec::new(), Load::Rate { each_second: first, random })])
+    }
+
+    pub(super) fn profile(&self) -> Result<Option<Profile>, LabError> {
+        if self.speed.is_some() && self.profile.is_none() {
+            return Err(LabError::Usage(
+                "load.speed: only a profile has a time that runs faster; give load.profile".into(),
+            ));
+        }
+        let parse = |texts: &Vec<String>| Profile::parse(texts, self.speed.unwrap_or(1.0));
+        self.profile.as_ref().map(parse).transpose()
+    }
+
     /// Each load, with the axes that tell it from the others.
-    pub(super) fn of_cells(&self, searching: bool) -> Result<Vec<(Axes, Load)>, LabError> {
+    pub(super) fn of_cells(&self, goal: Option<Goal>) -> Result<Vec<(Axes, Load)>, LabError> {
+        let searching = goal.is_some();
+        let of_rates = goal.is_some_and(|goal| goal.of_rates);
         let axis = |name: &str, many: bool, value: String| match many {
             true => vec![(name.to_owned(), value)],
             false => Vec::new(),
         };
         let random = self.arrivals == Some(Arrivals::Drawn);
-        let given = [self.outstanding.is_some(), self.rate.is_some(), self.rate_bytes.is_some()];
+        let given =
+            [self.outstanding.is_some(), self.rate.is_some(), self.rate_bytes.is_some(), self.profile.is_some()];
         if given.into_iter().filter(|given| *given).count() > 1 {
             return Err(LabError::Usage(
-                "load: outstanding keeps so many under way, rate and rate-bytes start so many: give one of them".into(),
+                "load: outstanding keeps so many under way; rate, rate-bytes and profile start so many: give one of them"
+                    .into(),
             ));
         }
-        if self.arrivals.is_some() && !given[1] && !given[2] {
+        if self.arrivals.is_some() && given == [given[0], false, false, false] && !of_rates {
             return Err(LabError::Usage(
-                "load.arrivals: only a rate has them; give load.rate or load.rate-bytes".into(),
+                "load.arrivals: only a rate has them; give load.rate, load.rate-bytes or load.profile".into(),
             ));
+        }
+        if of_rates {
+            return self.first_of_rates(random);
+        }
+        if let Some(profile) = self.profile()? {
+            if self.pause.is_some() {
+                return Err(LabError::Usage("load.pause: a profile has gaps of its own; give load.outstanding".into()));
+            }
+            return Ok(vec![(Vec::new(), Load::Rate { each_second: profile.mean(), random })]);
         }
         match (&self.rate_bytes, &self.rate) {
             (Some(_), _) | (_, Some(_)) if searching => {

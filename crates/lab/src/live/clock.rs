@@ -1,6 +1,6 @@
 //! The time of a run: all workers count from one origin, which is set when every worker is ready to start.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration as WallDuration, Instant as WallInstant};
 
@@ -35,6 +35,27 @@ impl Clock {
 /// Holds workers back until all of them are ready, so that connecting and preparing are in nobody's first round.
 #[derive(Clone, Default, Debug)]
 pub struct Gate(Arc<(Mutex<Option<WallInstant>>, Condvar)>);
+
+/// Runs that begin together: each says when it is ready, and begins when all are.
+#[derive(Debug)]
+pub struct Meeting {
+    missing: AtomicUsize,
+}
+
+impl Meeting {
+    pub fn of(runs: usize) -> Meeting {
+        Meeting { missing: AtomicUsize::new(runs) }
+    }
+
+    /// One more is ready, or will never be.
+    pub fn arrive(&self) {
+        let _ = self.missing.fetch_update(Ordering::AcqRel, Ordering::Acquire, |missing| missing.checked_sub(1));
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.missing.load(Ordering::Acquire) == 0
+    }
+}
 
 /// How often a worker that waits looks whether the run was given up.
 const LOOK: WallDuration = WallDuration::from_millis(50);

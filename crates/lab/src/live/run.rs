@@ -7,19 +7,21 @@ use std::time::Instant as WallInstant;
 
 use stele_ground::{Bytes, Dice, Duration};
 
-use super::clock::{Clock, Gate};
+use super::clock::{Clock, Gate, Meeting};
 use super::content::Content;
 use super::engine::Engine;
 use super::reach::{Seat, Use, reach};
 use super::target::{Ready, Way};
 use super::uring::SLOTS_MAX;
-use super::worker::{Gap, Report, Task, Worker};
+use super::worker::{Course, Gap, Report, Task, Worker};
 use super::wrong::Wrong;
 use crate::environment;
 use crate::error::LabError;
 use crate::histogram::Histogram;
+use crate::profile::Profile;
+use crate::replay::Replay;
 use crate::workload::{AccessSpec, Alignment, Generator, Operation};
-use gathering::{Gathered, gather};
+use gathering::{Gathered, Seen, gather};
 
 mod gathering;
 
@@ -95,6 +97,10 @@ pub struct Setup {
     pub spec: AccessSpec,
     pub alignment: Alignment,
     pub load: Load,
+    /// Of an open loop whose rate changes; the load then has its mean.
+    pub profile: Option<Arc<Profile>>,
+    /// Accesses come from it, and in an open loop the times of their starts; the run ends with it.
+    pub trace: Option<Arc<Replay>>,
     /// Of a closed loop.
     pub pause: Option<Pause>,
     /// Answers that a worker of a closed loop waits for at once: more of them cost less, and each seems to take longer.
@@ -141,6 +147,8 @@ pub struct Round {
     pub write: Histogram,
     pub lag: Duration,
     pub held_back: u64,
+    /// Of a trace with a clock: times between the starts that it asks for and the starts.
+    pub late: Histogram,
     /// Processor time of this process and of the whole machine, in seconds, and how long that was.
     pub cpu_own: f64,
     pub cpu_machine: f64,
@@ -196,6 +204,7 @@ impl Found {
             total.write.merge(&round.write);
             total.lag = Duration(total.lag.0 + round.lag.0);
             total.held_back += round.held_back;
+            total.late.merge(&round.late);
             total.cpu_own += round.cpu_own;
             total.cpu_machine += round.cpu_machine;
             total.waited_own += round.waited_own;
@@ -261,6 +270,17 @@ pub fn run_kept(
     end: &AtomicBool,
     watch: Watch<'_>,
 ) -> Result<(Found, Option<LabError>), LabError> {
+    run_beside(ready, setup, end, &Meeting::of(1), watch)
+}
+
+/// As `run_kept`, beginning when all that meet are ready.
+pub fn run_beside(
+    ready: &Ready,
+    setup: &Setup,
+    end: &AtomicBool,
+    meeting: &Meeting,
+    watch: Watch<'_>,
+) -> Result<(Found, Option<LabError>), LabError> {
     let workers = workers_for(ready, setup)?;
     if let (Way::S3(bucket), Of::Data | Of::Operations(_)) = (&ready.way, setup.of) {
         bucket.prepare(&setup.spec, end)?;
@@ -301,6 +321,8 @@ pub fn run_kept(
             batch: setup.batch.max(1),
             pause: setup.pause,
             gap: gap_of(setup.load, workers),
+            trace: setup.trace.clone(),
+            course: setup.profile.as_ref().map(|profile| Course::of(profile, setup, workers, number)),
             round: setup.timing.round,
             // Set when all are ready.
             clock: Clock::Wall(WallInstant::now()),
@@ -319,7 +341,10 @@ pub fn run_kept(
     }
     drop(sender);
     let gathered = match failed {
-        None => gather(ready, workers, setup, &reports, end, &gate, watch),
+        None => {
+            let seen = Seen { reports: &reports, end, gate: &gate, meeting };
+            gather(ready, workers, setup, &seen, watch)
+        }
         Some(_) => Gathered::default(),
     };
     stop.store(true, Ordering::Relaxed);
@@ -427,6 +452,17 @@ fn open_slots(ready: &Ready, setup: &Setup, workers: u32) -> u32 {
     let free = environment::memory_available().map_or(OPEN_MEMORY_UNKNOWN, |free| free.0 / OPEN_MEMORY_SHARE);
     let fit = free / workers / setup.spec.length_max().max(4096);
     most.min(fit.max(OPEN_LEAST)).max(1) as u32
+}
+
+impl Course {
+    /// One worker's share: the accesses of all workers start in turn.
+    fn of(profile: &Profile, setup: &Setup, workers: u32, number: u32) -> Course {
+        let random = matches!(setup.load, Load::Rate { random: true, .. });
+        let round = setup.timing.round.0.max(1);
+        // Rounds that count begin at a whole one.
+        let warm_up = Duration(setup.timing.warm_up.0.div_ceil(round) * round);
+        Course::new(profile.after(warm_up), f64::from(number), f64::from(workers), random)
+    }
 }
 
 fn gap_of(load: Load, workers: u32) -> Gap {

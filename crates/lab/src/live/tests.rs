@@ -47,6 +47,8 @@ fn setup(spec: AccessSpec, load: Load) -> Setup {
         spec,
         alignment: Alignment::Request,
         load,
+        profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 2,

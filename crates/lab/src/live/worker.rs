@@ -13,6 +13,8 @@ use super::run::{Pause, PauseWhen};
 use super::versions::Versions;
 use super::wrong::Wrong;
 use crate::histogram::Histogram;
+use crate::profile::Profile;
+use crate::replay::Replay;
 use crate::workload::{Access, Generator};
 
 /// What one worker counted in one round. Rounds have the same length for all workers, and an answer belongs to the round in
@@ -29,8 +31,12 @@ pub struct Part {
     pub lag: Duration,
     /// Accesses of an open loop that had to wait for a place.
     pub held_back: u64,
+    /// Of a trace with a clock: how long after the times that it asks for accesses started.
+    pub late: Histogram,
     /// Something is under way.
     pub awaits: bool,
+    /// The trace has no more accesses, and nothing is under way.
+    pub is_done: bool,
     /// From one answer to the next, where that took [`IDLE_MIN`] or longer: those that ended in this round, and the one that
     /// its end cut off.
     pub idle: Vec<(Instant, Instant)>,
@@ -42,7 +48,7 @@ pub const IDLE_MIN: Duration = Duration(250_000_000);
 pub enum Report {
     /// The worker has all it needs to start.
     Ready,
-    Part(Part),
+    Part(Box<Part>),
     /// Reads brought something else than was written.
     Wrong(Wrong),
     /// The worker ended; with what went wrong first, if anything.
@@ -69,6 +75,10 @@ pub struct Task {
     pub batch: u32,
     pub pause: Option<Pause>,
     pub gap: Gap,
+    /// Accesses come from it, and in an open loop their times.
+    pub trace: Option<Arc<Replay>>,
+    /// Of an open loop whose rate changes, instead of the gap.
+    pub course: Option<Course>,
     pub round: Duration,
     pub clock: Clock,
 }
@@ -80,6 +90,30 @@ pub struct Gap {
     pub access: f64,
     pub byte: f64,
     pub random: bool,
+}
+
+/// One worker's starts under a profile.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Course {
+    profile: Profile,
+    /// Accesses of all workers that are to start before its next one, and how many come from one to the one behind it.
+    count: f64,
+    step: f64,
+    random: bool,
+}
+
+impl Course {
+    pub fn new(profile: Profile, first: f64, step: f64, random: bool) -> Course {
+        Course { profile, count: first, step, random }
+    }
+
+    /// When the next access is to start; in no time that is near, where the rate is 0 for good.
+    fn next(&mut self, dice: &mut Dice) -> Instant {
+        let due = self.profile.when(self.count).map_or(Instant(u64::MAX), |at| Instant((at * 1e9) as u64));
+        let share = if self.random { -(1.0 - dice.fraction()).max(1e-12).ln() } else { 1.0 };
+        self.count += self.step * share;
+        due
+    }
 }
 
 /// Below this an open loop watches the clock instead of sleeping: a sleeper wakes that much too late.
@@ -97,6 +131,9 @@ pub struct Worker<E> {
     free: Vec<u32>,
     part: Part,
     failed: Option<String>,
+    /// The next access of a trace with a clock, and whether there are no more.
+    next: Option<Access>,
+    drained: bool,
     /// What was read since that was last reported, and is not as it was written.
     wrong: Wrong,
     /// When the next access of an open loop is due, or a pause ends.
@@ -122,6 +159,8 @@ impl<E: Engine> Worker<E> {
             free: (0..slots).rev().collect(),
             part: Part::default(),
             failed: None,
+            next: None,
+            drained: false,
             wrong: Wrong::default(),
             due: Instant(0),
             pausing: false,
@@ -147,6 +186,12 @@ impl<E: Engine> Worker<E> {
         let mut answers: Vec<Answer> = Vec::new();
         let mut now = self.now();
         (self.due, self.answered) = (now, now);
+        if self.task.trace.is_some() {
+            self.due = Instant(0);
+        }
+        if let Some(course) = &mut self.task.course {
+            self.due = course.next(&mut self.task.dice);
+        }
         // In an open loop there are far more places than accesses that are due.
         if self.task.outstanding.is_some() {
             self.keep_up(now);
@@ -154,7 +199,7 @@ impl<E: Engine> Worker<E> {
         while !stop.load(Ordering::Relaxed) && self.failed.is_none() {
             match self.task.outstanding {
                 // Something is under way, and its answer ends the wait: no timer is set for it.
-                Some(_) if !self.pausing => self.engine.reap(self.task.batch, None, &mut answers),
+                Some(_) if !self.pausing && !self.is_done() => self.engine.reap(self.task.batch, None, &mut answers),
                 _ => self.reap_until_due(now, &mut answers),
             }
             now = self.now();
@@ -243,6 +288,12 @@ impl<E: Engine> Worker<E> {
 
     fn draw(&mut self) -> Option<Access> {
         const TRIES: usize = 64;
+        if self.task.trace.is_some() {
+            if self.next.is_none() {
+                self.pull();
+            }
+            return self.next.take();
+        }
         for _ in 0..TRIES {
             let mut access = self.task.generator.draw(0, self.task.bytes);
             access.at += self.task.base;
@@ -254,6 +305,21 @@ impl<E: Engine> Worker<E> {
             }
         }
         None
+    }
+
+    /// Takes the next access of a trace, and when it is due.
+    fn pull(&mut self) {
+        let Some(trace) = self.task.trace.as_ref().filter(|_| !self.drained) else { return };
+        match trace.next() {
+            Ok(Some((due, access))) => (self.due, self.next) = (due, Some(access)),
+            Ok(None) => (self.due, self.drained) = (Instant(u64::MAX), true),
+            Err(error) => drop(self.failed.get_or_insert(error)),
+        }
+    }
+
+    /// Nothing is left of a trace, and nothing is under way.
+    fn is_done(&self) -> bool {
+        self.drained && self.next.is_none() && self.free.len() == self.flying.len()
     }
 
     fn settle(&mut self, slot: u32, result: Result<(), String>, now: Instant) {
@@ -315,6 +381,14 @@ impl<E: Engine> Worker<E> {
 
     fn start_what_is_due(&mut self, now: Instant) {
         while self.due <= now {
+            if self.task.trace.is_some() && self.next.is_none() {
+                // One that no place is free for is left to the worker that has one.
+                if self.free.is_empty() || self.drained || self.failed.is_some() {
+                    return;
+                }
+                self.pull();
+                continue;
+            }
             let started = self.free.pop().and_then(|slot| {
                 let started = self.issue(slot, self.due);
                 if !started {
@@ -330,7 +404,15 @@ impl<E: Engine> Worker<E> {
             };
             // Without a place for it the target was late, not the generator.
             self.part.lag = Duration(self.part.lag.0 + now.since(self.due.max(self.room)).0);
-            self.due = self.due + self.gap(length);
+            if self.task.trace.is_some() {
+                self.part.late.record(now.since(self.due));
+                self.due = Instant(0);
+                continue;
+            }
+            self.due = match &mut self.task.course {
+                Some(course) => course.next(&mut self.task.dice),
+                None => self.due + self.gap(length),
+            };
         }
     }
 
@@ -360,10 +442,11 @@ impl<E: Engine> Worker<E> {
         self.note_idle(self.round_end);
         let mut part = std::mem::take(&mut self.part);
         part.worker = self.task.number;
+        part.is_done = self.is_done();
         part.awaits = self.free.len() < self.flying.len();
         part.round = self.round_end.0 / self.task.round.0 - 1;
         self.round_end = self.round_end + self.task.round;
-        let _ = reports.send(Report::Part(part));
+        let _ = reports.send(Report::Part(Box::new(part)));
     }
 }
 

@@ -198,6 +198,8 @@ fn run_of(measured: &Measured) -> RunRecord {
     RunRecord {
         outstanding: Some(u32::try_from(measured.probe.outstanding).unwrap_or(u32::MAX)),
         rate_asked: None,
+        profile: Vec::new(),
+        replay: None,
         workers: 1,
         steady: measured.probe.steady,
         stopped: false,
@@ -235,6 +237,7 @@ fn round_of(round: &Round) -> RoundRecord {
         write: HistogramRecord::of(&round.write),
         lag_ns: 0,
         held_back: 0,
+        late: None,
         cpu_own: 0.0,
         cpu_machine: 0.0,
         gap_ns: 0,

@@ -34,6 +34,8 @@ fn setup(read: u8, random: u8, verify: bool) -> Setup {
         spec: AccessSpec { name: "test".into(), random: Some(random), read: Some(read), sizes: vec![(4096, 100)] },
         alignment: Alignment::Request,
         load: Load::Outstanding(2),
+        profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 1,

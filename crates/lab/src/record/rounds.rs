@@ -18,6 +18,9 @@ pub struct RoundRecord {
     pub write: HistogramRecord,
     pub lag_ns: u64,
     pub held_back: u64,
+    /// Of a trace with a clock: how long after the times that it asks for accesses started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub late: Option<HistogramRecord>,
     /// Seconds of processor time.
     pub cpu_own: f64,
     pub cpu_machine: f64,
@@ -37,6 +40,7 @@ impl RoundRecord {
             write: HistogramRecord::of(&round.write),
             lag_ns: round.lag.0,
             held_back: round.held_back,
+            late: (round.late.count() > 0).then(|| HistogramRecord::of(&round.late)),
             cpu_own: rounded(round.cpu_own, BILLIONTHS),
             cpu_machine: rounded(round.cpu_machine, BILLIONTHS),
             gap_ns: round.gap.0,

@@ -1,6 +1,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use std::path::PathBuf;
+
+use super::file::Line;
 use super::*;
+use crate::error::LabError;
 use crate::live::run::{Setup, Timing};
 use crate::live::target::{Opening, Target};
 use crate::sweep;
@@ -135,6 +139,7 @@ fn what_is_steady_follows_from_the_rounds_and_not_from_what_is_stored() {
             write: HistogramRecord::default(),
             lag_ns: 0,
             held_back: 0,
+            late: None,
             cpu_own: 0.0,
             cpu_machine: 0.0,
             gap_ns: 0,
@@ -143,6 +148,8 @@ fn what_is_steady_follows_from_the_rounds_and_not_from_what_is_stored() {
         RunRecord {
             outstanding: Some(1),
             rate_asked: None,
+            profile: Vec::new(),
+            replay: None,
             workers: 1,
             steady: true,
             stopped: false,
@@ -206,4 +213,31 @@ fn a_run_that_ended_before_its_first_round_did_nothing_and_is_blamed_for_nothing
     (run.outstanding, run.under_way, run.saturation) = (Some(4), Some(0.0), Some(1.0));
     assert_eq!(format!("{:.0} {:.0}", run.total().rate, run.total().bytes), "0 0");
     assert!(run.shortcomings().is_empty(), "{:?}", run.shortcomings());
+}
+
+#[test]
+fn a_rate_that_changes_is_judged_by_what_was_asked_of_each_round() {
+    let rounds = |rates: &[f64]| RunRecord {
+        rate_asked: Some(550.0),
+        outstanding: None,
+        profile: vec![(0.0, 100.0), (10.0, 1000.0)],
+        rounds: rates
+            .iter()
+            .map(|rate| RoundRecord { rate: *rate, ..crate::report::tests::run(1, 1.0, 9, true).rounds[0].clone() })
+            .collect(),
+        ..crate::report::tests::run(1, 1.0, 9, true)
+    };
+    // Round n is asked for 100 + 90 (n + 1/2) a second.
+    let asked: Vec<f64> = (0..10).map(|n| 145.0 + 90.0 * f64::from(n)).collect();
+    let good = rounds(&asked);
+    assert!(good.asked().iter().zip(&asked).all(|(one, other)| (one - other).abs() < 1e-6), "{:?}", good.asked());
+    assert_eq!(good.shortfall(), None);
+    let mut late = asked.clone();
+    (late[8], late[9]) = (600.0, 600.0);
+    let why = rounds(&late).shortfall().unwrap();
+    assert!(why.contains("in 2 of 10 rounds, first in round 9: 600 a second were answered, 865 asked for"), "{why}");
+    // What is answered late is more than was asked for then, and nothing fell behind.
+    late[8] = asked[8] * 1.3;
+    late[9] = asked[9];
+    assert_eq!(rounds(&late).shortfall(), None);
 }

@@ -6,7 +6,7 @@ pub mod drawing;
 mod scale;
 pub mod svg;
 
-/// Points of one kind, in the order in which they are joined.
+/// Points of one kind, in the order in which they are joined. One that is not finite stands for a gap: the line ends before it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Series {
     pub name: String,

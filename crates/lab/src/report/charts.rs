@@ -140,7 +140,13 @@ fn rate_over_time(recorded: &Recorded) -> Chart {
             at += round.seconds;
             points.push((at, round.rate));
         }
-        let dip = steady::dip(&run.rates());
+        if !run.profile.is_empty() {
+            let asked = points.iter().map(|point| point.0).zip(run.asked()).collect();
+            series.push(Series { name: format!("{}: asked for", cell.name), points: asked, marked: false });
+        }
+        // A load that changes has ups and downs of its own.
+        let changes = !run.profile.is_empty() || run.replay.is_some();
+        let dip = steady::dip(&run.rates()).filter(|_| !changes);
         let dips = |number: usize| dip.is_some_and(|dip| (dip.first..dip.first + dip.rounds).contains(&number));
         let gaps = |number: usize| run.rounds.get(number).is_some_and(|round| steady::is_gap(Duration(round.gap_ns)));
         odd.extend(

@@ -23,6 +23,7 @@ pub fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord 
         write: HistogramRecord::default(),
         lag_ns: 0,
         held_back: 0,
+        late: None,
         cpu_own: 0.1,
         cpu_machine: 0.2,
         gap_ns: 0,
@@ -31,6 +32,8 @@ pub fn run(outstanding: u32, rate: f64, micros: u64, steady: bool) -> RunRecord 
     RunRecord {
         outstanding: Some(outstanding),
         rate_asked: None,
+        profile: Vec::new(),
+        replay: None,
         workers: 1,
         steady,
         stopped: false,
@@ -56,6 +59,7 @@ pub fn cell(number: usize, outstanding: u32, rate: f64, micros: u64) -> CellReco
         search: None,
         hosts: Vec::new(),
         precondition: None,
+        objective: None,
         wrong_sectors: 0,
         read_back: None,
         left_behind: false,
@@ -124,6 +128,8 @@ fn a_search_is_told_with_its_interval_and_its_threshold_is_drawn() {
         outstanding: 8.5,
         steady: true,
         twice: None,
+        rate_asked: None,
+        beyond: None,
         open_end: None,
     });
     let page = html(&recorded(vec![found]), Some("Ours")).unwrap();

@@ -10,7 +10,14 @@ fn probe(load: u64, response_millis: impl Fn(f64) -> f64) -> Probe {
 }
 
 fn goal(start: u64) -> Goal {
-    Goal { response: Duration::from_millis(20), statistic: Statistic::Mean, start, load_max: 10_000, probes_max: 12 }
+    Goal {
+        response: Duration::from_millis(20),
+        statistic: Statistic::Mean,
+        start,
+        load_max: 10_000,
+        probes_max: 12,
+        of_rates: false,
+    }
 }
 
 #[test]

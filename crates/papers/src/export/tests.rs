@@ -72,3 +72,18 @@ fn jobs_of_a_group_are_one_in_fios_json() {
     assert!((shares - 100.0).abs() < 0.01, "{shares}");
     assert_eq!(all[0]["read"]["lat_ns"]["N"], 768);
 }
+
+#[test]
+fn every_round_is_a_line_with_the_time_at_which_it_ended() {
+    let text = rounds(&recorded(vec![cell(0, 1, 1000.0, 900), cell(1, 8, 2000.0, 1500)]));
+    let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(',').collect()).collect();
+    assert_eq!(lines.len(), 1 + 2 * 5);
+    assert!(lines.iter().all(|line| line.len() == lines[0].len()), "{text}");
+    let at = |row: usize, name: &str| lines[row][lines[0].iter().position(|known| *known == name).unwrap()];
+    assert_eq!((at(1, "round"), at(1, "seconds"), at(5, "seconds")), ("1", "1.000", "5.000"));
+    assert_eq!((at(6, "cell"), at(6, "rate"), at(6, "load")), ("1", "2000.000", "8 outstanding"));
+    // 2,000 a second of 1.5 ms each.
+    let under_way: f64 = at(6, "under_way").parse().unwrap();
+    assert!((under_way - 3.0).abs() < 0.01, "{text}");
+    assert_eq!((at(6, "processors_own"), at(6, "processors")), ("0.100", "0.200"));
+}

@@ -54,7 +54,14 @@ pub fn rate_of(printed: &Printed, spec: &AccessSpec) -> Option<f64> {
 
 /// The published goal, searched for from so many outstanding accesses on.
 pub fn goal(start: u64, effort: Effort) -> Goal {
-    Goal { response: RESPONSE, statistic: Statistic::Mean, start, load_max: LOAD_MAX, probes_max: effort.probes_max }
+    Goal {
+        response: RESPONSE,
+        statistic: Statistic::Mean,
+        start,
+        load_max: LOAD_MAX,
+        probes_max: effort.probes_max,
+        of_rates: false,
+    }
 }
 
 /// The array that a printed cell speaks of.

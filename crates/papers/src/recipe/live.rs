@@ -41,6 +41,7 @@ pub fn plan(job: &Job, targets: &[Target]) -> Result<Vec<Asked>, LabError> {
         "dr550" => super::dr550::live(job, part.quick, targets.iter().all(has_page_cache)),
         "gnr-tsm" => super::gnr_tsm::live(job, part.quick, targets.len()),
         "fc8" => super::fc8::live(job),
+        "snia-pts" => super::snia_pts::live(job, part.quick),
         other => Err(unknown(other)),
     }
 }
@@ -86,6 +87,10 @@ fn check(part: &RecipePart, targets: &[Target]) -> Result<(), LabError> {
             "fc8" => (
                 matches!(kind, Kind::Blocks | Kind::Null) && !matches!(target, Target::Nfs(_)),
                 "blocks: give nbd://, iscsi://, a file or a block device",
+            ),
+            "snia-pts" => (
+                matches!(kind, Kind::Blocks | Kind::Null),
+                "blocks that are written over: give a block device, a file, nbd:// or iscsi://",
             ),
             "ds4500" => {
                 (kind != Kind::Objects, "places to read and write at: give a file, a device, nbd:// or iscsi://")
@@ -147,6 +152,8 @@ pub fn cell(
         spec,
         alignment: Alignment::Request,
         load: Load::Outstanding(outstanding),
+        profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers,
@@ -155,7 +162,7 @@ pub fn cell(
         of: Of::Data,
         seed: content.seed,
     };
-    Ok(Cell { axes, setup, goal, precondition: None, buffered: false })
+    Ok(Cell { axes, setup, goal, objective: None, precondition: None, buffered: false })
 }
 
 /// The job with how long a recipe measures where the job does not say.

@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use stele_lab::job::{Align, Arrivals, When};
-use stele_papers::import::Origin;
+
+mod replay;
+mod words;
+
+pub use replay::Replay;
+pub use words::{AlignArg, ArrivalsArg, OriginArg, WhenArg};
 
 #[derive(Subcommand, Debug)]
 pub enum Lab {
@@ -23,7 +27,12 @@ Examples:
   stele lab run --on s3://host/bench --read 0,50,100 --access 4KiB,1MiB --outstanding 32     s3+http:// without TLS
   stele lab run --on s3://127.0.0.1:9000/bench --ca certificate.pem --read 50 --verify
   stele lab run --on volume:8+2,drives=12 --size 4GiB --outstanding 32 --read 0    Stele's own array, in this process
+  stele lab run --on /data/target --rate 2000 --arrivals drawn --objective p99=2ms       exit code 13 where it is missed
+  stele lab run --on /data/target --profile 0s=100,60s=5000                              a ramp
+  stele lab run --on /data/target --profile 0h=100,9h=2000,17h=2000,24h=100 --speed 720  a day in two minutes
+  stele lab run tenants.toml --on /data/target        [[tenant]] tables run side by side, each with its objective
   stele lab run nightly.toml --on /data/target --out nightly.lab --resume
+  stele lab run nightly.toml --on /data/target --live --metrics 127.0.0.1:9311      seen in the terminal, and by Prometheus
   stele lab run --on null --outstanding 1             what the generator itself costs
   stele lab run --workload oltp_8k --outstanding 100 --virtual drives=20,60 raid=5,10
 
@@ -34,9 +43,24 @@ A file that does not exist is made and filled (--size). What the laboratory did 
 Examples:
   stele lab search --on /data/target --size 10GiB --workload oltp_4k
   stele lab search --on /dev/sdx --workload random_read_4k --response 2ms --percentile 99 --out sdx.lab
+  stele lab search --on /dev/sdx --workload random_read_4k --objective p99=2ms       the highest rate of an open loop
   stele lab search --on /dev/sdx --hosts a:9310,b:9310 --token-file lab.token     the load is divided over both
   stele lab search --workload oltp_8k --virtual drives=20,60,100 raid=5,10 cache=on,off")]
     Search(Search),
+    /// Carry out a trace again: the accesses of another storage, at their times, on a target
+    #[command(after_help = "\
+Examples:
+  stele lab replay web.blktrace.0 web.blktrace.1 --on /dev/sdx --destroy       one trace of two processors
+  stele lab replay oltp.iolog --on /data/target --size 20GiB --speed 2         twice as fast
+  stele lab replay Financial1.spc --on /data/target --map wrap --fit round     beyond the target's end, and less than its blocks
+  stele lab replay hm_1.csv --on /dev/sdx --destroy --speed max --outstanding 64       without the trace's clock
+  stele lab replay hm_1.csv --on null --plan                                   what it asks for, and of which devices
+
+Formats: blktrace's binary records, fio's logs (version 2 and 3), SPC's lines (unit, block, bytes, operation, seconds) and those
+of MSR (ticks, host, disk, type, offset, bytes). All of a trace is looked at first; accesses that have no place on the target
+are an error before anything starts, unless --map and --fit say what becomes of them. Syncs, discards and flushes are left
+out, and counted. Responses count from the times that the trace asks for.")]
+    Replay(Replay),
     /// Measure on this machine what `stele lab run --hosts` or `search --hosts` on another one asks for
     #[command(after_help = "\
 Examples:
@@ -76,10 +100,11 @@ Examples:
   stele lab paper --recipe fc8 --on nbd://host/vm1 --destroy --quick                accesses from cache
   stele lab paper --recipe gnr-tsm --on dir:/a --on dir:/b --against published      streams, one server and two
   stele lab paper --recipe ds4500 --on /dev/sdx --destroy --plan                    what would run, and for how long
+  stele lab paper --recipe snia-pts --on /dev/sdx --destroy -o sdx.pdf              a solid state drive by the SNIA's rules
 
 Recipes: ds4500 (RAID-5 and RAID-10 at 20 ms), dr550 (threads on 100 files), gnr-tsm (backup and restore streams), fc8 (accesses
-from cache). A recipe keeps what it measured in a .lab file beside the page; stopped with Ctrl-C or SIGTERM it writes the paper of
-what it has, and --resume goes on.")]
+from cache), snia-pts (solid state drives: saturation, IOPS, throughput, latency). A recipe keeps what it measured in a .lab file
+beside the page; stopped with Ctrl-C or SIGTERM it writes the paper of what it has, and --resume goes on.")]
     Paper(Paper),
     /// Draw one chart of a .lab file: here, or as SVG into a file
     #[command(after_help = "\
@@ -105,11 +130,24 @@ Examples:
 Examples:
   stele lab check nightly.lab --against release.lab
   stele lab check nightly.lab --against release.lab --tolerance 2% --junit nightly.xml --markdown nightly.md
+  stele lab check results --against release.lab          the newest result of a directory
+  stele lab check results --against results              the newest one against the one before it, on the same target
 
 A cell is kept where the 95 % interval of its ratio is within the tolerance, regressed where it is beyond, and unclear where
 it lies on both sides, or where a side is not steady. Exit codes: 0 all kept, 13 some regressed, 12 some missing, 10 some
 unclear.")]
     Check(Check),
+    /// Show how the results of a directory developed, oldest first; as a page it has trend charts
+    #[command(after_help = "\
+Examples:
+  stele lab run nightly.toml --out results               keeps the result in a directory, under the time it began
+  stele lab history results
+  stele lab history results --cell 'outstanding 8'       the trend of a cell, drawn here
+  stele lab history results -o trends.html               a chart for each cell; trends.pdf is a PDF
+
+The newest figure of a cell stands beside the median of up to 20 before it. Results that are not steady, void or partial are
+shown and not reckoned with.")]
+    History(History),
     /// Run a job on two targets in turn, in blocks of ABBA, and say whether they differ
     #[command(after_help = "\
 Examples:
@@ -146,7 +184,8 @@ removes when it ends.")]
 Examples:
   stele lab export sweep.lab --format fio                writes sweep.json, as fio's --output-format=json+
   stele lab export sweep.lab --format iometer -o results.csv
-  stele lab export sweep.lab --format csv")]
+  stele lab export sweep.lab --format csv
+  stele lab export sweep.lab --format rounds             every run second by second: rate, responses, queue, processors")]
     Export {
         file: PathBuf,
         #[arg(long, value_enum)]
@@ -202,7 +241,7 @@ pub struct Paper {
     /// A PDF, whatever the name
     #[arg(long)]
     pub pdf: bool,
-    /// Measure as this paper did: ds4500, dr550, gnr-tsm or fc8
+    /// Measure as this paper did: ds4500, dr550, gnr-tsm or fc8; or by these rules: snia-pts
     #[arg(long, value_name = "NAME")]
     pub recipe: Option<String>,
     /// On modelled arrays in virtual time: Stele's own code, and the published machine's profile
@@ -308,10 +347,25 @@ pub struct Ffsb {
 }
 
 #[derive(Args, Debug)]
+pub struct History {
+    /// The directory that holds .lab files
+    pub directory: PathBuf,
+    /// Draw the trend of the cells of this name here
+    #[arg(long, value_name = "NAME", conflicts_with = "out")]
+    pub cell: Option<String>,
+    /// Write a page there, by its ending HTML or a PDF
+    #[arg(long, short, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Of the page
+    #[arg(long, requires = "out")]
+    pub title: Option<String>,
+}
+
+#[derive(Args, Debug)]
 pub struct Check {
-    /// What was measured now
+    /// What was measured now; a directory stands for its newest result
     pub result: PathBuf,
-    /// What it is held against
+    /// What it is held against; a directory stands for its newest result on the same target from before
     #[arg(long, value_name = "BASELINE")]
     pub against: PathBuf,
     /// How much worse a cell may be
@@ -344,6 +398,8 @@ pub enum ExportFormat {
     Iometer,
     Fio,
     Csv,
+    /// A line for each round of each run: the log of a run, second by second
+    Rounds,
 }
 
 #[derive(Args, Debug)]
@@ -355,9 +411,21 @@ pub struct Search {
     pub token: TokenArgs,
     #[command(flatten)]
     pub what: What,
-    /// The response that must not be exceeded
-    #[arg(long, default_value = "20ms")]
-    pub response: String,
+    /// Raise accesses a second in open loops, as long as this is kept, like p99=2ms, p99.9=10ms or mean=5ms
+    #[arg(long, value_name = "STATISTIC=TIME", conflicts_with_all = ["response", "percentile", "outstanding", "outstanding_max", "hosts", "modelled"])]
+    pub objective: Option<String>,
+    /// With an objective: accesses a second to begin with [default: 1000]
+    #[arg(long, requires = "objective")]
+    pub rate: Option<f64>,
+    /// With an objective: accesses a second at most [default: 100000000]
+    #[arg(long, requires = "objective")]
+    pub rate_max: Option<u64>,
+    /// With an objective: gaps between accesses are all the same, or drawn from the exponential distribution [default: even]
+    #[arg(long, value_enum, requires = "objective")]
+    pub arrivals: Option<ArrivalsArg>,
+    /// The response that must not be exceeded [default: 20ms]
+    #[arg(long)]
+    pub response: Option<String>,
     /// Of so many percent of the accesses, instead of the mean
     #[arg(long, value_name = "PERCENT")]
     pub percentile: Option<f64>,
@@ -380,6 +448,15 @@ pub struct LoadArgs {
     /// Bytes started each second, whatever the answers, like 10MiB
     #[arg(long, value_delimiter = ',', value_name = "BYTES", conflicts_with_all = ["outstanding", "rate"])]
     pub rate_bytes: Vec<String>,
+    /// Accesses a second that change: points like 0s=100,60s=5000, with straight lines between; two at one time are a step
+    #[arg(long, value_delimiter = ',', value_name = "TIME=RATE", conflicts_with_all = ["outstanding", "rate", "rate_bytes", "pause", "time", "least", "most"])]
+    pub profile: Vec<String>,
+    /// A profile's time runs so many times as fast, so that a day becomes a minute with 1440 [default: 1]
+    #[arg(long, value_name = "TIMES")]
+    pub speed: Option<f64>,
+    /// Say whether accesses kept this, like p99=2ms, p99.9=10ms or mean=5ms; one that is missed ends with exit code 13
+    #[arg(long, value_name = "STATISTIC=TIME")]
+    pub objective: Option<String>,
     /// Gaps between them: all the same, or drawn from the exponential distribution
     #[arg(long, value_enum)]
     pub arrivals: Option<ArrivalsArg>,
@@ -392,6 +469,17 @@ pub struct LoadArgs {
     /// A pause begins when the burst is answered, when it is started and then answered, or overlaps what is under way [default: answered]
     #[arg(long, value_enum)]
     pub pause_when: Option<WhenArg>,
+}
+
+/// What is shown of a run while it goes on.
+#[derive(Args, Debug)]
+pub struct LiveArgs {
+    /// Draw rate, responses, queue and processors anew for each round
+    #[arg(long)]
+    pub live: bool,
+    /// Answer Prometheus at http://ADDRESS/metrics while the run goes on
+    #[arg(long, value_name = "ADDRESS")]
+    pub metrics: Option<std::net::SocketAddr>,
 }
 
 #[derive(Args, Debug)]
@@ -485,77 +573,15 @@ pub struct What {
     /// What is on the target may be written over
     #[arg(long)]
     pub destroy: bool,
-    /// Keep all that was measured in this .lab file
+    /// Keep all that was measured in this .lab file; in a directory it is named after the time at which it began
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
     /// Go on with the cells that the .lab file lacks
     #[arg(long, requires = "out")]
     pub resume: bool,
+    #[command(flatten)]
+    pub live: LiveArgs,
     /// Say what would run and for how long, and end
     #[arg(long)]
     pub plan: bool,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum OriginArg {
-    Fio,
-    Iometer,
-    Ffsb,
-}
-
-impl From<OriginArg> for Origin {
-    fn from(origin: OriginArg) -> Origin {
-        match origin {
-            OriginArg::Fio => Origin::Fio,
-            OriginArg::Iometer => Origin::Iometer,
-            OriginArg::Ffsb => Origin::Ffsb,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum ArrivalsArg {
-    Even,
-    Drawn,
-}
-
-impl From<ArrivalsArg> for Arrivals {
-    fn from(arrivals: ArrivalsArg) -> Arrivals {
-        match arrivals {
-            ArrivalsArg::Even => Arrivals::Even,
-            ArrivalsArg::Drawn => Arrivals::Drawn,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum WhenArg {
-    Answered,
-    Started,
-    Overlapping,
-}
-
-impl From<WhenArg> for When {
-    fn from(when: WhenArg) -> When {
-        match when {
-            WhenArg::Answered => When::Answered,
-            WhenArg::Started => When::Started,
-            WhenArg::Overlapping => When::Overlapping,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum AlignArg {
-    Request,
-    Sector,
-}
-
-impl From<AlignArg> for Align {
-    fn from(align: AlignArg) -> Align {
-        match align {
-            AlignArg::Request => Align::Request,
-            AlignArg::Sector => Align::Sector,
-        }
-    }
 }

@@ -1,23 +1,28 @@
 //! What `stele lab` does: puts a job together, runs its cells, and shows what a file holds. It needs no pool and no server.
 
+mod asked;
 mod check;
 mod ffsb;
 mod fio;
+mod history;
 mod hosts;
+mod live;
 mod modelled;
 mod pages;
 mod paper;
 mod progress;
 mod recipe;
+mod replay;
 mod show;
 mod stop;
+mod tenants;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use stele_lab::error::LabError;
-use stele_lab::job::{Cell, Given, Job, OfPart, SearchPart};
+use stele_lab::job::{Cell, Given, Job};
 use stele_lab::live::read_back;
 use stele_lab::live::target::{Opening, Ready, Target};
 use stele_lab::record::{self, CellRecord, Head, Recorder};
@@ -26,10 +31,12 @@ use stele_lab::workload::AccessSpec;
 use stele_lab::{abba, environment, sweep, workload};
 use stele_papers::import::{self, Origin};
 
-use crate::cli::lab::{Compare, Lab, LoadArgs, OriginArg, Run, Search, What};
+use crate::cli::lab::{Compare, Lab, OriginArg, Run, Search, What};
 use crate::commands::print_json;
 use crate::failure::{Failure, Kind, Outcome};
 use crate::output::{Align, Table};
+use asked::{add_load, add_search, job_of, kept_in_directory};
+use live::Live;
 use progress::Progress;
 use stop::until_stopped;
 
@@ -50,6 +57,7 @@ impl From<LabError> for Failure {
 pub async fn run(json: bool, command: Lab) -> Outcome<()> {
     match command {
         Lab::Run(Run { hosts, token, what, load }) => {
+            let what = kept_in_directory(what)?;
             let mut job = job_of(&what)?;
             add_load(&mut job, load);
             match hosts.is_empty() {
@@ -57,8 +65,10 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
                 false => hosts::run(json, what, job, hosts, hosts::secret(&token)?).await,
             }
         }
+        Lab::Replay(asked) => replay::run(json, asked).await,
         Lab::Serve { listen, token, destroy } => hosts::serve(json, listen, hosts::secret(&token)?, destroy).await,
         Lab::Search(search) => {
+            let search = Search { what: kept_in_directory(search.what)?, ..search };
             let mut job = job_of(&search.what)?;
             add_search(&mut job, &search);
             match search.hosts.is_empty() {
@@ -67,6 +77,7 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
             }
         }
         Lab::Compare(Compare { what, load, against, blocks }) => {
+            let what = kept_in_directory(what)?;
             let mut job = job_of(&what)?;
             add_load(&mut job, load);
             measure(json, what, job, Some((against.parse()?, blocks))).await
@@ -78,6 +89,7 @@ pub async fn run(json: bool, command: Lab) -> Outcome<()> {
         Lab::Paper(asked) => paper::run(json, asked).await,
         Lab::Plot { file, chart, out } => pages::plot(&file, chart.as_deref(), out.as_deref(), json),
         Lab::Check(asked) => check::run(json, &asked),
+        Lab::History(asked) => history::run(json, &asked),
         Lab::Diff { first, second } => show::difference(&record::read(&first)?, &record::read(&second)?, json),
         Lab::Import { file, from, into, lenient } => import_jobs(&file, from, &into, lenient, json),
         Lab::Published => show::published(json),
@@ -120,90 +132,6 @@ fn write_new(path: &Path, bytes: impl AsRef<[u8]>, json: bool) -> Outcome<()> {
     }
 }
 
-/// One value stands alone, so that it is no axis of a table.
-fn given<T: Clone>(values: &[T]) -> Option<Given<T>> {
-    match values {
-        [] => None,
-        [one] => Some(Given::One(one.clone())),
-        many => Some(Given::Many(many.to_vec())),
-    }
-}
-
-fn job_of(what: &What) -> Outcome<Job> {
-    let mut job = match &what.job {
-        None => Job::default(),
-        Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| LabError::of(&error, "cannot be read", path))?;
-            Job::parse(&text).map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?
-        }
-    };
-    fn set<T: Clone>(place: &mut Option<T>, value: Option<T>) {
-        if value.is_some() {
-            *place = value;
-        }
-    }
-    if let Some(words) = &what.modelled {
-        job.modelled.get_or_insert_default().set(words)?;
-    }
-    set(&mut job.on, what.on.clone());
-    if let (Some(ca), Some(on)) = (&what.ca, &mut job.on) {
-        *on = on.parse::<Target>()?.trusting(ca)?.to_string();
-    }
-    set(&mut job.size, what.size.clone());
-    set(&mut job.precondition, what.precondition.clone());
-    if let Some(buffered) = given(&what.buffered) {
-        job.buffered = buffered;
-    }
-    if !what.workload.is_empty() {
-        (job.workload.read, job.workload.random, job.workload.access) = (None, None, None);
-    }
-    if !(what.read.is_empty() && what.random.is_empty() && what.access.is_empty()) {
-        job.workload.name = None;
-    }
-    set(&mut job.workload.name, given(&what.workload));
-    set(&mut job.workload.read, given(&what.read));
-    set(&mut job.workload.random, given(&what.random));
-    set(&mut job.workload.access, given(&what.access));
-    set(&mut job.workload.align, what.align.map(Into::into));
-    set(&mut job.load.workers, given(&what.workers));
-    set(&mut job.load.batch, what.batch);
-    set(&mut job.time.least, what.time.clone().or(what.least.clone()));
-    set(&mut job.time.most, what.time.clone().or(what.most.clone()));
-    set(&mut job.time.warm_up, what.warm_up.clone());
-    set(&mut job.time.round, what.round.clone());
-    set(&mut job.time.patience, what.patience.clone());
-    set(&mut job.files, what.files);
-    set(&mut job.workload.of, what.names.then_some(OfPart::Names));
-    set(&mut job.content.compress, what.compress);
-    set(&mut job.content.dedupe, what.dedupe);
-    set(&mut job.content.seed, what.seed);
-    job.content.verify |= what.verify;
-    Ok(job)
-}
-
-fn add_load(job: &mut Job, load: LoadArgs) {
-    let part = &mut job.load;
-    if !(load.outstanding.is_empty() && load.rate.is_empty() && load.rate_bytes.is_empty()) {
-        part.outstanding = given(&load.outstanding);
-        (part.rate, part.rate_bytes) = (given(&load.rate), given(&load.rate_bytes));
-    }
-    part.arrivals = load.arrivals.map(Into::into).or(part.arrivals);
-    part.pause = load.pause.or(part.pause.take());
-    part.burst = load.burst.or(part.burst);
-    part.pause_when = load.pause_when.map(Into::into).or(part.pause_when);
-}
-
-fn add_search(job: &mut Job, search: &Search) {
-    if let Some(outstanding) = search.outstanding {
-        job.load.outstanding = Some(Given::One(outstanding));
-    }
-    job.search = Some(SearchPart {
-        response: Some(search.response.clone()),
-        percentile: search.percentile,
-        outstanding_max: search.outstanding_max,
-    });
-}
-
 /// `against` has the other target of a comparison, and its blocks.
 async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)>) -> Outcome<()> {
     if let Some(part) = job.modelled.clone() {
@@ -214,13 +142,21 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
             }
         };
     }
+    if job.replay.is_some() && against.is_none() {
+        return replay::job(json, what, job).await;
+    }
     let mut cells = job.cells()?;
+    if against.is_some() && !job.tenant.is_empty() {
+        return Err(Failure::usage("tenants run side by side, and a comparison runs one cell at a time")
+            .next("run the tenants on each target, and compare the results with `stele lab diff`"));
+    }
     if let Some((_, blocks)) = &against {
         cells = abba::expanded(&cells, *blocks, job.content()?.seed)?;
     }
-    let Some(on) = &job.on else {
-        return Err(Failure::usage("nothing says what to measure").next("add --on with a file, a block device or null"));
-    };
+    if !job.tenant.is_empty() && against.is_none() {
+        return tenants::run(json, what, job, cells).await;
+    }
+    let Some(on) = &job.on else { return Err(no_target()) };
     let targets: Vec<Target> = std::iter::once(on.parse()?).chain(against.map(|(target, _)| target)).collect();
     if matches!(job.buffered, Given::Many(_)) && targets.iter().any(|target| target.path().is_none()) {
         return Err(Failure::usage(
@@ -232,6 +168,10 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
         return show::plan(&job, &cells, json);
     }
     until_stopped(move |stop| sweep(json, &what, &job, &targets, &cells, stop)).await
+}
+
+fn no_target() -> Failure {
+    Failure::usage("nothing says what to measure").next("add --on with a file, a block device or null")
 }
 
 /// Reads all of a target whose reads are checked: behind the last cell on it, and behind one that was given wrong data. Not
@@ -287,7 +227,8 @@ fn recorder(out: Option<&Path>, resume: bool, head: &Head) -> Outcome<(Option<Re
 /// On one target, or on two that are compared.
 fn sweep(json: bool, what: &What, job: &Job, targets: &[Target], cells: &[Cell], stop: &AtomicBool) -> Outcome<()> {
     let opening = job.opening(cells, what.destroy)?;
-    let progress = Progress::new(json, cells);
+    let shown = targets.first().map_or_else(String::new, Target::to_string);
+    let progress = Progress::new(json, cells).showing(Live::begin(&what.live, &shown, cells.len())?);
     let mut readies: Vec<Ready> = Vec::new();
     let opened = open(targets, opening, &progress, stop, &mut readies);
     let mut measured = opened
@@ -373,11 +314,13 @@ fn verdict(cells: &[CellRecord], steady: bool) -> Outcome<()> {
     let is_partial = |cell: &CellRecord| cell.failed.is_some() || cell.hosts.iter().any(|host| host.failed.is_some());
     let is_void = |cell: &CellRecord| chosen(cell).is_some_and(|run| sweep::void(run.lag_share).is_some());
     let is_unsteady = |cell: &CellRecord| steady && !cell.is_steady();
+    let is_missed = |cell: &CellRecord| cell.objective.as_ref().is_some_and(|objective| !objective.is_kept());
     let all = cells.len();
     for (kind, count, what) in [
         (Kind::Damaged, count(&is_damaged), "damaged"),
         (Kind::Partial, count(&is_partial), "partial"),
         (Kind::Void, count(&is_void), "void"),
+        (Kind::Regressed, count(&is_missed), "missed their objective"),
         (Kind::Unsteady, count(&is_unsteady), "not steady"),
     ] {
         if count > 0 {
@@ -493,7 +436,7 @@ fn sizes(spec: &AccessSpec) -> String {
     spec.sizes.iter().map(size).collect::<Vec<_>>().join(", ")
 }
 
-/// What a table says of one cell.
+/// What a table says of one cell; remarks stand below it, since they are longer than a line.
 fn row_of(cell: &CellRecord) -> Vec<String> {
     let Some(run) = chosen(cell) else { return vec![cell.name.clone()] };
     let total = run.total();
@@ -501,7 +444,11 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
     let (rate, load) = match &cell.search {
         Some(search) => {
             let margin = search.margin.map_or(String::new(), |margin| format!(" ± {margin:.0}"));
-            (format!("{:.0}{margin}", search.rate), format!("{:.1} outstanding", search.outstanding))
+            let load = match search.rate_asked {
+                Some(asked) => format!("{asked:.0} a second"),
+                None => format!("{:.1} outstanding", search.outstanding),
+            };
+            (format!("{:.0}{margin}", search.rate), load)
         }
         None => (format!("{:.0}", total.rate), run.load()),
     };
@@ -516,7 +463,6 @@ fn row_of(cell: &CellRecord) -> Vec<String> {
         response.percentile(0.999).to_string(),
         response.longest().to_string(),
         format!("{:.2}", total.cpu_own),
-        remark(cell),
     ]
 }
 
@@ -541,7 +487,6 @@ fn rows_of_sides(cell: &CellRecord) -> Vec<Vec<String>> {
             response.percentile(0.999).to_string(),
             response.longest().to_string(),
             String::new(),
-            String::new(),
         ]
     };
     all.into_iter().map(row).collect()
@@ -559,11 +504,14 @@ fn table(cells: &[CellRecord]) -> String {
         ("99.9 %", Align::Right),
         ("longest", Align::Right),
         ("CPU us", Align::Right),
-        ("", Align::Left),
     ]);
     for cell in cells.iter().filter(|cell| chosen(cell).is_some()) {
         table.row(row_of(cell));
         rows_of_sides(cell).into_iter().for_each(|row| table.row(row));
     }
-    table.render()
+    let mut text = table.render();
+    for (cell, remark) in cells.iter().map(|cell| (cell, remark(cell))).filter(|(_, remark)| !remark.is_empty()) {
+        text.push_str(&format!("\n{}: {remark}\n", called(cell)));
+    }
+    text
 }

@@ -55,6 +55,8 @@ fn setup(random: u8, sizes: Vec<(u64, u8)>, threads: u32) -> Setup {
         spec: AccessSpec { name: "t".into(), random: Some(random), read: Some(50), sizes },
         alignment: Alignment::Request,
         load: Load::Outstanding(threads),
+        profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 1,

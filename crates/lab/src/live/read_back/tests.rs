@@ -85,6 +85,8 @@ fn a_write_that_was_lost_where_nothing_was_read_again_is_found() {
         spec: AccessSpec { name: "t".into(), random: Some(0), read: Some(0), sizes: vec![(4096, 100)] },
         alignment: Alignment::Request,
         load: Load::Outstanding(1),
+        profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 1,

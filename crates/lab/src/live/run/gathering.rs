@@ -8,12 +8,15 @@ use std::time::Instant as WallInstant;
 use stele_ground::{Duration, Instant};
 
 use super::{LOOK, Round, Setup, Watch};
-use crate::live::clock::Gate;
+use crate::live::clock::{Gate, Meeting};
 use crate::live::target::Ready;
 use crate::live::worker::{Part, Report};
 use crate::live::wrong::Wrong;
 use crate::steady;
 use crate::usage::Usage;
+
+/// How often a run looks whether those beside it are ready.
+const MEETING: std::time::Duration = std::time::Duration::from_millis(1);
 
 #[derive(Default)]
 pub struct Gathered {
@@ -40,21 +43,35 @@ fn all_ready(workers: u32, reports: &mpsc::Receiver<Report>, end: &AtomicBool) -
     Ok(true)
 }
 
-pub fn gather(
-    ready: &Ready,
-    workers: u32,
-    setup: &Setup,
-    reports: &mpsc::Receiver<Report>,
-    end: &AtomicBool,
-    gate: &Gate,
-    watch: Watch<'_>,
-) -> Gathered {
+/// Waits for the runs beside it; false where it was ended meanwhile.
+fn met(meeting: &Meeting, end: &AtomicBool) -> bool {
+    while !meeting.is_whole() {
+        if end.load(Ordering::Relaxed) {
+            return false;
+        }
+        std::thread::sleep(MEETING);
+    }
+    true
+}
+
+/// What tells of workers, and what lets them begin and end.
+pub struct Seen<'a> {
+    pub reports: &'a mpsc::Receiver<Report>,
+    pub end: &'a AtomicBool,
+    pub gate: &'a Gate,
+    pub meeting: &'a Meeting,
+}
+
+pub fn gather(ready: &Ready, workers: u32, setup: &Setup, seen: &Seen<'_>, watch: Watch<'_>) -> Gathered {
+    let Seen { reports, end, gate, meeting } = *seen;
     let timing = setup.timing;
     let warm_up = timing.warm_up.0.div_ceil(timing.round.0.max(1)) as i64;
     let least = timing.least.0.div_ceil(timing.round.0.max(1)).max(1) as usize;
     let most = timing.most.0.div_ceil(timing.round.0.max(1)).max(1) as usize;
     let mut gathered = Gathered::default();
-    match all_ready(workers, reports, end) {
+    let begun = all_ready(workers, reports, end);
+    meeting.arrive();
+    match begun.map(|begun| begun && met(meeting, end)) {
         Ok(true) => gate.open(WallInstant::now()),
         Ok(false) => {
             gathered.stopped = true;
@@ -83,7 +100,7 @@ pub fn gather(
                 }
             },
             Ok(Report::Ready) => continue,
-            Ok(Report::Part(part)) => part,
+            Ok(Report::Part(part)) => *part,
             Ok(Report::Wrong(wrong)) => {
                 gathered.wrong = wrong;
                 return gathered;
@@ -115,6 +132,7 @@ pub fn gather(
         }
         // Each worker hands its rounds over in their order, so rounds become whole in theirs.
         let whole = parts.remove(&number).unwrap_or_default();
+        let is_over = setup.trace.is_some() && whole.iter().all(|part| part.is_done);
         let before = std::mem::replace(&mut usage, Usage::now());
         let round = merged(whole, timing.round, before, usage);
         let number = number as i64 - warm_up;
@@ -123,6 +141,9 @@ pub fn gather(
             gathered.rounds.push(round);
         }
         let counted = gathered.rounds.len();
+        if goes_on && is_over {
+            return gathered;
+        }
         if !goes_on || counted >= least {
             gathered.steady = shortfall(&gathered.rounds).is_none();
         }
@@ -169,6 +190,7 @@ pub fn merged(parts: Vec<Part>, length: Duration, before: Usage, after: Usage) -
         round.write.merge(&part.write);
         round.lag = Duration(round.lag.0 + part.lag.0);
         round.held_back += part.held_back;
+        round.late.merge(&part.late);
     }
     round.read_rate = round.read.count() as f64 / span;
     round.rate = round.read_rate + round.write.count() as f64 / span;

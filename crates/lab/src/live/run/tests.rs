@@ -91,6 +91,8 @@ pub fn told(load: Load, slots: u32, each: u64, stall: (u64, u64), end: u64) -> F
         batch: 1,
         pause: None,
         gap: gap_of(load, 1),
+        trace: None,
+        course: None,
         round: setup.timing.round,
         clock: Clock::Told(Arc::clone(&time)),
     };
@@ -102,7 +104,7 @@ pub fn told(load: Load, slots: u32, each: u64, stall: (u64, u64), end: u64) -> F
     let rounds: Vec<Round> = reports
         .iter()
         .filter_map(|report| match report {
-            Report::Part(part) => Some(merged(vec![part], setup.timing.round, usage, usage)),
+            Report::Part(part) => Some(merged(vec![*part], setup.timing.round, usage, usage)),
             _ => None,
         })
         .collect();
@@ -117,6 +119,8 @@ fn setup_of(spec: &AccessSpec, load: Load) -> Setup {
         spec: spec.clone(),
         alignment: Alignment::Request,
         load,
+        profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 1,

@@ -192,6 +192,8 @@ fn checked(address: &Address, access: u64, enough: u64) -> Result<(), LabError> 
         spec: AccessSpec { name: "test".into(), random: Some(100), read: Some(50), sizes: vec![(access, 100)] },
         alignment: Alignment::Request,
         load: Load::Outstanding(2),
+        profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 2,

@@ -23,6 +23,8 @@ fn measured(ready: &Ready, access: u64, load: Load) -> Result<Found, String> {
         spec: AccessSpec { name: "test".into(), random: Some(50), read: Some(50), sizes },
         alignment: Alignment::Request,
         load,
+        profile: None,
+        trace: None,
         pause: None,
         batch: 1,
         workers: 2,

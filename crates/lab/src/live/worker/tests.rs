@@ -58,6 +58,8 @@ fn writes(sizes: Vec<(u64, u8)>, random: u8) -> Task {
         batch: 1,
         pause: None,
         gap: Gap::default(),
+        trace: None,
+        course: None,
         round: Duration::from_secs(100),
         clock: Clock::Wall(std::time::Instant::now()),
     }
@@ -188,6 +190,8 @@ fn a_write_that_was_acknowledged_and_lost_is_found() {
             batch: 1,
             pause: None,
             gap: Gap::default(),
+            trace: None,
+            course: None,
             round: Duration::from_secs(100),
             clock: Clock::Wall(std::time::Instant::now()),
         };
@@ -222,6 +226,8 @@ fn task(spec: AccessSpec, pause: Option<Pause>, gap: Gap) -> Task {
         batch: 1,
         pause,
         gap,
+        trace: None,
+        course: None,
         round: Duration::from_secs(100),
         clock: Clock::Wall(std::time::Instant::now()),
     }
@@ -335,4 +341,32 @@ fn an_open_loop_begins_with_what_is_due_and_a_closed_one_with_all() {
         assert_eq!(worker.run(&AtomicBool::new(false), &sender).unwrap_err().split(": ").last(), Some("enough"));
         assert_eq!(started.load(Ordering::Relaxed), wanted, "{outstanding:?}");
     }
+}
+
+#[test]
+fn the_starts_of_all_workers_together_are_those_of_the_profile() {
+    // A ramp from 0 to 1,000 a second in 10 s: 5,000 starts, the n-th where 50 t^2 is n.
+    let profile = Profile::of(&[(0.0, 0.0), (10.0, 1000.0)]);
+    let mut dice = Dice::new(3);
+    let starts = |random: bool, dice: &mut Dice| {
+        let mut all: Vec<u64> = (0..3)
+            .flat_map(|number| {
+                let mut course = Course::new(profile.clone(), f64::from(number), 3.0, random);
+                let due = std::iter::repeat_with(|| course.next(dice).0).take_while(|due| *due < 10_000_000_000);
+                due.collect::<Vec<_>>()
+            })
+            .collect();
+        all.sort_unstable();
+        all
+    };
+    let even = starts(false, &mut dice);
+    assert_eq!(even.len(), 5000);
+    for (number, due) in even.iter().enumerate() {
+        let wanted = (number as f64 / 50.0).sqrt() * 1e9;
+        assert!((*due as f64 - wanted).abs() < 1000.0, "start {number} at {due}, not {wanted}");
+    }
+    let drawn = starts(true, &mut dice);
+    assert!((4_700..5_300).contains(&drawn.len()), "{}", drawn.len());
+    let half = drawn.iter().filter(|due| **due < 5_000_000_000).count();
+    assert!((1_100..1_400).contains(&half), "{half} in the first half, which has a quarter");
 }

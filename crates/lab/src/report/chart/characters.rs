@@ -35,6 +35,9 @@ impl Chart {
         for (one, letter) in series.iter().zip(LETTERS.chars()) {
             let mut before: Option<(usize, usize)> = None;
             for point in &one.points {
+                if !(point.0.is_finite() && point.1.is_finite()) {
+                    before = None;
+                }
                 let (Some(x), Some(y)) = (across.place(point.0), up.place(point.1)) else { continue };
                 let at = (column(x), row(y));
                 if let Some(from) = before {

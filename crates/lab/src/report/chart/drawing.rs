@@ -89,12 +89,14 @@ impl Chart {
         self.limit(drawing, &up);
         for (number, series) in series.iter().take(SERIES_MAX).enumerate() {
             let place = |point: &(f64, f64)| Some((x(across.place(point.0)?), y(up.place(point.1)?)));
-            let places: Vec<(f64, f64)> = series.points.iter().filter_map(place).collect();
             let ink = Ink::Series(number);
-            if series.marked {
-                drawing.shapes.extend(places.iter().map(|at| Shape::Mark { at: *at, ink }));
+            for line in series.points.split(|point| !(point.0.is_finite() && point.1.is_finite())) {
+                let places: Vec<(f64, f64)> = line.iter().filter_map(place).collect();
+                if series.marked {
+                    drawing.shapes.extend(places.iter().map(|at| Shape::Mark { at: *at, ink }));
+                }
+                drawing.path(places, ink);
             }
-            drawing.path(places, ink);
         }
         Some(())
     }

@@ -47,13 +47,21 @@ impl Chart {
         self.drawing().map(|drawing| markup(&drawing, "", ""))
     }
 
-    /// A file of its own.
+    /// A file of its own, whose colours are those of light ground: few programs but browsers know variables.
     pub fn svg_file(&self) -> Option<String> {
         let drawing = self.drawing()?;
-        let style = format!("<style>{STYLE}svg.chart {{ background: var(--ground); }}</style>");
+        let style = format!("<style>{}</style>", plain(&format!("{STYLE}svg.chart {{ background: var(--ground); }}")));
         let markup = markup(&drawing, " xmlns=\"http://www.w3.org/2000/svg\"", &style);
         Some(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{markup}\n"))
     }
+}
+
+/// The rules of a style sheet without its variables, which have the values that they have first.
+fn plain(style: &str) -> String {
+    let (variables, rules) = style.split_at(style.find("svg.chart").unwrap_or(0));
+    let first = variables.split('}').next().unwrap_or_default();
+    let pairs = first.split([';', '{']).filter_map(|pair| pair.trim().split_once(": "));
+    pairs.fold(rules.to_owned(), |rules, (name, value)| rules.replace(&format!("var({name})"), value))
 }
 
 fn markup(drawing: &Drawing, kind: &str, style: &str) -> String {

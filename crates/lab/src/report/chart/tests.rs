@@ -115,3 +115,22 @@ fn figures_have_the_digits_that_say_something() {
         assert_eq!(short(value), text);
     }
 }
+
+#[test]
+fn a_file_of_a_chart_has_its_colours_without_variables() {
+    let file = chart(vec![(1.0, 2.0), (2.0, 3.0)], false).svg_file().unwrap();
+    assert!(!file.contains("var(") && !file.contains("--ground"), "{file}");
+    assert!(file.contains("path.s0 { stroke: #1f5fa8; }") && file.contains("background: #fdfdfb"), "{file}");
+}
+
+#[test]
+fn a_point_that_is_not_finite_ends_a_line_and_the_next_one_begins_another() {
+    let nowhere = (f64::NAN, f64::NAN);
+    let points = vec![(0.0, 1.0), (1.0, 1.0), nowhere, (8.0, 1.0), (9.0, 1.0)];
+    let series = vec![Series { name: "one".into(), points, marked: true }];
+    let chart = Chart::lines("lines", Axis::linear("x"), Axis::linear("y"), series);
+    let svg = chart.svg().unwrap();
+    assert_eq!((svg.matches("path class=\"s0\"").count(), svg.matches("circle").count()), (2, 4), "{svg}");
+    let drawn = chart.characters(60, 10).unwrap();
+    assert!(drawn.contains("o....o") && !drawn.contains(".........."), "{drawn}");
+}

@@ -57,6 +57,7 @@ pub fn plan(job: &Job, quick: bool) -> Result<Vec<Asked>, LabError> {
         start: START,
         load_max: LOAD_MAX,
         probes_max: if quick { QUICK_PROBES_MAX } else { PROBES_MAX },
+        of_rates: false,
     };
     let one = |name: String| {
         let axes = vec![("workload".to_owned(), name.clone())];

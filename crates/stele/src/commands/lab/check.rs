@@ -6,7 +6,7 @@ use std::path::Path;
 
 use stele_lab::baseline::{self, Checked, Metric, Verdict};
 use stele_lab::error::LabError;
-use stele_lab::record;
+use stele_lab::{history, record};
 
 use crate::cli::lab::Check;
 use crate::commands::print_json;
@@ -25,12 +25,22 @@ fn tolerance(text: &str) -> Outcome<f64> {
 
 pub fn run(json: bool, asked: &Check) -> Outcome<()> {
     let share = tolerance(&asked.tolerance)?;
-    let (result, before) = (record::read(&asked.result)?, record::read(&asked.against)?);
+    let (result_path, result) = match asked.result.is_dir() {
+        true => history::newest(&asked.result)?,
+        false => (asked.result.clone(), record::read(&asked.result)?),
+    };
+    let (against, before) = match asked.against.is_dir() {
+        true => history::before(&asked.against, &result)?,
+        false => (asked.against.clone(), record::read(&asked.against)?),
+    };
     let checked = baseline::check(&before, &result, share);
     if checked.is_empty() {
-        return Err(Failure::missing(format!("{}: the baseline has no cells", asked.against.display())));
+        return Err(Failure::missing(format!("{}: the baseline has no cells", against.display())));
     }
-    let (name, of) = (asked.result.display().to_string(), asked.against.display().to_string());
+    let (name, of) = (result_path.display().to_string(), against.display().to_string());
+    if !json && (asked.result.is_dir() || asked.against.is_dir()) {
+        println!("{name} against {of}\n");
+    }
     if let Some(path) = &asked.junit {
         write(path, &baseline::junit(&checked, &name))?;
     }

@@ -80,6 +80,19 @@ pub async fn serve(json: bool, listen: SocketAddr, secret: Vec<u8>, destroy: boo
 /// The job on all of them at once.
 pub async fn run(json: bool, what: What, job: Job, names: Vec<String>, secret: Vec<u8>) -> Outcome<()> {
     let cells = job.cells()?;
+    if !job.tenant.is_empty()
+        || job.load.profile.is_some()
+        || cells.iter().any(|cell| cell.goal.is_some_and(|goal| goal.of_rates))
+    {
+        return Err(
+            Failure::usage("tenants, profiles and the search for a rate run on one host").next("leave --hosts out")
+        );
+    }
+    if what.live.live || what.live.metrics.is_some() {
+        return Err(
+            Failure::usage("hosts tell what they measured when a cell is over").next("leave --live and --metrics out")
+        );
+    }
     if job.modelled.is_some() {
         return Err(Failure::usage("modelled arrays run on one host").next("leave --hosts out"));
     }

@@ -46,11 +46,21 @@ pub fn plot(file: &Path, name: Option<&str>, out: Option<&Path>, json: bool) -> 
     match out {
         Some(out) => write_new(out, chart.svg_file().ok_or_else(|| nothing_to_draw(file))?, json),
         None => {
-            let wide = std::env::var("COLUMNS").ok().and_then(|wide| wide.parse().ok()).unwrap_or(COLUMNS);
-            print!("{}", chart.characters(wide, (wide / 4).clamp(12, 30)).ok_or_else(|| nothing_to_draw(file))?);
+            let wide = columns();
+            print!("{}", chart.characters(wide, rows(wide)).ok_or_else(|| nothing_to_draw(file))?);
             Ok(())
         }
     }
+}
+
+/// How wide a chart may be here.
+pub fn columns() -> usize {
+    std::env::var("COLUMNS").ok().and_then(|wide| wide.parse().ok()).unwrap_or(COLUMNS)
+}
+
+/// How high one of that width is.
+pub fn rows(wide: usize) -> usize {
+    (wide / 4).clamp(12, 30)
 }
 
 pub fn export(file: &Path, format: ExportFormat, out: Option<&Path>, json: bool) -> Outcome<()> {
@@ -64,6 +74,7 @@ pub fn export(file: &Path, format: ExportFormat, out: Option<&Path>, json: bool)
         ExportFormat::Iometer => (export::iometer(&recorded), "iometer.csv"),
         ExportFormat::Fio => (export::fio(&recorded), "json"),
         ExportFormat::Csv => (export::csv(&recorded), "csv"),
+        ExportFormat::Rounds => (export::rounds(&recorded), "rounds.csv"),
     };
     write_new(&out.map_or_else(|| file.with_extension(ending), Path::to_owned), text, json)
 }

@@ -6,19 +6,29 @@ use std::time::Instant;
 use stele_ground::{Bytes, Duration};
 use stele_lab::job::Cell;
 use stele_lab::record::{CellRecord, Head};
+use stele_lab::replay::Planned;
+use stele_lab::report;
 use stele_lab::sweep::Step;
+
+use super::live::Live;
 
 pub struct Progress<'a> {
     json: bool,
     terminal: bool,
     cells: &'a [Cell],
     begun: Instant,
+    live: Option<Live>,
 }
 
 impl<'a> Progress<'a> {
     pub fn new(json: bool, cells: &'a [Cell]) -> Progress<'a> {
         let terminal = !json && std::io::stderr().is_terminal();
-        Progress { json, terminal, cells, begun: Instant::now() }
+        Progress { json, terminal, cells, begun: Instant::now(), live: None }
+    }
+
+    /// With what is shown while it goes on.
+    pub fn showing(self, live: Option<Live>) -> Progress<'a> {
+        Progress { live, ..self }
     }
 
     pub fn filling(&self, done: u64, all: u64) {
@@ -49,6 +59,16 @@ impl<'a> Progress<'a> {
         eprintln!("{} to go: {least} at least, {most} at most", cells(self.cells.len() - done));
     }
 
+    pub fn begin_replay(&self, head: &Head, planned: &Planned) {
+        self.clear();
+        if self.json {
+            return;
+        }
+        eprintln!("{}, {}", head.reached, Bytes(head.target_bytes));
+        let length = planned.length().map_or("as long as the target needs".into(), |length| length.to_string());
+        eprintln!("{} accesses to go: {length}", planned.survey.accesses());
+    }
+
     /// What the cells from this one on take, at least and at most.
     fn left(&self, from: usize) -> (Duration, Duration) {
         self.cells.iter().skip(from).fold((Duration(0), Duration(0)), |(least, most), cell| {
@@ -58,6 +78,12 @@ impl<'a> Progress<'a> {
     }
 
     pub fn round(&self, step: &Step<'_>) {
+        if let Some(live) = &self.live {
+            live.see(step, &self.cells.get(step.cell).map_or_else(|| "replay".to_owned(), Cell::name));
+        }
+        if !self.json && self.live.as_ref().is_some_and(Live::draws) {
+            return;
+        }
         let response = step.round.response();
         let (read, written) = (step.round.read_bytes_rate, step.round.written_bytes_rate);
         if self.json {
@@ -81,6 +107,16 @@ impl<'a> Progress<'a> {
         let warm_up = self.cells.get(step.cell).map_or(0, |cell| cell.setup.timing.warm_up.0);
         let over = (step.number + 1).max(0) as u64 * length + if step.number < 0 { 0 } else { warm_up };
         let left = Duration(self.left(step.cell).0.0.saturating_sub(if step.preconditions { 0 } else { over }));
+        if self.cells.is_empty() {
+            return self.line(&format!(
+                "{round}: {:.0}/s, {:.1} MB/s, mean {}, 99 % {}; started behind by {}",
+                step.round.rate,
+                (read + written) / 1e6,
+                response.mean(),
+                response.percentile(0.99),
+                step.round.late.mean()
+            ));
+        }
         self.line(&format!(
             "{}/{} {name}, {}, {round}: {:.0}/s, {:.1} MB/s, mean {}, 99 % {}; {left} left at least",
             step.cell + 1,
@@ -98,7 +134,8 @@ impl<'a> Progress<'a> {
             return;
         }
         self.clear();
-        let row = super::row_of(found).into_iter().filter(|cell| !cell.is_empty()).collect::<Vec<_>>();
+        let said = super::row_of(found).into_iter().chain([report::remark(found)]);
+        let row = said.filter(|cell| !cell.is_empty()).collect::<Vec<_>>();
         eprintln!("{}", row.join("  "));
     }
 
@@ -110,8 +147,20 @@ impl<'a> Progress<'a> {
     }
 
     fn clear(&self) {
+        if let Some(live) = &self.live {
+            live.clear();
+        }
         if self.terminal {
             eprint!("\r\x1b[2K");
+        }
+    }
+}
+
+/// What was drawn does not stay above the results.
+impl Drop for Progress<'_> {
+    fn drop(&mut self) {
+        if let Some(live) = &self.live {
+            live.clear();
         }
     }
 }

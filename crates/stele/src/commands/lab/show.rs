@@ -5,6 +5,7 @@ use std::path::Path;
 use stele_ground::{Bytes, Duration};
 use stele_lab::abba::{self, Judged, Ratio};
 use stele_lab::job::{Cell, Job};
+use stele_lab::objective;
 use stele_lab::record::{CellRecord, Recorded, RunRecord};
 
 use super::progress::cells as count_of;
@@ -28,7 +29,11 @@ pub fn plan(job: &Job, cells: &[Cell], json: bool) -> Outcome<()> {
         Table::new(&[("", Align::Right), ("cell", Align::Left), ("workload", Align::Left), ("load", Align::Left)]);
     for (number, cell) in cells.iter().enumerate() {
         let load = match cell.goal {
+            Some(goal) if goal.of_rates => {
+                format!("the highest rate with {} within {}", objective::said(goal.statistic), goal.response)
+            }
             Some(goal) => format!("the highest at {}", goal.response),
+            None if cell.setup.profile.is_some() => format!("profile of {} on the mean", cell.setup.load),
             None => cell.setup.load.to_string(),
         };
         table.row(vec![(number + 1).to_string(), cell.name(), cell.setup.spec.name.clone(), load]);
@@ -84,7 +89,7 @@ fn summary(cell: &CellRecord) -> serde_json::Value {
         .collect();
     serde_json::json!({
         "cell": cell.number, "name": cell.name, "axes": cell.axes, "workload": cell.workload, "runs": runs,
-        "search": cell.search, "hosts": cell.hosts, "remark": stele_lab::report::remark(cell),
+        "search": cell.search, "objective": cell.objective, "hosts": cell.hosts, "remark": stele_lab::report::remark(cell),
         "wrong_sectors": cell.wrong_sectors, "read_back": cell.read_back,
     })
 }

@@ -1,0 +1,197 @@
+//! The file itself: its lines, written one after another and read with their digest.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::{CellRecord, Head, VERSION};
+use crate::error::LabError;
+use crate::job::OfPart;
+
+/// What each file begins with.
+const HEAD_BEGINS: &[u8] = b"{\"line\":\"head\"";
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "line", rename_all = "kebab-case")]
+pub(super) enum Line {
+    Head(Box<Head>),
+    Cell(Box<CellRecord>),
+    /// A cell that ended before its time: the last one of a run, which measures it again when it goes on.
+    Partial(Box<CellRecord>),
+    End {
+        blake3: String,
+    },
+}
+
+/// A file that was read.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    pub head: Head,
+    pub cells: Vec<CellRecord>,
+    /// Of all lines; none where the run did not come to its end.
+    pub digest: Option<String>,
+}
+
+/// A file that is being written: each cell is on the drive before the next one runs.
+#[derive(Debug)]
+pub struct Recorder {
+    path: PathBuf,
+    file: File,
+    hasher: blake3::Hasher,
+}
+
+impl Recorder {
+    pub fn create(path: &Path, head: Head) -> Result<Recorder, LabError> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path);
+        let file = file.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AlreadyExists => LabError::Refused(format!(
+                "{}: exists already; name another file, or go on with it with --resume",
+                path.display()
+            )),
+            _ => LabError::of(&error, "cannot be created", path),
+        })?;
+        let mut recorder = Recorder { path: path.to_owned(), file, hasher: blake3::Hasher::new() };
+        if let Err(error) = recorder.line(&Line::Head(Box::new(head))) {
+            // Half a head is of no use, and would be in the way.
+            let _ = std::fs::remove_file(path);
+            return Err(error);
+        }
+        Ok(recorder)
+    }
+
+    /// There is a file whose head was never written whole: nothing of it is lost when it is made anew.
+    pub fn never_began(path: &Path) -> bool {
+        let bytes = std::fs::read(path).unwrap_or_else(|_| b"unreadable".to_vec());
+        !bytes.contains(&b'\n')
+            && (bytes.is_empty() || bytes.starts_with(HEAD_BEGINS) || HEAD_BEGINS.starts_with(&bytes))
+    }
+
+    /// Goes on behind what an unfinished file holds; a last line that was cut off is taken away.
+    pub fn resume(path: &Path) -> Result<(Recorder, Recorded), LabError> {
+        let (recorded, _, good) = scan(path)?;
+        if recorded.digest.is_some() {
+            return Err(LabError::Refused(format!("{}: came to its end already", path.display())));
+        }
+        let cannot = |error: std::io::Error| LabError::of(&error, "cannot be continued", path);
+        let bytes = std::fs::read(path).map_err(cannot)?;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(bytes.get(..good as usize).unwrap_or_default());
+        let file = OpenOptions::new().append(true).open(path).map_err(cannot)?;
+        file.set_len(good).map_err(cannot)?;
+        Ok((Recorder { path: path.to_owned(), file, hasher }, recorded))
+    }
+
+    pub fn cell(&mut self, cell: &CellRecord) -> Result<(), LabError> {
+        self.line(&Line::Cell(Box::new(cell.clone())))
+    }
+
+    /// What was counted of a cell that was stopped, or whose target failed. Nothing follows it.
+    pub fn partial(mut self, cell: &CellRecord) -> Result<(), LabError> {
+        self.line(&Line::Partial(Box::new(cell.clone())))
+    }
+
+    pub fn finish(mut self) -> Result<String, LabError> {
+        let blake3 = self.hasher.finalize().to_hex().to_string();
+        self.line(&Line::End { blake3: blake3.clone() })?;
+        Ok(blake3)
+    }
+
+    fn line(&mut self, line: &Line) -> Result<(), LabError> {
+        let mut text = serde_json::to_string(line)
+            .map_err(|error| LabError::Failed(format!("{}: cannot be written: {error}", self.path.display())))?;
+        text.push('\n');
+        self.hasher.update(text.as_bytes());
+        let written = self.file.write_all(text.as_bytes()).and_then(|()| self.file.sync_data());
+        written.map_err(|error| LabError::of(&error, "cannot be written", &self.path))
+    }
+}
+
+/// Reads a file, and compares its digest.
+pub fn read(path: &Path) -> Result<Recorded, LabError> {
+    scan(path).map(whole)
+}
+
+/// What was read, a cell that ended before its time, and how many bytes belong to whole lines before that.
+type Scanned = (Recorded, Option<CellRecord>, u64);
+
+/// With the cell that ended before its time behind the others.
+fn whole((mut recorded, partial, _): Scanned) -> Recorded {
+    recorded.cells.extend(partial);
+    recorded
+}
+
+fn scan(path: &Path) -> Result<Scanned, LabError> {
+    let cannot = |error: std::io::Error| LabError::of(&error, "cannot be read", path);
+    scan_from(BufReader::new(File::open(path).map_err(cannot)?), path)
+}
+
+/// From bytes that stand in for a file.
+pub fn read_from(reader: impl BufRead) -> Result<Recorded, LabError> {
+    scan_from(reader, Path::new("the bytes given")).map(whole)
+}
+
+fn scan_from(mut reader: impl BufRead, path: &Path) -> Result<Scanned, LabError> {
+    let cannot = |error: std::io::Error| LabError::of(&error, "cannot be read", path);
+    let bad = |number: usize, why: &str| LabError::Failed(format!("{}: line {number}: {why}", path.display()));
+    let (mut head, mut cells, mut partial, mut digest) = (None, Vec::new(), None, None);
+    let mut hasher = blake3::Hasher::new();
+    let (mut text, mut good) = (Vec::new(), 0);
+    for number in 1.. {
+        text.clear();
+        let length = reader.read_until(b'\n', &mut text).map_err(cannot)?;
+        if length == 0 || text.last() != Some(&b'\n') {
+            break;
+        }
+        if digest.is_some() || partial.is_some() {
+            return Err(bad(number, "there is something behind the end"));
+        }
+        let line =
+            serde_json::from_slice(&text).map_err(|error| bad(number, &format!("is not of a .lab file: {error}")))?;
+        match line {
+            Line::Head(found) if number == 1 && found.version == VERSION => head = Some(*found),
+            Line::Head(found) if number == 1 => {
+                return Err(bad(number, &format!("format {} is not known; {VERSION} is", found.version)));
+            }
+            Line::Head(_) => return Err(bad(number, "a second head")),
+            Line::Cell(cell) if is_sound(&cell) => cells.push(*cell),
+            Line::Partial(cell) if is_sound(&cell) => {
+                partial = Some(*cell);
+                continue;
+            }
+            Line::Cell(_) | Line::Partial(_) => return Err(bad(number, "a histogram contradicts itself")),
+            Line::End { blake3 } => {
+                if blake3 != hasher.finalize().to_hex().as_str() {
+                    return Err(bad(
+                        number,
+                        "the digest is not that of the lines before: the file was changed, or is damaged",
+                    ));
+                }
+                digest = Some(blake3);
+            }
+        }
+        hasher.update(&text);
+        good += length as u64;
+    }
+    let head: Head = head.ok_or_else(|| bad(1, "is not the head of a .lab file"))?;
+    // Files of a former version say it of the whole job, and count bytes that no name has.
+    if matches!(head.job.workload.of, Some(OfPart::Names)) {
+        cells.iter_mut().for_each(CellRecord::moved_nothing);
+    }
+    Ok((Recorded { head, cells, digest }, partial, good))
+}
+
+/// Each histogram by itself, and all counts of a cell together, which reports add up.
+fn is_sound(cell: &CellRecord) -> bool {
+    let rounds = cell.runs.iter().flat_map(|run| &run.rounds);
+    let mut count = 0u64;
+    for histogram in rounds.flat_map(|round| [Some(&round.read), Some(&round.write), round.late.as_ref()]).flatten() {
+        let Some(found) = histogram.histogram() else { return false };
+        match count.checked_add(found.count()) {
+            Some(sum) => count = sum,
+            None => return false,
+        }
+    }
+    true
+}

@@ -1,0 +1,128 @@
+//! Workloads side by side: all of a job's tenants at once, each on its target.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stele_lab::error::LabError;
+use stele_lab::job::{Cell, Job};
+use stele_lab::live::target::{Ready, Target};
+use stele_lab::record::CellRecord;
+use stele_lab::{environment, sweep};
+
+use super::live::Live;
+use super::progress::Progress;
+use super::stop::until_stopped;
+use super::{head_of, no_target, recorder, show, stopped, verdict};
+use crate::cli::lab::What;
+use crate::failure::{Failure, Outcome};
+
+pub async fn run(json: bool, what: What, job: Job, cells: Vec<Cell>) -> Outcome<()> {
+    if what.resume {
+        return Err(
+            Failure::usage("tenants run at once: there is no half of them to go on with").next("leave out --resume")
+        );
+    }
+    let of_cell = |number: usize| -> Outcome<Target> {
+        let on = job.target_of(number).ok_or_else(no_target)?;
+        Ok(on.parse()?)
+    };
+    let targets = (0..cells.len()).map(of_cell).collect::<Outcome<Vec<Target>>>()?;
+    if what.plan {
+        return show::plan(&job, &cells, json);
+    }
+    until_stopped(move |stop| measure(json, &what, &job, &targets, &cells, stop)).await
+}
+
+/// Those that share a target share it opened once.
+struct Opened<'a> {
+    target: &'a Target,
+    ready: Ready,
+}
+
+fn measure(json: bool, what: &What, job: &Job, targets: &[Target], cells: &[Cell], stop: &AtomicBool) -> Outcome<()> {
+    let shown = targets.first().map_or_else(String::new, Target::to_string);
+    let progress = Progress::new(json, cells).showing(Live::begin(&what.live, &shown, cells.len())?);
+    let mut opened: Vec<Opened<'_>> = Vec::new();
+    let mut measured = open(what, job, targets, cells, (&progress, stop), &mut opened)
+        .and_then(|()| measure_opened(json, what, job, targets, cells, stop, (&progress, &opened)));
+    for one in opened.iter().filter(|_| !what.keep) {
+        measured = measured.and(one.ready.remove().map_err(Failure::from));
+    }
+    measured
+}
+
+fn open<'a>(
+    what: &What,
+    job: &Job,
+    targets: &'a [Target],
+    cells: &[Cell],
+    (progress, stop): (&Progress<'_>, &AtomicBool),
+    opened: &mut Vec<Opened<'a>>,
+) -> Outcome<()> {
+    for target in targets {
+        if opened.iter().any(|one| one.target == target) {
+            continue;
+        }
+        let own = |(_, other): &(&Cell, &Target)| *other == target;
+        let on_it: Vec<Cell> = cells.iter().zip(targets).filter(own).map(|(cell, _)| cell.clone()).collect();
+        let ready = target.open(job.opening(&on_it, what.destroy)?, &mut |done, all| {
+            progress.filling(done, all);
+            !stop.load(Ordering::Relaxed)
+        })?;
+        opened.push(Opened { target, ready });
+    }
+    Ok(())
+}
+
+fn measure_opened(
+    json: bool,
+    what: &What,
+    job: &Job,
+    targets: &[Target],
+    cells: &[Cell],
+    stop: &AtomicBool,
+    (progress, opened): (&Progress<'_>, &[Opened<'_>]),
+) -> Outcome<()> {
+    let Some(first) = targets.first() else { return Err(no_target()) };
+    let mut reached: Vec<String> = opened.iter().map(|one| one.ready.description.clone()).collect();
+    reached.dedup();
+    let bytes = opened.iter().map(|one| one.ready.size.0).sum();
+    let head = head_of(job, first, (reached.join("; "), bytes, environment::capture(first.path())));
+    let (mut recorder, _) = recorder(what.out.as_deref(), false, &head)?;
+    progress.begin(&head, 0);
+    let find = |(cell, target): (&'_ Cell, &Target)| {
+        let found = opened.iter().find(|one| one.target == target);
+        found.map(|one| (one.ready.clone(), cell.clone()))
+    };
+    let pairs: Vec<(Ready, Cell)> = cells.iter().zip(targets).filter_map(find).collect();
+    let pairs: Vec<(&Ready, &Cell)> = pairs.iter().map(|(ready, cell)| (ready, cell)).collect();
+    let found = sweep::together(&pairs, stop, &mut |step| {
+        progress.round(&step);
+        !stop.load(Ordering::Relaxed)
+    });
+    let (mut done, mut failed): (Vec<CellRecord>, Option<LabError>) = (Vec::new(), None);
+    for one in found {
+        match one {
+            Ok(Some(cell)) => done.push(cell),
+            Ok(None) => {}
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    let whole = done.len() == cells.len() && done.iter().all(|cell| cell.failed.is_none());
+    let ended = whole && !stop.load(Ordering::Relaxed);
+    for cell in &done {
+        progress.cell(cell);
+        if let Some(file) = &mut recorder {
+            file.cell(cell)?;
+        }
+    }
+    let digest = match recorder.filter(|_| ended) {
+        Some(recorder) => Some(recorder.finish()?),
+        None => None,
+    };
+    show::outcome(&done, json, what.out.as_deref(), digest.as_deref());
+    match (failed, ended) {
+        (Some(error), _) => Err(error.into()),
+        (None, true) => verdict(&done, true),
+        (None, false) => Err(stopped(None, &done)),
+    }
+}
