@@ -1,11 +1,11 @@
 //! A history as a page: how the newest result stands, a chart for each cell, and the results themselves.
 
 use stele_ground::Bytes;
+use stele_ground::calendar::date;
 
 use super::{History, Point, Series};
 use crate::baseline::{self, Metric};
 use crate::report::chart::{Axis, Chart, Series as Line};
-use crate::report::date;
 use crate::report::document::{Document, Entry, Place, Table, Text};
 
 /// Charts of single cells on one page.
