@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use stele_ground::calendar::stamp;
 use stele_lab::error::LabError;
 use stele_lab::job::{Given, Job, OfPart, SearchPart};
 use stele_lab::live::target::Target;
 
 use crate::cli::lab::{LoadArgs, Search, What};
 use crate::failure::{Failure, Outcome};
-use crate::output::moment;
 
 /// One value stands alone, so that it is no axis of a table.
 fn given<T: Clone>(values: &[T]) -> Option<Given<T>> {
@@ -34,7 +34,7 @@ pub fn in_directory(out: Option<PathBuf>, resume: bool) -> Outcome<Option<PathBu
             .next("name the .lab file in it that is to go on"));
     }
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    let name = moment(now as i64).replace(['-', ':'], "");
+    let name = stamp(now);
     Ok(Some(directory.join(format!("{name}.lab"))))
 }
 
