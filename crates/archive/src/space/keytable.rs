@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::lock::Mutex as AsyncMutex;
 use stele_catalog::{Catalog, Transaction};
-use stele_ground::digest::crc32c;
 use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Shared};
 use tokio::sync::oneshot;
 
@@ -26,50 +25,19 @@ use crate::error::{ArchiveError, Result};
 use crate::numbers::Numbers;
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::{SEGMENTS, encode, keys};
-use crate::seal::WRAPPED;
 use crate::space::BLOCK;
-use crate::space::header::{SegmentHeader, SegmentKind, u32_at, u64_at};
+use crate::space::header::{SegmentHeader, SegmentKind};
 use crate::space::order::{self, Teller, Written};
 use crate::space::segments::Segments;
 
-pub(crate) const ENTRY: usize = 128;
+mod entry;
+
+pub(crate) use entry::{ENTRY, Entry};
+
 /// Where entries begin in a segment of the table: behind the superblocks, or the header.
 pub(crate) const FIRST: u32 = 2 * BLOCK;
 /// Blocks remembered, so that a round need not read what the last one wrote.
 const REMEMBERED: usize = 1024;
-
-/// What the table holds of one object.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Entry {
-    pub object: u64,
-    pub bucket: u32,
-    /// The object's key under its bucket's key; zeros for a delete marker, which has none.
-    pub wrapped: [u8; WRAPPED],
-}
-
-impl Entry {
-    pub fn encode(&self) -> [u8; ENTRY] {
-        let mut bytes = [0; ENTRY];
-        bytes[..8].copy_from_slice(&self.object.to_le_bytes());
-        bytes[8..12].copy_from_slice(&self.bucket.to_le_bytes());
-        bytes[12..16].copy_from_slice(&1u32.to_le_bytes());
-        bytes[16..16 + WRAPPED].copy_from_slice(&self.wrapped);
-        let check = crc32c(&bytes[..ENTRY - 4]);
-        bytes[ENTRY - 4..].copy_from_slice(&check.to_le_bytes());
-        bytes
-    }
-
-    /// None: the entry is empty, destroyed, or not sound.
-    pub fn decode(bytes: &[u8]) -> Option<Entry> {
-        let bytes = bytes.get(..ENTRY)?;
-        if u32_at(bytes, ENTRY - 4) != crc32c(&bytes[..ENTRY - 4]) || u32_at(bytes, 12) != 1 {
-            return None;
-        }
-        let mut wrapped = [0; WRAPPED];
-        wrapped.copy_from_slice(&bytes[16..16 + WRAPPED]);
-        Some(Entry { object: u64_at(bytes, 0), bucket: u32_at(bytes, 8), wrapped })
-    }
-}
 
 pub(crate) struct KeyTable {
     volume: Handle,

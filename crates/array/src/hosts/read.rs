@@ -65,6 +65,9 @@ impl Engine {
         // A stripe whose mapping is not durable yet has no clean blocks here, and dirty ones carry their own LSN.
         let durable = self.log.durable_lsn();
         let layered = volume.base().is_some();
+        if layered && self.look(|core| !core.unsettled_layers.is_empty()) {
+            return false;
+        }
         let mut here = at;
         let end = at + length;
         while here < end {
