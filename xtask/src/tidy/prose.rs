@@ -35,6 +35,7 @@ const KEPT: &[&str] = &[
     "SEMANTICS/block.md",
     "SEMANTICS/array.md",
     "SEMANTICS/json.md",
+    "SEMANTICS/lab.md",
 ];
 
 /// Characters of a line. Code, tables, links and headings may be longer.
