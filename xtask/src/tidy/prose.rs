@@ -16,6 +16,7 @@ const KEPT: &[&str] = &[
     "FORMAT/",
     "docs/block.md",
     "docs/first-hour.md",
+    "docs/mutants.md",
     "docs/papers/README.md",
     "docs/rebuild.md",
     "docs/runbooks/",
