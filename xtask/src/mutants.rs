@@ -23,9 +23,17 @@ const TABLE: &str = "docs/mutants.md";
 const HEAD: &str = "\
 # Protections taken away
 
-Written by `./x mutants`: each protection is switched off, and the array's own tests, the crashes of short workloads and the
-seeds of the simulated world must go red. \"Tests\" counts the array's tests that failed; crashes and seeds stop at the first.
-\"-\" was not asked, since somebody had noticed already (`./x mutants --first`), or noticed nothing.
+The array has a switch for each protection that keeps records. `./x mutants` switches them off one
+after another, runs three detectors each time, and writes this table. At least one detector must
+fail. A detector without a verdict after 900 seconds counts as failed.
+
+- **tests**: how many of the array's own tests, and of its tests in the simulated world, failed
+- **crashes**: whether crashes of short workloads failed, up to the first failure
+- **seeds**: whether seeds of the simulated world failed, up to the first failure of 200
+
+\"-\" means that the detector noticed nothing, or was not run: with `--first`, `./x mutants` skips the
+remaining detectors once one has noticed. The tests in the simulated world are then skipped too when
+a test of the array has failed.
 
 | taken away | tests | crashes | seeds | first noticed by |
 | --- | ---: | --- | --- | --- |
