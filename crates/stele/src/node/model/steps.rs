@@ -341,11 +341,11 @@ impl World {
         }
     }
 
-    /// Two drives more, as large as the first.
+    /// Three drives more, as large as the first: a catalog's three copies find room before stripes have moved.
     pub async fn add_drives(&mut self) -> Outcome<()> {
         let size = std::fs::metadata(self.dir.join("drives/0.img")).expect("a drive").len();
         let place = |drive| DriveArgument(DrivePlace::new(self.dir.join(format!("drives/{drive}.img")), drive));
-        let drives: Vec<DriveArgument> = (DRIVES..DRIVES + 2).map(place).collect();
+        let drives: Vec<DriveArgument> = (DRIVES..DRIVES + 3).map(place).collect();
         self.open().await?;
         crate::config::add_drives(&self.site.config_path, &drives)?;
         if let Some(node) = &self.node {
