@@ -14,13 +14,7 @@ const KEPT: &[&str] = &[
     "README.md",
     "FORMAT/",
     "SEMANTICS/",
-    "docs/block.md",
-    "docs/decisions/",
-    "docs/first-hour.md",
-    "docs/mutants.md",
-    "docs/papers/README.md",
-    "docs/rebuild.md",
-    "docs/runbooks/",
+    "docs/",
 ];
 
 /// Characters of a line. Code, tables, links and headings may be longer.
