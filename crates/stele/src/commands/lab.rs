@@ -147,7 +147,7 @@ async fn measure(json: bool, what: What, job: Job, against: Option<(Target, u32)
     }
     let mut cells = job.cells()?;
     if against.is_some() && !job.tenant.is_empty() {
-        return Err(Failure::usage("tenants run side by side, and a comparison runs one cell at a time")
+        return Err(Failure::usage("a comparison takes one cell at a time, and tenants are several at once")
             .next("run the tenants on each target, and compare the results with `stele lab diff`"));
     }
     if let Some((_, blocks)) = &against {

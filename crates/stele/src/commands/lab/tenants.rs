@@ -17,9 +17,8 @@ use crate::failure::{Failure, Outcome};
 
 pub async fn run(json: bool, what: What, job: Job, cells: Vec<Cell>) -> Outcome<()> {
     if what.resume {
-        return Err(
-            Failure::usage("tenants run at once: there is no half of them to go on with").next("leave out --resume")
-        );
+        return Err(Failure::usage("tenants are measured all at once: there is no half of them to go on with")
+            .next("leave out --resume"));
     }
     let of_cell = |number: usize| -> Outcome<Target> {
         let on = job.target_of(number).ok_or_else(no_target)?;
