@@ -321,7 +321,7 @@ fn results_are_exported_and_fios_own_tool_reads_them() {
     let place = Place::new("lab-export");
     let out = place.path("null.lab");
     let run =
-        ["lab", "run", "--on", "null", "--read", "50", "--outstanding", "1,2", "--time", "60ms", "--round", "20ms"];
+        ["lab", "run", "--on", "null", "--read", "50", "--outstanding", "1,2", "--time", "300ms", "--round", "100ms"];
     assert!(Place::measured(&place.stele(&[&run[..], &["--warm-up", "20ms", "--out", &out]].concat())));
     for format in ["fio", "iometer", "csv"] {
         place.json(&["lab", "export", &out, "--format", format]);

@@ -129,9 +129,6 @@ pub struct World {
     headless: bool,
     /// Two officers' keys.
     officers: Vec<String>,
-    /// Milliseconds that passed while the store was closed, and those that two officers had made up.
-    closed: u64,
-    credited: u64,
 }
 
 impl Drop for World {
@@ -193,8 +190,6 @@ impl World {
             sent: 0,
             headless: false,
             officers: Vec::new(),
-            closed: 0,
-            credited: 0,
         };
         world.open().await?;
         let new = NewBucket { object_lock: true, versioning: true, ..NewBucket::default() };

@@ -1,5 +1,7 @@
 //! What must be true after each step, and at the end of a history.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use stele_archive::{Archive, ArchiveError, DeleteRequest, GetRequest, RetentionMode, VersionId};
 
 use super::{BUCKET, Checked, Record, Violation, World, content, root};
@@ -14,12 +16,15 @@ impl Record {
 }
 
 impl World {
-    /// Whether the retention or hold of a version still stands. The compliance clock runs a week a year fast at most.
+    /// Whether the retention or hold of a version still stands.
     pub fn is_promised(&self, record: &Record) -> bool {
-        use std::sync::atomic::Ordering::Relaxed;
+        record.hold || record.until.0 > self.fastest_clock()
+    }
+
+    /// The furthest that the compliance clock may be: it runs a week a year fast at most, whatever was credited.
+    pub fn fastest_clock(&self) -> u64 {
         let elapsed = self.clock.elapsed.load(Relaxed);
-        let fastest = self.clock.begun + elapsed + elapsed / 40 + 1000 + self.credited;
-        record.hold || record.until.0 > fastest
+        self.clock.begun + elapsed + elapsed / 40 + 1000
     }
 
     pub async fn check(&mut self) -> Checked {
