@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use stele_archive::{BucketChange, Protection, Retention, RetentionMode, Surroundings, VersionId};
 use stele_array::reactor::DrivePlace;
+use stele_array::{Command, DriveStatus, Reply};
 use stele_block::Protocol;
 
 use super::{BUCKET, Checked, DAY, DRIVES, World, disk, root};
@@ -460,6 +461,15 @@ impl World {
         self.rebuild_asking(ask, killed).await
     }
 
+    /// Whether a drive that was taken away belongs to the pool: one may have been removed from it meanwhile, and is no longer
+    /// missed when others have what it held.
+    async fn misses_a_member(&self) -> bool {
+        let Some(node) = &self.node else { return false };
+        let Ok(Reply::Status(status)) = node.pool.command(Command::Status).await else { return true };
+        let is_away = |drive: &DriveStatus| drive.is_member() && self.disturbed.away.contains(&drive.index);
+        status.drives.iter().any(is_away)
+    }
+
     /// After an orderly stop, or a kill: then the data volume does not have the end of the log.
     pub async fn rebuild_asking(&mut self, ask: Ask, killed: bool) -> Checked {
         match self.node.take_if(|_| killed) {
@@ -467,13 +477,13 @@ impl World {
             None => self.close().await,
         }
         self.tell(format!("`stele catalog rebuild`, {ask:?}"));
-        let before = (self.disturbed.away.len(), self.disturbed.names);
+        let names = self.disturbed.names;
         match self.rebuild_now(ask).await {
             Ok(()) => {
-                if before.1 {
+                if names {
                     return Err(self.violated("a rebuild went through on volumes that are not the archive's"));
                 }
-                if before.0 > 0 && !ask.accept_losses {
+                if !ask.accept_losses && self.misses_a_member().await {
                     return Err(self.violated("a rebuild went through although drives are missing"));
                 }
             }
