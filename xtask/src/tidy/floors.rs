@@ -12,10 +12,11 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("archive", &["ground", "catalog", "media", "digests"]),
     ("object", &["ground", "archive"]),
     ("block", &["ground", "media"]),
+    ("file", &["ground", "media", "catalog", "archive"]),
     ("lab", &["ground", "codes", "media", "array", "block"]),
     ("papers", &["ground", "media", "lab"]),
-    ("sim", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block"]),
-    ("stele", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block", "lab", "papers"]),
+    ("sim", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block", "file"]),
+    ("stele", &["ground", "codes", "media", "array", "catalog", "archive", "object", "block", "file", "lab", "papers"]),
     // What is not part of the product may use all of it.
     (
         "bench",

@@ -1,0 +1,14 @@
+//! Floor 4, the file gateway: a bucket as a tree of files, under the same retention as its objects.
+//!
+//! Every protocol (NFS, FUSE, and SMB above FUSE) translates its requests into calls of [`Files`].
+//! What a caller may do, and what retention forbids, is decided behind that trait and in the archive.
+//! No socket is opened here: a server hands over byte streams.
+
+pub mod error;
+pub mod files;
+pub mod model;
+pub mod permission;
+
+pub use error::{FileError, Result};
+pub use files::{Changed, Creation, Data, DirectoryEntry, Entry, Files, Listing, Node, Removal, Space, Stability};
+pub use model::{Access, Attributes, Caller, Changes, Inode, Kind, Moment, SetTime};
