@@ -193,6 +193,7 @@ impl Archive {
             deleted: None,
             change: 0,
             note: Place::default(),
+            share: None,
         };
         let event = Event::new(caller, Action::CreateBucket).bucket(name);
         let absent = Transaction::new().absent(BUCKETS, keys::short(number));
@@ -227,6 +228,7 @@ impl Archive {
         store.writable()?;
         let bucket = store.buckets.by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
+        bucket.reached_through(caller)?;
         store.undoubted(&bucket).map_err(ArchiveError::InvalidState)?;
         let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
         let snapshot = store.snapshot()?;
@@ -316,7 +318,18 @@ impl Archive {
         if row == bucket.row {
             return Ok(row.info());
         }
-        let unchanged = Transaction::new().equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone());
+        let mut unchanged = Transaction::new().equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone());
+        if row.is_share() != bucket.row.is_share() {
+            // Keys that exist already could be no path of a tree.
+            let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
+            let snapshot = store.snapshot()?;
+            for table in [VERSIONS, UPLOADS] {
+                if !snapshot.range(table, &inside, 1, Direction::Forward)?.is_empty() {
+                    return Err(ArchiveError::BucketNotEmpty(name.into()));
+                }
+                unchanged = unchanged.empty(table, inside.clone());
+            }
+        }
         self.write_bucket(bucket.number, row, unchanged, event, buckets_lock).await
     }
 
@@ -376,6 +389,7 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
             check_tags(&tags, TAGS_MAX)?;
             row.tags = tags;
         }
+        BucketChange::Share => row.share = Some(true),
     }
     Ok(())
 }
@@ -417,6 +431,17 @@ fn may_see(caller: &Caller, bucket: &Bucket) -> bool {
 }
 
 impl Bucket {
+    /// Refuses a share to every caller but the file gateway: only the gateway keeps its tree and its objects in step.
+    pub fn reached_through(&self, caller: &Caller) -> Result<()> {
+        match self.row.is_share() && !caller.gateway {
+            true => Err(ArchiveError::InvalidState(format!(
+                "bucket `{}` is a share; its files are read and changed through the file gateway alone",
+                self.name()
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses what neither the caller's grants nor the bucket's openness to everyone allow.
     pub fn authorize(&self, caller: &Caller, access: Access, prefix: &str) -> Result<()> {
         use crate::bucket::AnonymousAccess::{Read, ReadAndList};
@@ -470,6 +495,7 @@ impl Store {
     pub fn authorized(&self, caller: &Caller, access: Access, bucket: &str, prefix: &str) -> Result<Arc<Bucket>> {
         let bucket = self.buckets.by_name(bucket)?;
         bucket.authorize(caller, access, prefix)?;
+        bucket.reached_through(caller)?;
         Ok(bucket)
     }
 }

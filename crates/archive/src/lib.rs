@@ -21,6 +21,7 @@ mod disposal;
 pub mod doubt;
 pub mod error;
 mod gate;
+mod gateway;
 pub mod get;
 mod growth;
 pub mod inspect;
@@ -65,6 +66,7 @@ pub use checksum::{Algorithm, Checksum, ChecksumKind, Expected};
 pub use copy::{Copied, CopyRequest, CopySource};
 pub use deletion::{DeleteRequest, Deleted};
 pub use error::{ArchiveError, Result};
+pub use gateway::Records;
 pub use get::{ByteRange, GetRequest, ObjectReader, PartInfo, ReadCondition};
 pub use list::{ListPage, ListRequest, ListVersionsRequest, VersionsPage};
 pub use multipart::{
