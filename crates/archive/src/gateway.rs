@@ -9,6 +9,7 @@ use stele_catalog::{Catalog, CatalogError, Mutation, Pending, Precondition, Rece
 
 use crate::Archive;
 use crate::error::Result;
+use crate::time::Timestamp;
 
 /// The numbers of tables that are the gateway's.
 pub const TABLES: RangeInclusive<u16> = 64..=79;
@@ -23,6 +24,16 @@ impl Archive {
     /// The catalog's tables that belong to the file gateway.
     pub fn records(&self) -> Records {
         Records { archive: self.clone() }
+    }
+
+    /// What the compliance clock shows: retention ends by it.
+    pub fn compliance_time(&self) -> Timestamp {
+        self.store().compliance_now()
+    }
+
+    /// The later of the compliance clock and the wall clock: a new retention counts from it.
+    pub fn retention_base(&self) -> Timestamp {
+        self.store().later_now()
     }
 }
 
