@@ -6,9 +6,11 @@
 
 pub mod error;
 pub mod files;
+pub mod memory;
 pub mod model;
 pub mod permission;
 
 pub use error::{FileError, Result};
 pub use files::{Changed, Creation, Data, DirectoryEntry, Entry, Files, Listing, Node, Removal, Space, Stability};
+pub use memory::MemoryFiles;
 pub use model::{Access, Attributes, Caller, Changes, Inode, Kind, Moment, SetTime};
