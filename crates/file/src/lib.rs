@@ -6,8 +6,10 @@
 
 pub mod error;
 pub mod files;
+pub mod locks;
 pub mod memory;
 pub mod model;
+pub mod nfs;
 pub mod permission;
 
 pub use error::{FileError, Result};
