@@ -2,11 +2,11 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::bucket::{AnonymousAccess, BucketInfo, ExpiryAction, ObjectLock, Protection, Quota, Versioning};
-use crate::principal::Actor;
+use crate::model::bucket::{AnonymousAccess, BucketInfo, ExpiryAction, ObjectLock, Protection, Quota, Versioning};
+use crate::model::principal::Actor;
+use crate::model::time::Timestamp;
+use crate::model::version::Tags;
 use crate::record::content::Place;
-use crate::time::Timestamp;
-use crate::version::Tags;
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct BucketRow {
