@@ -11,6 +11,7 @@ mod archiving;
 mod core;
 mod reading;
 mod records;
+pub mod registry;
 mod retention;
 mod saving;
 mod slots;

@@ -9,7 +9,9 @@ use stele_catalog::{Catalog, CatalogError, Mutation, Pending, Precondition, Rece
 
 use crate::model::error::Result;
 use crate::model::time::Timestamp;
+use crate::seal::derive;
 use crate::store::Archive;
+use zeroize::Zeroizing;
 
 /// The numbers of tables that are the gateway's.
 pub const TABLES: RangeInclusive<u16> = 64..=79;
@@ -24,6 +26,12 @@ impl Archive {
     /// The catalog's tables that belong to the file gateway.
     pub fn records(&self) -> Records {
         Records { archive: self.clone() }
+    }
+
+    /// A secret of this store for the file gateway: it signs the handles of files, and stays the same over restarts.
+    pub fn gateway_secret(&self) -> Zeroizing<[u8; 32]> {
+        let store = self.store();
+        derive(&store.master().0, "file gateway", store.id())
     }
 
     /// What the compliance clock shows: retention ends by it.
