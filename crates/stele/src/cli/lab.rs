@@ -88,7 +88,7 @@ connection is not encrypted.")]
         #[arg(long)]
         rounds: bool,
     },
-    /// Write a report of a .lab file as a page or a PDF, or repeat a published paper's measurements and write that paper
+    /// Write a report of a .lab file as a page or a PDF, or repeat a published paper's measurements in a new paper
     #[command(after_help = "\
 Examples:
   stele lab paper sweep.lab                              writes sweep.html

@@ -158,8 +158,8 @@ pub enum Catalog {
         #[arg(long)]
         yes: bool,
     },
-    /// Ask to end the matter `rebuild`, the hold that a rebuild with losses puts on every version. Another officer approves
-    /// the request
+    /// Ask to end the matter `rebuild`, the hold that a rebuild with losses puts on every version. Another officer
+    /// approves the request
     #[command(
         after_help = "Example:\n  stele catalog release --officer anna.json\n  stele approve REQUEST --officer ben.json"
     )]
