@@ -125,7 +125,7 @@ impl<T> Mailbox<T> {
         }
     }
 
-    /// Takes no more items; what is in stays to be taken.
+    /// Takes no more items; queued items can still be taken.
     pub fn close(&self) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).closed = true;
         self.wake();

@@ -42,7 +42,7 @@ A key has only the rights that --role and --access give; at least one of the two
 takes rights away later. This command alone makes the first two retention officers. From then on, the key of a new
 officer is not valid until another officer approves it (`stele approve`).")]
 pub struct Create {
-    /// Name of the holder, shown in lists and audit records
+    /// Name of the holder, shown in lists of keys
     #[arg(long, default_value = "")]
     pub name: String,
     /// Rights over the store; separate several by commas, or repeat the option
