@@ -72,7 +72,7 @@ impl EventFd {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the descriptor is new and owned by nobody else.
+        // SAFETY: the descriptor is new and has no other owner.
         Ok(EventFd(unsafe { File::from_raw_fd(fd) }))
     }
 
@@ -235,7 +235,7 @@ pub fn write_vectored(file: &File, slices: &[IoSlice], at: u64, durable: bool) -
 /// The next offset from `at` on that holds data (`data` true) or is a hole; `None` after the last data.
 pub fn seek(file: &File, at: u64, data: bool) -> io::Result<Option<u64>> {
     let whence = if data { libc::SEEK_DATA } else { libc::SEEK_HOLE };
-    // SAFETY: takes integers only. The file's own position is used by nobody.
+    // SAFETY: takes integers only. No code uses the file's own position.
     let found = unsafe { libc::lseek(file.as_raw_fd(), at as libc::off_t, whence) };
     if found >= 0 {
         return Ok(Some(found as u64));

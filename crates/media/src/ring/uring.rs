@@ -126,8 +126,9 @@ impl Uring {
         };
         let chain = &chain[..1 + usize::from(linked.is_some())];
         while {
-            // SAFETY: what the entries point to belongs to the place, which holds it until the completion with this
-            // index is taken (`collect`) or the driver's drop has waited for it; a linked write completes before it.
+            // SAFETY: all memory that the entries point to belongs to the place. The place holds it until the
+            // completion with this index is taken (`collect`), or the driver's drop has waited for it. A linked write
+            // completes before it.
             unsafe { self.ring.submission().push_multiple(chain) }.is_err()
         } {
             // The queue is full: the kernel takes all entries, or refuses temporarily (memory), and only a repetition

@@ -1,7 +1,7 @@
 //! Removes the labels of a drive that has left its pool, so that a pool can take it again.
 //!
-//! Refuses a drive that a pool may still need: a member of this pool in any state, a drive of another pool unless the
-//! operator names that pool, and always a drive whose pool holds retained records.
+//! Refuses every drive that a pool may still need. That is a member of this pool in any state, and a drive of another
+//! pool unless the operator names that pool. A drive whose pool holds retained records is always refused.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
