@@ -271,7 +271,7 @@ pub struct Paper {
     pub plan: bool,
 }
 
-/// How a recipe uses a real target, and for how long.
+/// The use of a real target by a recipe, and the measuring times.
 #[derive(Args, Debug)]
 pub struct PlaceArgs {
     /// Bytes of the target to use [default: as in the paper, less for a quick run; all of a device]
