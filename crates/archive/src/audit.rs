@@ -1,118 +1,31 @@
 //! The audit log: every change and every refusal, each record chained to the one before.
 
-use std::fmt;
-
-use std::sync::Arc;
-
-use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use minicbor::{Decode, Encode};
-use serde::{Deserialize, Serialize};
-use stele_catalog::{Receipt, Template, Transaction};
-
-use crate::Archive;
-use crate::checksum::to_hex;
-use crate::error::{ArchiveError, Result};
-use crate::principal::{Actor, Caller, Role};
-use crate::record::audit::AuditRow;
-use crate::record::settings::AUDIT_HEAD;
-use crate::record::{AUDIT, REVOKED, SETTINGS, decode, encode};
-use crate::seal::{derive, open_note, seal_note, wrong_key};
-use crate::store::{Foundation, Store};
-use crate::time::Timestamp;
-use crate::version::VersionId;
-
+pub(crate) mod chain;
 mod refusals;
 pub(crate) mod sealing;
 pub(crate) mod verify;
 
-pub(crate) use refusals::Refusals;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use stele_catalog::{Receipt, Template, Transaction};
+
+use crate::model::action::Action;
+use crate::model::checksum::to_hex;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::principal::{Actor, Caller, Role};
+use crate::model::time::Timestamp;
+use crate::model::version::VersionId;
+use crate::record::audit::AuditRow;
+use crate::record::settings::AUDIT_HEAD;
+use crate::record::{AUDIT, REVOKED, SETTINGS, encode};
+use crate::store::Store;
 
 /// Bytes of the texts of one record: of a name, of an S3 key, and of a reason or detail. What callers send can be longer; a
 /// record says how long it was.
 const NAME_MAX: usize = 256;
 const KEY_MAX: usize = 1024;
 const TEXT_MAX: usize = 4096;
-
-/// What was done or refused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
-#[cbor(index_only)]
-pub enum Action {
-    #[n(0)]
-    CreateStore,
-    #[n(1)]
-    OpenStore,
-    #[n(2)]
-    CreateBucket,
-    #[n(3)]
-    ChangeBucket,
-    #[n(4)]
-    DeleteBucket,
-    #[n(5)]
-    PutObject,
-    #[n(6)]
-    DeleteObject,
-    #[n(7)]
-    AddDeleteMarker,
-    #[n(8)]
-    SetRetention,
-    #[n(9)]
-    SetLegalHold,
-    #[n(10)]
-    SetTags,
-    #[n(11)]
-    CreateUpload,
-    #[n(12)]
-    PutPart,
-    #[n(13)]
-    CompleteUpload,
-    #[n(14)]
-    AbortUpload,
-    #[n(15)]
-    CreateAccessKey,
-    #[n(16)]
-    RevokeAccessKey,
-    #[n(17)]
-    Expire,
-    #[n(18)]
-    Dispose,
-    #[n(19)]
-    ClockAlarm,
-    #[n(20)]
-    ClockAccept,
-    #[n(21)]
-    ExportMasterKey,
-    #[n(22)]
-    Rebuild,
-    #[n(23)]
-    Read,
-    #[n(24)]
-    List,
-    #[n(25)]
-    Audit,
-    /// Something a frontend refused; `detail` says what.
-    #[n(26)]
-    Face,
-    #[n(27)]
-    Protect,
-    /// Something an operator did to what the store stands on: drives, volumes, quorum; `detail` says what.
-    #[n(28)]
-    Administer,
-    /// One officer's consent to what another one asked for, or that it was refused or is void.
-    #[n(29)]
-    Approve,
-    /// Refusals that were counted, and not recorded one by one.
-    #[n(30)]
-    Summary,
-    /// An access key may do less.
-    #[n(31)]
-    NarrowAccessKey,
-}
-
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
-    }
-}
 
 /// One record, for people and for export.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -228,6 +141,18 @@ impl Event {
         self
     }
 
+    pub fn actor(&self) -> &Actor {
+        &self.actor
+    }
+
+    /// Puts a text before the detail.
+    pub fn prefix_detail(&mut self, text: String) {
+        self.detail = Some(match self.detail.take() {
+            Some(detail) => format!("{text}; {detail}"),
+            None => text,
+        });
+    }
+
     fn row(self, time: Timestamp) -> AuditRow {
         let within = |text: Option<String>, limit| text.map(|text| bounded(text, limit));
         AuditRow {
@@ -260,7 +185,7 @@ impl Store {
     /// Commits a transaction together with the record of its event. The catalog's commit is the flush behind whatever is
     /// acknowledged on its strength.
     pub async fn record(&self, transaction: Transaction, event: Event) -> Result<Receipt> {
-        Ok(self.catalog.commit(self.with_record(transaction, event)).await?)
+        Ok(self.catalog().commit(self.with_record(transaction, event)).await?)
     }
 
     /// Passes a result on; a refusal is recorded first. If even the record cannot be written, the refusal stands.
@@ -276,7 +201,7 @@ impl Store {
             error => (error, None),
         };
         if let Some(event) = event
-            && !self.read_only
+            && !self.is_read_only()
             && is_refusal(&error)
             && let Err(failure) = self.record_refusal(event.refused(error.to_string())).await
         {
@@ -319,33 +244,6 @@ fn bounded(mut text: String, limit: usize) -> String {
     text.truncate(text.floor_char_boundary(limit));
     text.push_str(&format!("... ({length} bytes)"));
     text
-}
-
-/// The key that signs heads of the audit log.
-pub(crate) struct Signing(Ed25519KeyPair);
-
-impl Signing {
-    /// A new key, sealed for the identity record.
-    pub fn generate(foundation: &Foundation, store: &[u8; 16]) -> Vec<u8> {
-        let seed = crate::seal::random_secret(&*foundation.surroundings);
-        let key = derive(&foundation.master.0, "signing", store);
-        seal_note(&*foundation.surroundings, &key, store, seed.as_ref())
-    }
-
-    pub fn open(foundation: &Foundation, store: &[u8; 16], sealed: &[u8]) -> Result<Signing> {
-        let key = derive(&foundation.master.0, "signing", store);
-        let seed = open_note(&key, store, sealed).map_err(|_| wrong_key("the signing key"))?;
-        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| wrong_key("the signing key"))?;
-        Ok(Signing(pair))
-    }
-
-    pub fn public(&self) -> &[u8] {
-        self.0.public_key().as_ref()
-    }
-
-    pub fn sign(&self, message: &[u8]) -> Vec<u8> {
-        self.0.sign(message).as_ref().to_vec()
-    }
 }
 
 impl AuditRecord {

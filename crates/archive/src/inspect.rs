@@ -3,7 +3,7 @@
 use minicbor::{Decode, Encode};
 use stele_catalog::Table;
 
-use crate::error::{ArchiveError, Result};
+use crate::model::error::{ArchiveError, Result};
 use crate::record::access_key::AccessKeyRow;
 use crate::record::audit::{AuditRow, CheckpointRow, SealedRow};
 use crate::record::bucket::BucketRow;

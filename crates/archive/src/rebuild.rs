@@ -29,12 +29,13 @@ use stele_media::Handle;
 
 use self::survey::Survey;
 use self::write::write;
-use crate::audit::{Action, Event, SignedHead};
-use crate::buckets::Bucket;
-use crate::error::{ArchiveError, Result};
-use crate::mutation::Mutation;
-use crate::opening::scan;
-use crate::principal::Caller;
+use crate::audit::chain::walk_links;
+use crate::audit::{Event, SignedHead};
+use crate::model::action::Action;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::mutation::Mutation;
+use crate::model::principal::Caller;
+use crate::model::secrets::MasterKey;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::bucket::BucketRow;
 use crate::record::settings::{AUDIT_HEAD, IDENTITY, IdentityRow};
@@ -42,7 +43,10 @@ use crate::record::version::VersionRow;
 use crate::record::{ACCESS_KEYS, BUCKETS, SETTINGS, VERSIONS, decode, encode};
 use crate::seal::derive;
 use crate::space::superblock::Superblock;
-use crate::store::{Archive, Foundation, MasterKey, Options};
+use crate::state::buckets::Bucket;
+use crate::store::Archive;
+use crate::store::foundation::{Foundation, Options};
+use crate::store::scan::scan;
 
 /// What a rebuild found.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -170,7 +174,7 @@ impl Filled {
         let expected = [report.versions + report.delete_markers, report.buckets, report.access_keys];
         let mut end = Head::default();
         let snapshot = catalog.snapshot()?;
-        crate::pairing::walk_links(&*snapshot, (0, end.link), |count, link| {
+        walk_links(&*snapshot, (0, end.link), |count, link| {
             end = Head { count, link: *link };
             true
         })?;

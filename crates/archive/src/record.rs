@@ -3,13 +3,6 @@
 //! Fields are only ever added at the end, optional; readers skip what they do not know. A record that does not
 //! decode is damage, named by table and key, never a guess. FORMAT/archive.md lists them.
 
-use bytes::Bytes;
-use minicbor::{Decode, Encode};
-use stele_catalog::{Snapshot, Table};
-
-use crate::checksum::to_hex;
-use crate::error::{ArchiveError, Result};
-
 pub(crate) mod access_key;
 pub(crate) mod audit;
 pub(crate) mod bucket;
@@ -23,6 +16,13 @@ pub(crate) mod settings;
 pub(crate) mod tombstone;
 pub(crate) mod upload;
 pub(crate) mod version;
+
+use bytes::Bytes;
+use minicbor::{Decode, Encode};
+use stele_catalog::{Snapshot, Table};
+
+use crate::model::checksum::to_hex;
+use crate::model::error::{ArchiveError, Result};
 
 /// Store-wide records by name: see [`settings`].
 pub(crate) const SETTINGS: Table = Table(1);

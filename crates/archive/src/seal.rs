@@ -7,8 +7,8 @@
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, MAX_TAG_LEN, NONCE_LEN, Nonce, UnboundKey};
 use zeroize::Zeroizing;
 
-use crate::error::{ArchiveError, Result};
-use crate::time::Surroundings;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::time::Surroundings;
 
 pub(crate) type Secret = Zeroizing<[u8; 32]>;
 /// 128 random bits that make a derived key unique.

@@ -7,7 +7,7 @@ use stele_ground::{Bytes, Dice, Instant};
 use stele_media::memory::MemoryDrive;
 use stele_media::{Done, Drive, Geometry, Handle, MediaError, MediaFault, Op, Port, Priority, Request};
 
-use crate::time::{Reading, Surroundings, Timestamp};
+use crate::model::time::{Reading, Surroundings, Timestamp};
 
 /// Surroundings that repeat.
 pub(crate) struct Stage {

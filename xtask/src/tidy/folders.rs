@@ -5,31 +5,51 @@
 
 use super::source::is_test;
 
-/// The folders of a crate from the ground up. Each may import those before it.
-const CRATES: &[(&str, &[&str])] = &[(
-    "crates/array/src/",
-    &[
-        // What the pool is made of and what is said of it.
-        "model",   // What flows run on: the executor, waiting, the way to a drive.
-        "runtime", // Blocks in memory.
-        "cache",   // Bytes of the table's pages.
-        "formats", // Drives and their labels: who belongs to the pool.
-        "drives",  // Rows, cells and slots.
-        "space",   // The log, its records, and the table.
-        "durable", // Volumes and their layers.
-        "volumes", // What each flow knows.
-        "state",   // What all flows share, and what each record does to it.
-        "engine",  // One stripe: finding, reading, writing, repairing it.
-        "stripe",  // From the log to the strips, and checkpoints.
-        "destage", // Snapshots and clones.
-        "layers",  // What hosts ask.
-        "hosts",   // What the pool does by itself.
-        "upkeep",  // Drives that come and go.
-        "members", // Opening, commands and status.
-        "pool",    // The thread that drives a pool.
-        "reactor",
-    ],
-)];
+/// The folders of each crate from the ground up. Each may import those before it.
+const CRATES: &[(&str, &[&str])] = &[("crates/array/src/", ARRAY), ("crates/archive/src/", ARCHIVE)];
+
+const ARRAY: &[&str] = &[
+    // What the pool is made of and what is said of it.
+    "model",   // What flows run on: the executor, waiting, the way to a drive.
+    "runtime", // Blocks in memory.
+    "cache",   // Bytes of the table's pages.
+    "formats", // Drives and their labels: who belongs to the pool.
+    "drives",  // Rows, cells and slots.
+    "space",   // The log, its records, and the table.
+    "durable", // Volumes and their layers.
+    "volumes", // What each flow knows.
+    "state",   // What all flows share, and what each record does to it.
+    "engine",  // One stripe: finding, reading, writing, repairing it.
+    "stripe",  // From the log to the strips, and checkpoints.
+    "destage", // Snapshots and clones.
+    "layers",  // What hosts ask.
+    "hosts",   // What the pool does by itself.
+    "upkeep",  // Drives that come and go.
+    "members", // Opening, commands and status.
+    "pool",    // The thread that drives a pool.
+    "reactor",
+];
+
+const ARCHIVE: &[&str] = &[
+    "model",     // ids, settings, rights, errors, alarms
+    "cache",     // a bounded cache
+    "seal",      // encryption and the derivation of keys
+    "record",    // rows of the catalog
+    "space",     // the data volume: segments, records, the key table, the superblock
+    "state",     // what tasks share in memory, one owner each
+    "store",     // the parts put together: commits, notes, leases, lookups
+    "audit",     // the audit log
+    "changes",   // changes of versions, buckets and access keys, with their notes
+    "retention", // rules, legal holds, the compliance clock, approval by two officers
+    "removal",   // the one deletion path, and disposal
+    "access",    // access keys and the master key
+    "buckets",   // making, changing and removing buckets
+    "objects",   // put, get, copy, list, delete, multipart
+    "upkeep",    // background work: expiration, reclamation, scrub
+    "opening",   // making, opening and closing a store
+    "rebuild",   // the catalog from the data volume alone
+    "inspect",   // records as text
+];
 
 /// Folders for tests alone.
 const TESTING: &[&str] = &["testing"];
@@ -111,6 +131,21 @@ mod tests {
             let found = faults.first().map(String::as_str);
             assert_eq!(found.is_some(), expected.is_some(), "{name}: {text}: {faults:?}");
             assert!(expected.is_none_or(|part| found.unwrap_or_default().contains(part)), "{text}: {faults:?}");
+        }
+    }
+
+    #[test]
+    fn each_crate_has_folders_of_its_own() {
+        for (name, text, refused) in [
+            ("crates/archive/src/store/notes.rs", "use crate::state::shared::Shared;", false),
+            ("crates/archive/src/state/caches.rs", "use crate::store::Store;", true),
+            ("crates/archive/src/objects/put.rs", "use crate::upkeep::scrub;", true),
+            ("crates/archive/src/hosts/write.rs", "", true),
+            ("crates/catalog/src/journal.rs", "use crate::upkeep::scrub;", false),
+        ] {
+            let mut faults = Vec::new();
+            check(name, text, &mut faults);
+            assert_eq!(!faults.is_empty(), refused, "{name}: {text}: {faults:?}");
         }
     }
 }

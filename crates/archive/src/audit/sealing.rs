@@ -10,14 +10,15 @@
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use stele_catalog::{Catalog, Direction, Head, KeyRange, Snapshot, Transaction, link};
 
-use super::verify::{Link, RUN, checkpoint_message, last_link, merkle, number_of, roots};
-use super::*;
-use crate::pairing::walk_links;
+use crate::audit::chain::{Link, RUN, checkpoint_message, last_link, merkle, number_of, roots};
+use crate::model::alarm::{Alarm, AlarmKind};
+use crate::model::error::{ArchiveError, Result};
 use crate::record::audit::{AuditNote, CheckpointRow, SealedRow};
-use crate::record::settings::{AUDIT_NOTED, AUDIT_SEALED, ReservedRow};
-use crate::record::{CHECKPOINTS, fetch, keys};
+use crate::record::settings::{AUDIT_HEAD, AUDIT_NOTED, AUDIT_SEALED, ReservedRow};
+use crate::record::{AUDIT, CHECKPOINTS, SETTINGS, encode, fetch, keys};
 use crate::space::header::Kind;
-use crate::store::locked;
+use crate::store::Store;
+use crate::store::signing::Signing;
 
 const PAGE: usize = 1024;
 /// Records walked in one go towards a new signed end.
@@ -52,31 +53,29 @@ impl SealedRow {
 pub(crate) fn sealed(store: &Store, snapshot: &dyn Snapshot) -> Result<Result<SealedRow, String>> {
     let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
     Ok(match fetch::<SealedRow>(snapshot, SETTINGS, AUDIT_SEALED)? {
-        Some(row) if row.is_signed(&store.signing, &store.id) => Ok(row),
+        Some(row) if row.is_signed(store.signing(), store.id()) => Ok(row),
         Some(_) => Err("the signed end of the log was not signed by this store: it was changed".into()),
-        None if head.count == 0 => Ok(SealedRow::first(&store.signing, &store.id)),
+        None if head.count == 0 => Ok(SealedRow::first(store.signing(), store.id())),
         None => Err("the signed end of the log is missing: it was taken away".into()),
     })
 }
 
-/// The chain's end after record `number`. None: the log does not reach so far.
-pub(crate) fn link_at(snapshot: &dyn Snapshot, number: u64) -> Result<Option<Link>> {
-    let (mut covered, mut found) = (number / RUN * RUN, None);
-    while covered > 0 && snapshot.get(CHECKPOINTS, &keys::number(covered - RUN + 1))?.is_none() {
-        covered -= RUN;
-    }
-    let start = (covered, last_link(snapshot, covered)?);
-    if start.0 == number {
-        return Ok(Some(start.1));
-    }
-    walk_links(snapshot, start, |at, link| {
-        found = (at == number).then_some(*link);
-        at < number
-    })?;
-    Ok(found)
-}
-
 impl Store {
+    /// Signs the end of the audit log. Answers how many checkpoints were written, and an alarm the first time it refuses.
+    pub(crate) async fn seal_step(&self) -> Result<(u64, Option<Alarm>)> {
+        match self.seal_audit().await? {
+            Ok(checkpoints) => {
+                self.audit_end().clear_finding();
+                Ok((checkpoints as u64, None))
+            }
+            Err(finding) => {
+                let message = format!("audit log: {finding}; nothing more of it is signed, run `stele audit verify`");
+                let news = self.audit_end().note_finding(&message);
+                Ok((0, news.then(|| Alarm::new(AlarmKind::Audit, message))))
+            }
+        }
+    }
+
     /// Signs the end of the log if it has grown, and writes the checkpoints that are due. Answers how many; in the inner
     /// result why it refused to: the log is not the one that was signed.
     pub async fn seal_audit(&self) -> Result<Result<usize, String>> {
@@ -89,7 +88,7 @@ impl Store {
                 Err(finding) => return Ok(Err(finding)),
             };
             // What this session has signed counts even where the catalog was set back behind its back.
-            let known = locked(&self.work.sealed).clone().filter(|known| known.records > row.records);
+            let known = self.audit_end().signed().filter(|known| known.records > row.records);
             if let Some(known) = known {
                 return Ok(Err(format!(
                     "the log was signed up to record {}, the catalog says {}: it was set back",
@@ -110,7 +109,7 @@ impl Store {
             }
             let due = end.count >= covered + RUN;
             if !due && end.count == row.records {
-                *locked(&self.work.sealed) = Some(row);
+                self.audit_end().note_signed(row);
                 return Ok(Ok(written));
             }
             let mut transaction = Transaction::new().with_reserve();
@@ -122,7 +121,7 @@ impl Store {
                     RUN as usize,
                     Direction::Forward,
                 )?;
-                let checkpoint = match run_checkpoint(&self.signing, &self.id, &*snapshot, covered, &page)? {
+                let checkpoint = match run_checkpoint(self.signing(), self.id(), &*snapshot, covered, &page)? {
                     Ok(checkpoint) => checkpoint,
                     Err(finding) => return Ok(Err(finding)),
                 };
@@ -131,10 +130,10 @@ impl Store {
                 transaction = transaction.put(CHECKPOINTS, keys::number(covered + 1), encode(&checkpoint));
                 written += 1;
             }
-            let sealed = SealedRow::new(&self.signing, &self.id, end, covers);
+            let sealed = SealedRow::new(self.signing(), self.id(), end, covers);
             transaction = transaction.put(SETTINGS, AUDIT_SEALED, encode(&sealed));
-            self.catalog.commit(transaction).await?;
-            *locked(&self.work.sealed) = Some(sealed);
+            self.catalog().commit(transaction).await?;
+            self.audit_end().note_signed(sealed);
         }
     }
 
@@ -181,14 +180,14 @@ impl Store {
             for (key, value) in &page {
                 if length + value.len() > NOTE_MAX && !note.values.is_empty() {
                     let place = self.note(Kind::Audit, None, 0, &note).await?;
-                    self.segments.add_live(place);
+                    self.segments().add_live(place);
                     (note, length) = (AuditNote { first: number_of(key), values: Vec::new() }, 0);
                 }
                 length += value.len();
                 note.values.push(value.to_vec().into());
             }
             let place = self.note(Kind::Audit, None, 0, &note).await?;
-            self.segments.add_live(place);
+            self.segments().add_live(place);
             noted = number_of(end);
         }
         Ok(transaction.put(SETTINGS, AUDIT_NOTED, encode(&ReservedRow { below: noted + 1 })))
@@ -196,9 +195,9 @@ impl Store {
 
     /// Notes the records behind the last full run, so that a rebuild after an orderly close has the whole log.
     pub async fn note_audit_end(&self) -> Result<()> {
-        let Some(sealed) = locked(&self.work.sealed).clone() else { return Ok(()) };
+        let Some(sealed) = self.audit_end().signed() else { return Ok(()) };
         match self.note_audit(Transaction::new().with_reserve(), sealed.records).await {
-            Ok(transaction) => Ok(self.catalog.commit(transaction).await.map(drop)?),
+            Ok(transaction) => Ok(self.catalog().commit(transaction).await.map(drop)?),
             // They stand in the catalog; only a rebuild needs them here.
             Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
                 tracing::warn!("the end of the audit log could not be noted on the data volume: {error}");

@@ -7,21 +7,20 @@
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use stele_catalog::{Direction, Head, KeyRange, Snapshot, link};
 
-use super::sealing::link_at;
-use super::*;
-use crate::checksum::from_hex;
-use crate::mutation::Mutation;
-use crate::pairing::is_lost;
-use crate::record::audit::{CheckpointRow, SealedRow};
-use crate::record::settings::Gap;
-use crate::record::{CHECKPOINTS, keys};
-use crate::store::locked;
+use crate::audit::chain::{Link, RUN, checkpoint_message, last_link, link_at, merkle, number_of, roots};
+use crate::audit::{AuditRecord, AuditVerdict, Event, HeadVerdict, SignedHead};
+use crate::model::action::Action;
+use crate::model::checksum::{from_hex, to_hex};
+use crate::model::error::{ArchiveError, Result};
+use crate::model::mutation::Mutation;
+use crate::model::principal::{Caller, Role};
+use crate::record::audit::{AuditRow, CheckpointRow, SealedRow};
+use crate::record::settings::{AUDIT_HEAD, Gap};
+use crate::record::{AUDIT, CHECKPOINTS, SETTINGS, decode, keys};
+use crate::store::signing::Signing;
+use crate::store::{Archive, Store};
 
-/// Records under one checkpoint.
-pub(crate) const RUN: u64 = 1024;
 const PAGE: usize = 1024;
-
-pub(super) type Link = [u8; 32];
 
 impl Archive {
     /// Records from number `from` on, at most `limit`.
@@ -133,7 +132,7 @@ impl Archive {
                 to_hex(&head.link)
             ));
         }
-        for gap in locked(&store.identity).gaps.iter().flatten() {
+        for gap in store.identity().look(|identity| identity.gaps.clone()).iter().flatten() {
             let last = gap.last.map_or_else(|| "an unknown end".to_owned(), |last| last.to_string());
             verdict.findings.push(format!(
                 "records {} to {last} were lost when the catalog was rebuilt at {}; those with these numbers now came after it",
@@ -167,7 +166,7 @@ impl Archive {
         if let Err(finding) = check_signature(store, head) {
             return Ok(HeadVerdict::Foreign(finding));
         }
-        if store.without.has(Mutation::Heads) {
+        if store.without().has(Mutation::Heads) {
             return Ok(HeadVerdict::Contained);
         }
         let snapshot = store.snapshot()?;
@@ -177,8 +176,8 @@ impl Archive {
             return Ok(HeadVerdict::Contained);
         }
         // Moments are written so that they sort.
-        let explains = |gap: &Gap| is_lost(gap, head.records) && head.time <= gap.rebuilt.to_string();
-        if locked(&store.identity).gaps.iter().flatten().any(explains) {
+        let explains = |gap: &Gap| gap.covers(head.records) && head.time <= gap.rebuilt.to_string();
+        if store.identity().look(|identity| identity.gaps.iter().flatten().any(explains)) {
             return Ok(HeadVerdict::Lost);
         }
         Ok(match head.records > ours {
@@ -191,14 +190,14 @@ impl Archive {
     /// later that the volume does not know of, the volume was set back.
     pub async fn audit_head_to_send(&self) -> Result<SignedHead> {
         let head = self.audit_head().await?;
-        if !self.store().read_only {
+        if !self.store().is_read_only() {
             // What it counts is durable before anybody hears of it.
             self.store().barrier().await?;
         }
         let link: Option<Link> = from_hex(&head.link).and_then(|link| link.try_into().ok());
-        let pairing = locked(&self.store().superblock).witness.unwrap_or_default().pairing();
-        if let Some(link) = link.filter(|_| !self.store().read_only) {
-            self.store().write_witness(pairing, head.records, link).await?;
+        let pairing = self.store().witnessing().superblock().witness.unwrap_or_default().pairing();
+        if let Some(link) = link.filter(|_| !self.store().is_read_only()) {
+            self.store().witnessing().write(pairing, head.records, link).await?;
         }
         Ok(head)
     }
@@ -240,15 +239,15 @@ impl Archive {
             return Err(refuse(format!("it does not end at record {} as its head says", head.count)));
         }
         let mut signed = SignedHead {
-            store: to_hex(&store.id),
+            store: to_hex(store.id()),
             records: head.count,
             link: to_hex(&head.link),
             root: to_hex(&walk.root()),
             time: store.wall().to_string(),
-            public_key: to_hex(store.signing.public()),
+            public_key: to_hex(store.signing().public()),
             signature: String::new(),
         };
-        signed.signature = to_hex(&store.signing.sign(&message(&signed)));
+        signed.signature = to_hex(&store.signing().sign(&message(&signed)));
         Ok(signed)
     }
 }
@@ -289,8 +288,8 @@ impl Walk<'_> {
             return Ok(());
         };
         let row: CheckpointRow = decode(CHECKPOINTS, &key, &bytes)?;
-        let signed = UnparsedPublicKey::new(&ED25519, self.store.signing.public())
-            .verify(&checkpoint_message(&self.store.id, last, &row.link, &row.root), &row.signature)
+        let signed = UnparsedPublicKey::new(&ED25519, self.store.signing().public())
+            .verify(&checkpoint_message(self.store.id(), last, &row.link, &row.root), &row.signature)
             .is_ok();
         if !signed || row.last != last || row.link != self.previous || row.root != root {
             verdict.findings.push(format!("records {} to {last} are not those of their checkpoint", last - RUN + 1));
@@ -301,73 +300,13 @@ impl Walk<'_> {
     }
 }
 
-/// The roots of all checkpoints, and the last record they cover.
-pub(super) fn roots(snapshot: &dyn Snapshot) -> Result<(Vec<Link>, u64)> {
-    let (mut roots, mut covered) = (Vec::new(), 0);
-    let mut range = KeyRange::all();
-    loop {
-        let page = snapshot.range(CHECKPOINTS, &range, PAGE, Direction::Forward)?;
-        let Some((last, _)) = page.last() else { return Ok((roots, covered)) };
-        range = KeyRange::all().after(last.clone());
-        for (key, value) in page {
-            let row: CheckpointRow = decode(CHECKPOINTS, &key, &value)?;
-            roots.push(row.root);
-            covered = row.last;
-        }
-    }
-}
-
-/// The chain's end after record `covered`, which a checkpoint ends with.
-pub(super) fn last_link(snapshot: &dyn Snapshot, covered: u64) -> Result<Link> {
-    if covered == 0 {
-        return Ok(Link::default());
-    }
-    let key = keys::number(covered - RUN + 1);
-    let bytes = snapshot.get(CHECKPOINTS, &key)?;
-    let row: Option<CheckpointRow> = bytes.as_ref().map(|bytes| decode(CHECKPOINTS, &key, bytes)).transpose()?;
-    row.map(|row| row.link)
-        .ok_or_else(|| ArchiveError::damaged("the audit log", format!("the checkpoint at record {covered} is missing")))
-}
-
-/// The root of a binary Merkle tree; inner nodes and leaves are told apart, an odd one goes up as it is.
-pub(crate) fn merkle(leaves: &[Link]) -> Link {
-    let mut level: Vec<Link> = leaves.iter().map(|leaf| hash(&[&[0], leaf])).collect();
-    while level.len() > 1 {
-        level = level
-            .chunks(2)
-            .map(|pair| match pair {
-                [left, right] => hash(&[&[1], left, right]),
-                [single] => *single,
-                _ => Link::default(),
-            })
-            .collect();
-    }
-    level.first().copied().unwrap_or_default()
-}
-
-fn hash(parts: &[&[u8]]) -> Link {
-    let mut hasher = blake3::Hasher::new();
-    parts.iter().for_each(|part| {
-        hasher.update(part);
-    });
-    *hasher.finalize().as_bytes()
-}
-
-pub(super) fn number_of(key: &[u8]) -> u64 {
-    key.try_into().map_or(u64::MAX, u64::from_be_bytes)
-}
-
-pub(super) fn checkpoint_message(store: &[u8; 16], last: u64, link: &Link, root: &Link) -> Vec<u8> {
-    [b"stele audit checkpoint 1".as_slice(), store, &last.to_be_bytes(), link, root].concat()
-}
-
 fn message(head: &SignedHead) -> Vec<u8> {
     format!("stele audit head 1\n{}\n{}\n{}\n{}\n{}\n", head.store, head.records, head.link, head.root, head.time)
         .into_bytes()
 }
 
 fn check_signature(store: &Store, head: &SignedHead) -> Result<(), String> {
-    check_head(&store.id, &store.signing, head)
+    check_head(store.id(), store.signing(), head)
 }
 
 /// Whether the head is one that this store signed.

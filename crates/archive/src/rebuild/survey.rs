@@ -6,14 +6,12 @@ use std::ops::Range;
 use bytes::Bytes;
 use stele_media::Handle;
 
-use crate::access_keys::AccessKeyNote;
+use crate::audit::SignedHead;
 use crate::audit::verify::check_head;
-use crate::audit::{SignedHead, Signing};
-use crate::buckets::Bucket;
-use crate::error::{ArchiveError, Result};
-use crate::mutation::{Mutation, Mutations};
-use crate::pairing::is_lost;
-use crate::record::access_key::AccessKeyRow;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::mutation::{Mutation, Mutations};
+use crate::model::time::Timestamp;
+use crate::record::access_key::{AccessKeyNote, AccessKeyRow};
 use crate::record::audit::AuditNote;
 use crate::record::bucket::BucketRow;
 use crate::record::content::{Content, Extent, Place, Stream};
@@ -30,8 +28,9 @@ use crate::space::header::{Kind, RecordHeader, SegmentFooter, SegmentHeader, Seg
 use crate::space::keytable::{ENTRY, Entry, FIRST};
 use crate::space::superblock::{Superblock, segments_on};
 use crate::space::walk::{Walk, is_damage};
-use crate::store::Foundation;
-use crate::time::Timestamp;
+use crate::state::buckets::Bucket;
+use crate::store::foundation::Foundation;
+use crate::store::signing::Signing;
 
 /// Everything the volume says.
 #[derive(Default)]
@@ -302,7 +301,7 @@ impl Survey {
         let Some((_, note)) = &self.identity else { return Ok(0) };
         let signing = Signing::open(foundation, &superblock.store, &note.identity.signing)?;
         let explained = |head: &&SignedHead| {
-            let by = |gap: &Gap| is_lost(gap, head.records) && head.time <= gap.rebuilt.to_string();
+            let by = |gap: &Gap| gap.covers(head.records) && head.time <= gap.rebuilt.to_string();
             !note.identity.gaps.iter().flatten().any(by)
         };
         let sent = heads.iter().filter(|head| check_head(&superblock.store, &signing, head).is_ok()).filter(explained);

@@ -6,12 +6,12 @@ use stele_catalog::Transaction;
 
 use super::survey::exists;
 use super::write::Filling;
-use crate::error::Result;
-use crate::install::{place_extents, places};
+use crate::model::error::Result;
 use crate::record::content::{Content, Extent, Layout, Place, Stream};
 use crate::record::part::PartRow;
 use crate::record::version::{Owner, VersionNote, VersionRef, VersionRow};
 use crate::record::{HOLDS, LAYOUTS, OBJECTS, PARTS, RETAINED, VERSIONS, encode, keys};
+use crate::space::places::{place_extents, places};
 
 impl Filling<'_> {
     pub(super) async fn put_versions(&mut self) -> Result<()> {

@@ -7,19 +7,19 @@ use stele_catalog::{Catalog, Head, Transaction, link};
 
 use super::survey::{Survey, exists};
 use super::{Filled, RebuildReport};
-use crate::audit::Signing;
 use crate::audit::sealing::sign_rebuilt;
-use crate::buckets::Bucket;
-use crate::error::{ArchiveError, Result};
-use crate::mutation::Mutation;
+use crate::model::error::{ArchiveError, Result};
+use crate::model::mutation::Mutation;
+use crate::model::time::Timestamp;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::bucket::BucketRow;
 use crate::record::content::Place;
 use crate::record::settings::{AUDIT_HEAD, CLOCK, ClockRow, Doubt, Gap, IdentityRow, NUMBERS, ReservedRow, SLOTS};
 use crate::record::{ACCESS_KEYS, AUDIT, BUCKETS, SEGMENTS, SETTINGS, TOMBSTONES, encode, keys};
 use crate::space::superblock::Superblock;
-use crate::store::Foundation;
-use crate::time::Timestamp;
+use crate::state::buckets::Bucket;
+use crate::store::foundation::Foundation;
+use crate::store::signing::Signing;
 
 /// Numbers left unused behind the highest found.
 const MARGIN: u64 = 1 << 20;

@@ -2,9 +2,9 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::principal::{AccessKeyInfo, Rights};
+use crate::model::principal::{AccessKeyInfo, Rights};
+use crate::model::time::Timestamp;
 use crate::record::content::Place;
-use crate::time::Timestamp;
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct AccessKeyRow {
@@ -26,6 +26,15 @@ pub(crate) struct AccessKeyRow {
     /// A new officer's key, void until another officer has approved it.
     #[n(7)]
     pub pending: Option<bool>,
+}
+
+/// What a segment keeps of an access key.
+#[derive(minicbor::Encode, minicbor::Decode)]
+pub(crate) struct AccessKeyNote {
+    #[n(0)]
+    pub id: String,
+    #[n(1)]
+    pub row: AccessKeyRow,
 }
 
 impl AccessKeyRow {

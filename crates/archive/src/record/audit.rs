@@ -3,9 +3,9 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::audit::Action;
-use crate::principal::Actor;
-use crate::time::Timestamp;
+use crate::model::action::Action;
+use crate::model::principal::Actor;
+use crate::model::time::Timestamp;
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct AuditRow {

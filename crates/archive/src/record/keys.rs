@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use crate::error::{ArchiveError, Result};
+use crate::model::error::{ArchiveError, Result};
 
 pub(crate) fn number(value: u64) -> Bytes {
     Bytes::copy_from_slice(&value.to_be_bytes())

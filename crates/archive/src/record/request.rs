@@ -2,8 +2,8 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::principal::Actor;
-use crate::time::Timestamp;
+use crate::model::principal::Actor;
+use crate::model::time::Timestamp;
 
 /// What is done once it is approved.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]

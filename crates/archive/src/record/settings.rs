@@ -2,7 +2,7 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::time::Timestamp;
+use crate::model::time::Timestamp;
 
 pub(crate) const IDENTITY: &[u8] = b"identity";
 pub(crate) const NUMBERS: &[u8] = b"numbers";
@@ -91,6 +91,13 @@ pub(crate) struct Gap {
     pub last: Option<u64>,
     #[n(2)]
     pub rebuilt: Timestamp,
+}
+
+impl Gap {
+    /// Whether the rebuild lost this record.
+    pub fn covers(&self, record: u64) -> bool {
+        self.first <= record && self.last.is_none_or(|last| record <= last)
+    }
 }
 
 /// A number up to which (exclusive) numbers may have been given out.

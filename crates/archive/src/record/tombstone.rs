@@ -2,9 +2,9 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::principal::Actor;
-use crate::time::Timestamp;
-use crate::version::Retention;
+use crate::model::principal::Actor;
+use crate::model::time::Timestamp;
+use crate::model::version::Retention;
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct TombstoneRow {

@@ -2,14 +2,14 @@
 
 use minicbor::{Decode, Encode};
 
-use crate::bucket::Versioning;
-use crate::buckets::Bucket;
-use crate::checksum::{Checksum, to_base64};
-use crate::principal::Actor;
+use crate::model::bucket::Versioning;
+use crate::model::checksum::{Checksum, to_base64};
+use crate::model::principal::Actor;
+use crate::model::secrets::CustomerKey;
+use crate::model::time::Timestamp;
+use crate::model::version::{ETag, Metadata, ObjectInfo, Retention, Tags, VersionId};
+use crate::record::bucket::BucketRow;
 use crate::record::content::{Content, Place};
-use crate::store::CustomerKey;
-use crate::time::Timestamp;
-use crate::version::{ETag, Metadata, ObjectInfo, Retention, Tags, VersionId};
 
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct VersionRow {
@@ -128,12 +128,12 @@ impl VersionRow {
         if self.null { VersionId::Null } else { VersionId::Number(number, self.salt) }
     }
 
-    pub fn info(&self, bucket: &Bucket, key: &str, number: u64, latest: bool) -> ObjectInfo {
+    pub fn info(&self, bucket: &BucketRow, key: &str, number: u64, latest: bool) -> ObjectInfo {
         ObjectInfo {
-            bucket: bucket.name().into(),
+            bucket: bucket.name.clone(),
             key: key.into(),
             version: self.id(number),
-            versioned: bucket.row.versioning != Versioning::Off,
+            versioned: bucket.versioning != Versioning::Off,
             latest,
             delete_marker: self.marker,
             size: self.size,

@@ -19,12 +19,12 @@ use stele_ground::digest::crc32c;
 use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Shared};
 use tokio::sync::oneshot;
 
-use crate::error::{ArchiveError, Result};
-use crate::numbers::Numbers;
+use crate::model::error::{ArchiveError, Result};
 use crate::record::content::Place;
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::{SEGMENTS, encode, keys};
 use crate::space::header::{RECORD_HEADER, RecordHeader, SegmentFooter, SegmentHeader, SegmentKind, record_length};
+use crate::space::numbers::Numbers;
 use crate::space::order::{self, Teller, Written};
 use crate::space::segments::{Segments, Writing};
 use crate::space::{BLOCK, align_up};

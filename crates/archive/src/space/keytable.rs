@@ -10,6 +10,8 @@
 //! content only in the entries being changed, and each entry has a CRC. An entry is destroyed only by whoever names the
 //! object it belongs to: a wrong belief about a slot must not cost another object its key.
 
+mod entry;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,16 +23,14 @@ use stele_media::{Buffer, Handle, MediaError, MediaFault, Op, Priority, Shared};
 use tokio::sync::oneshot;
 
 use crate::cache::Cache;
-use crate::error::{ArchiveError, Result};
-use crate::numbers::Numbers;
+use crate::model::error::{ArchiveError, Result};
 use crate::record::segment::{SegmentRow, SegmentUse};
 use crate::record::{SEGMENTS, encode, keys};
 use crate::space::BLOCK;
 use crate::space::header::{SegmentHeader, SegmentKind};
+use crate::space::numbers::Numbers;
 use crate::space::order::{self, Teller, Written};
 use crate::space::segments::Segments;
-
-mod entry;
 
 pub(crate) use entry::{ENTRY, Entry};
 

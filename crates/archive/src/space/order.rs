@@ -16,7 +16,7 @@ use stele_catalog::Catalog;
 use stele_media::{Done, Handle, MediaError, Op, Ordered, Priority};
 use tokio::sync::oneshot;
 
-use crate::error::{ArchiveError, Result};
+use crate::model::error::{ArchiveError, Result};
 
 /// A write on its way. As a future it resolves when the write is durable.
 pub(crate) struct Written<T> {

@@ -6,13 +6,13 @@
 use stele_ground::digest::crc32c;
 use stele_media::{Buffer, Handle};
 
-use crate::error::{ArchiveError, Result};
+use crate::model::error::{ArchiveError, Result};
+use crate::model::secrets::MasterKey;
+use crate::model::time::Timestamp;
 use crate::record::settings::Pairing;
 use crate::seal::derive;
 use crate::space::BLOCK;
 use crate::space::header::{u32_at, u64_at};
-use crate::store::MasterKey;
-use crate::time::Timestamp;
 
 const MAGIC: [u8; 8] = *b"STELEARC";
 pub(crate) const FORMAT: u32 = 1;

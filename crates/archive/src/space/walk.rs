@@ -2,7 +2,7 @@
 
 use stele_media::{Buffer, Handle};
 
-use crate::error::Result;
+use crate::model::error::Result;
 use crate::space::header::{RECORD_HEADER, RecordHeader, SegmentFooter};
 use crate::space::{BLOCK, align_up};
 

@@ -77,13 +77,13 @@ async fn a_damaged_frame_is_named_and_never_returned() {
     let data = content(1, 200_000);
     put(&archive, "hurt", "key", &data).await.unwrap();
     let snapshot = world.catalog.snapshot().unwrap();
-    let bucket = archive.store().buckets.by_name("hurt").unwrap();
-    let found = crate::lookup::newest(&*snapshot, &bucket, "key").unwrap().unwrap();
+    let bucket = archive.store().buckets().by_name("hurt").unwrap();
+    let found = crate::store::lookup::newest(&*snapshot, &bucket, "key").unwrap().unwrap();
     let Content::Stream(stream) = found.row.content else { panic!() };
     // A byte in the third frame of the object: in its last piece.
     let extents = stream.extents.unwrap();
     let last = extents.last().unwrap();
-    world.bench.flip(archive.store().segments.start(last.segment) + u64::from(last.at) + 80 + 10);
+    world.bench.flip(archive.store().segments().start(last.segment) + u64::from(last.at) + 80 + 10);
     let request = GetRequest { bucket: "hurt".into(), key: "key".into(), ..GetRequest::default() };
     let result = get_with(&archive, request.clone()).await;
     let Err(ArchiveError::Damaged { place, .. }) = &result else { panic!("{result:?}") };
@@ -107,7 +107,7 @@ async fn a_scrub_counts_every_byte_of_content_once() {
     let world = World::new(1);
     let archive = world.create().await;
     archive.create_bucket(&admin(), "counted", NewBucket::default()).await.unwrap();
-    let size = 3 * archive.store().segments.size as usize;
+    let size = 3 * archive.store().segments().size as usize;
     put(&archive, "counted", "key", &vec![7; size]).await.unwrap();
     let (mut cursor, mut bytes, mut records) = (ScrubCursor::default(), 0, 0);
     loop {
@@ -127,18 +127,18 @@ async fn a_key_is_destroyed_only_by_whoever_names_its_object() {
     let archive = world.create().await;
     archive.create_bucket(&admin(), "keys", NewBucket::default()).await.unwrap();
     put(&archive, "keys", "kept", b"kept").await.unwrap();
-    let bucket = archive.store().buckets.by_name("keys").unwrap();
-    let found = crate::lookup::newest(&*world.catalog.snapshot().unwrap(), &bucket, "kept").unwrap().unwrap();
+    let bucket = archive.store().buckets().by_name("keys").unwrap();
+    let found = crate::store::lookup::newest(&*world.catalog.snapshot().unwrap(), &bucket, "kept").unwrap().unwrap();
     let (slot, object) = (found.row.slot, found.row.object);
-    let refused = archive.store().keys.destroy(slot, object + 1).await;
+    let refused = archive.store().keys().destroy(slot, object + 1).await;
     assert!(matches!(&refused, Err(ArchiveError::Damaged { .. })), "{refused:?}");
-    archive.store().keys.release(slot, object + 1);
-    assert!(!archive.store().keys.free_slots().contains(&slot), "a slot in use is not offered");
+    archive.store().keys().release(slot, object + 1);
+    assert!(!archive.store().keys().free_slots().contains(&slot), "a slot in use is not offered");
     drop(archive);
     let archive = world.open().await;
     assert_eq!(get(&archive, "keys", "kept").await.unwrap(), b"kept");
-    archive.store().keys.destroy(slot, object).await.unwrap();
-    assert_eq!(archive.store().keys.read(slot).await.unwrap(), None);
+    archive.store().keys().destroy(slot, object).await.unwrap();
+    assert_eq!(archive.store().keys().read(slot).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn what_an_earlier_store_left_on_the_volume_is_never_taken_for_this_ones()
     put(&archive, "new", "key", b"data").await.unwrap();
     drop(archive);
     let archive = world.open().await;
-    let (_, tail) = archive.store().appender.tail().unwrap();
+    let (_, tail) = archive.store().appender().tail().unwrap();
     assert!(tail < 32 << 10, "appending goes on behind this store's records: {tail}");
     drop(archive);
     let world = World { catalog: Arc::new(stele_catalog::MemoryCatalog::new()), ..world };
@@ -482,7 +482,10 @@ async fn a_body_that_gives_way_keeps_no_more_than_a_frame_and_is_stored_whole() 
             if number % give == 0 {
                 writer.give_way().await.unwrap();
                 // Everything but a frame can be had by somebody else.
-                assert!(archive.store().room.take((4 << 20) - (70 << 10)).is_some(), "{key}: after {number}");
+                assert!(
+                    archive.store().bodies().memory().try_take((4 << 20) - (70 << 10)).is_some(),
+                    "{key}: after {number}"
+                );
             }
         }
         writer.finish(Expected::default()).await.unwrap();
@@ -499,7 +502,7 @@ async fn a_segment_just_filled_is_not_called_damaged_while_its_last_writes_are_u
     let sealed = |archive: &Archive| {
         archive
             .store()
-            .segments
+            .segments()
             .rows()
             .values()
             .filter(|row| row.usage == crate::record::segment::SegmentUse::Sealed)

@@ -31,7 +31,7 @@ async fn writer(archive: &Archive, data: &[u8]) -> Result<ObjectWriter> {
 /// Whether a put came to its end within so many polls, before the note was moved.
 fn moved_after(polls: usize, data: &[u8]) -> bool {
     let (_world, gate, archive) = scene();
-    let note = || archive.store().buckets.by_name("busy").unwrap().row.note;
+    let note = || archive.store().buckets().by_name("busy").unwrap().row.note;
     let writer = gate.drive(writer(&archive, data), ALL).unwrap().unwrap();
     let mut finish = pin!(writer.finish(Expected::default()));
     if gate.drive(finish.as_mut(), polls).is_some() {

@@ -50,7 +50,7 @@ async fn with_a_lost_note(seed: u64) -> (World, ObjectInfo, std::ops::Range<u64>
         *id = archive.create_access_key(&admin(), "key", rights).await.unwrap().id;
     }
     // Segments are filled until the next note goes to a fresh one.
-    let segment = |archive: &Archive| archive.store().appender.tail().unwrap().0;
+    let segment = |archive: &Archive| archive.store().appender().tail().unwrap().0;
     let first = segment(&archive);
     let mut number = 0;
     while segment(&archive) == first {
@@ -112,12 +112,12 @@ async fn what_a_rebuild_cannot_prove_is_held_until_two_officers_decide() {
     assert!(archive.credentials(&gone).await.is_err(), "keys are suspended");
     // What cannot be read is never written over, whatever is stored.
     let unreadable = (lost.start / SEGMENT) as u32;
-    assert_eq!(archive.store().segments.row(unreadable).unwrap().usage, SegmentUse::Unreadable);
+    assert_eq!(archive.store().segments().row(unreadable).unwrap().usage, SegmentUse::Unreadable);
     for number in 0..100 {
         let _ = put(&archive, "locked", &format!("more {number}"), &content(number, 100_000)).await;
         archive.step().await.unwrap();
     }
-    assert_eq!(archive.store().segments.row(unreadable).unwrap().usage, SegmentUse::Unreadable);
+    assert_eq!(archive.store().segments().row(unreadable).unwrap().usage, SegmentUse::Unreadable);
     // It stands after a restart.
     archive.close().await.unwrap();
     drop(archive);

@@ -86,7 +86,7 @@ async fn a_bucket_in_which_a_version_exists_is_not_deleted_by_a_rebuild() {
     let (world, catalog, archive, _) = scene().await;
     put(&archive, "empty", "last", b"in time").await.unwrap();
     // The deletion as it looks where the version came behind its judgement, and the power went before it was taken back.
-    let bucket = archive.store().buckets.by_name("empty").unwrap();
+    let bucket = archive.store().buckets().by_name("empty").unwrap();
     let mut row = bucket.row.clone();
     row.deleted = Some(archive.store().wall());
     let lock = archive.store().lock(0, "").await.unwrap();

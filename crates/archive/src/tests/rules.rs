@@ -1,7 +1,7 @@
 //! Retention, guard and clock by the table; conditions; customer keys; multipart rules; long lists of versions.
 
 use super::*;
-use crate::multipart::PART_SIZE_MIN;
+use crate::objects::multipart::PART_SIZE_MIN;
 use crate::testing::put_as;
 
 const DAY: u64 = 86_400_000;

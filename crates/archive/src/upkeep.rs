@@ -1,0 +1,9 @@
+//! Work that no request waits for, and what operators ask of the store.
+
+pub mod affected;
+pub mod background;
+pub(crate) mod expiry;
+pub(crate) mod growth;
+pub(crate) mod reclaim;
+pub mod scrub;
+pub mod status;

@@ -1,0 +1,145 @@
+//! Work that nobody waits for, done in steps when the caller says so: nothing here spawns or sleeps.
+//!
+//! The caller calls [`Archive::step`] every second or so; a step does a bounded amount of what is due and says whether more
+//! is. Dropping its future between awaits is safe: each piece of work is a transaction of its own, and what was begun is
+//! found again. Expiration goes by the compliance clock, and not at all while that is frozen.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use stele_catalog::Transaction;
+
+use crate::model::alarm::{Alarm, AlarmKind};
+use crate::model::error::{ArchiveError, Result};
+use crate::record::settings::CLOCK;
+use crate::record::{SEGMENTS, SETTINGS, encode, keys};
+use crate::store::{Archive, Store};
+
+/// Disposals of one step.
+const DISPOSALS: usize = 256;
+/// Sealed segments with at most this share still needed are reclaimed; all of them while free ones are few.
+const POOR: u32 = 40;
+const POOR_WHEN_SHORT: u32 = 80;
+const SHORT: usize = 8;
+
+/// What one step did.
+#[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct StepReport {
+    /// Something an operator should know, once.
+    pub alarms: Vec<Alarm>,
+    pub expired: u64,
+    pub notified: u64,
+    /// Keys destroyed and content cleared away after deletions.
+    pub disposed: u64,
+    /// Records moved out of segments, and segments freed.
+    pub moved: u64,
+    pub freed: u64,
+    pub checkpoints: u64,
+    /// The volumes' protection was lifted: nothing is retained any more.
+    pub unprotected: bool,
+    /// More is due: step again without waiting.
+    pub more: bool,
+}
+
+impl Archive {
+    /// Does a bounded amount of background work.
+    pub async fn step(&self) -> Result<StepReport> {
+        let store = &self.store();
+        store.writable()?;
+        let mut midway = store.upkeep().begin_step().await;
+        if *midway {
+            // What that step had asked the catalog for takes effect before this one looks.
+            store.barrier().await?;
+        }
+        *midway = true;
+        let mut report = StepReport::default();
+        store.compliance_now();
+        report.alarms.append(&mut store.upkeep().take_unreported());
+        report.alarms.extend(store.alarm_clock().await?);
+        store.settle_abandoned().await?;
+        if store.upkeep().disposal_retry.is_due(store.elapsed()) {
+            store.disposals().retry_stuck();
+        }
+        let stuck = store.disposals().stuck();
+        report.disposed = store.finish_disposals(DISPOSALS).await? as u64;
+        if store.disposals().stuck() > stuck {
+            report.alarms.extend(store.disposal_alarm());
+        }
+        report.more |= report.disposed as usize >= DISPOSALS;
+        store.expire(&mut report).await?;
+        match store.seal_step().await {
+            Ok((checkpoints, alarm)) => {
+                report.checkpoints = checkpoints;
+                report.alarms.extend(alarm);
+                store.renew_witness(false).await?;
+            }
+            // Checkpoints go to the data volume too; they wait for reclamation to make room.
+            Err(ArchiveError::NoSpace(message)) => {
+                report.alarms.push(Alarm::new(AlarmKind::Space, format!("audit checkpoint: {message}")));
+            }
+            Err(error) => return Err(error),
+        }
+        store.reclaim_step(&mut report).await?;
+        store.note_left_tombstones().await?;
+        store.compensate().await?;
+        store.end_requests().await?;
+        store.summarise_refusals(false).await;
+        report.unprotected = store.unprotect_if_free().await?;
+        store.write_down().await?;
+        *midway = false;
+        Ok(report)
+    }
+}
+
+impl Store {
+    /// Writes the clock and the segments' counts now and then. Both may be behind after a crash: the clock then shows less,
+    /// and counts are advice.
+    async fn write_down(&self) -> Result<()> {
+        if self.upkeep().clock_writing.is_due(self.elapsed()) {
+            let clock = self.clock_row();
+            let mut transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&clock));
+            for (number, row) in self.segments().take_dirty() {
+                transaction = transaction.put(SEGMENTS, keys::short(number), encode(&row));
+            }
+            self.catalog().commit(transaction).await?;
+        }
+        if self.upkeep().identity_noting.is_due(self.elapsed()) {
+            self.note_identity().await?;
+            self.note_audit_end().await?;
+        }
+        Ok(())
+    }
+
+    /// Frees what can be freed and reclaims one segment, if one is poor enough.
+    async fn reclaim_step(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
+        // What a rebuild with losses did not find may lie anywhere.
+        if self.doubt().is_some() {
+            return Ok(());
+        }
+        report.freed += self.free_retired().await? as u64;
+        let short = self.segments().free() < SHORT;
+        let mut except = self.upkeep().unmovable();
+        // What is still being written there would not be seen.
+        except.extend(self.appender().writing());
+        let Some(segment) = self.segments().poorest(if short { POOR_WHEN_SHORT } else { POOR }, &except) else {
+            return Ok(());
+        };
+        let reclaimed = match self.reclaim(segment).await {
+            Err(ArchiveError::NoSpace(message)) => {
+                report.alarms.push(Alarm::new(AlarmKind::Space, format!("reclamation: {message}")));
+                return Ok(());
+            }
+            other => other?,
+        };
+        report.moved += reclaimed.kept;
+        if !reclaimed.retired {
+            report.alarms.push(Alarm::new(
+                AlarmKind::Damage,
+                format!("segment {segment} holds something that cannot be read; it stays as it is, scrub the pool"),
+            ));
+        }
+        report.freed += self.free_retired().await? as u64;
+        report.more = true;
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! The data volume grows under the archive.
+//!
+//! The superblock's second copy lies at the volume's end, so growing moves it. Crash points, each of which leaves a store that
+//! opens with all it has:
+//! 1. before the volume is larger: nothing has changed;
+//! 2. after it: the first copy, which is not written meanwhile, says all, and the next opening writes the missing one;
+//! 3. after the copy at the new end: the former one is a block that no segment has begun to use.
+
+use std::future::Future;
+
+use stele_ground::Bytes;
+
+use crate::model::error::Result;
+use crate::space::BLOCK;
+use crate::space::superblock::places;
+use crate::space::superblock::segments_on;
+use crate::store::Archive;
+
+impl Archive {
+    /// Makes the data volume larger by `grow`, and uses all of it from then on. What is written, read and reclaimed meanwhile
+    /// goes on. Answers the room that came: whole segments.
+    pub async fn grow(&self, grow: impl Future<Output = Result<()>>) -> Result<Bytes> {
+        let store = &self.store();
+        store.writable()?;
+        // The superblock is written by nobody else meanwhile.
+        let _turn = store.witnessing().take_turn().await;
+        let superblock = store.witnessing().superblock();
+        // Where the volume ends elsewhere, the second copy is not found: the first must be there.
+        superblock.mend(store.volume()).await?;
+        let [_, before] = places(store.volume());
+        grow.await?;
+        let [_, end] = places(store.volume());
+        if end != before {
+            superblock.write_copy(store.volume(), end).await?;
+            store.volume().zero(before, u64::from(BLOCK)).await?;
+        }
+        let (segments, had) = (&store.segments(), store.segments().count());
+        segments.rise_to(segments_on(store.volume().geometry().size.0, segments.size));
+        Ok(Bytes(u64::from(segments.count() - had) * u64::from(segments.size)))
+    }
+}
