@@ -162,8 +162,8 @@ fn root() -> PathBuf {
     manifest.and_then(|xtask| xtask.parent().map(PathBuf::from)).unwrap_or_else(|| PathBuf::from("."))
 }
 
-/// Builds a crate's binary, and `stele` beside it for those that start it, and becomes the former. Cargo tells of its
-/// progress on standard error, so that a first build of minutes does not look like a hang.
+/// Builds a crate's binary, and `stele` beside it for crates that start it, and then becomes that binary. Cargo reports
+/// its progress on standard error, so that a first build of minutes does not look like a hang.
 fn become_crate(package: &str, rest: Vec<OsString>) -> ExitCode {
     let first = rest.first().and_then(|first| first.to_str()).unwrap_or_default();
     let starts_servers = package == "stele-demo" || ["s3", "block", "--drives"].contains(&first);
