@@ -1,5 +1,5 @@
-//! Parity, reconstruction and digests on one thread, beside ISA-L in the same run (its general `ec_encode_data` and its
-//! RAID-6 kernel `pq_gen`), or beside copying where ISA-L is not installed. GB/s count data strips, not parity.
+//! Parity, reconstruction and digests on one thread. ISA-L runs beside it (its general `ec_encode_data` and its RAID-6
+//! kernel `pq_gen`), or copying if ISA-L is not installed. GB/s count data strips, not parity.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::harness::{Bench, Unit, rate};
 
 const GIGABYTES: Unit = Unit::more("GB/s");
 const ROUND: Duration = Duration::from_millis(60);
-/// More than any last-level cache of the machines we know.
+/// Larger than any last-level cache of the machines we know.
 const COLD_BYTES: usize = 512 << 20;
 
 pub fn run(bench: &mut Bench) -> Result<(), String> {
@@ -85,7 +85,7 @@ fn beside_raid6(bench: &mut Bench, isal: Isal, code: Code, strip: usize) -> Resu
         })
 }
 
-/// Reading the first k strips of those left. The peer is given the same factors, as its own inversion would find.
+/// Reads the first k of the remaining strips. The peer gets the same factors, as its own inversion would find.
 fn decode(bench: &mut Bench, peer: Option<Isal>, code: Code, strip: usize, lost: Strips) -> Result<(), String> {
     let (k, m) = (code.data(), code.tolerates());
     let plan = Coder::new(code).plan(Strips::all(k + m).without(lost), lost).ok_or("too many strips lost")?;
