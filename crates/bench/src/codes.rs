@@ -99,7 +99,7 @@ fn decode(bench: &mut Bench, peer: Option<Isal>, code: Code, strip: usize, lost:
     };
     match peer {
         Some(isal) => {
-            // Any nonzero factors cost it the same.
+            // All nonzero factors cost it the same.
             let tables = isal.tables(k, &vec![0x53; lost.len() * k]);
             let theirs = || Ok(isal_rate(isal, &tables, &sources, &mut other[..lost.len()]));
             case.beside("ISA-L ec_encode_data", theirs).run(ours)
@@ -108,7 +108,7 @@ fn decode(bench: &mut Bench, peer: Option<Isal>, code: Code, strip: usize, lost:
     }
 }
 
-/// Stripe after stripe through more memory than the caches hold.
+/// Encodes stripe after stripe, over more memory than the caches hold.
 fn cold(bench: &mut Bench, peer: Option<Isal>, code: Code, strip: usize) -> Result<(), String> {
     let name = format!("encode {code} {} from memory", size(strip));
     if !bench.wants(&name) {
@@ -140,7 +140,7 @@ fn cold(bench: &mut Bench, peer: Option<Isal>, code: Code, strip: usize) -> Resu
     }
 }
 
-/// A small write: one strip's block changes, all parity follows.
+/// A small write: one strip's block changes, and all parity follows.
 fn update(bench: &mut Bench, code: Code, block: usize) -> Result<(), String> {
     let coder = Coder::new(code);
     let (data, mut parity, _) = strips(code, block);
@@ -177,7 +177,7 @@ fn gigabytes(bytes: usize, work: impl FnMut()) -> f64 {
     rate(ROUND, work) * bytes as f64 / 1e9
 }
 
-/// k data strips with something in them, and m parity strips twice.
+/// k data strips with content, and m parity strips twice.
 fn strips(code: Code, length: usize) -> (Vec<Buffer>, Vec<Buffer>, Vec<Buffer>) {
     let filled = |strip: usize| {
         let mut buffer = Buffer::zeroed(length);
