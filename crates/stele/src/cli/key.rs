@@ -39,8 +39,8 @@ Examples:
   stele key create --name bert --role storage-administrator,auditor
 
 A key has only the rights that --role and --access give; at least one of the two is required. `stele key narrow`
-takes rights away later. This command alone makes the first two retention officers. From then on, the key of a new
-officer is not valid until another officer approves it (`stele approve`).")]
+takes rights away later. The first two retention officers need no approval. From then on, the key of a new officer
+is not valid until another officer approves it (`stele approve`).")]
 pub struct Create {
     /// Name of the holder, shown in lists of keys
     #[arg(long, default_value = "")]

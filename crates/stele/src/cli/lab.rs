@@ -100,7 +100,7 @@ Examples:
   stele lab paper --recipe dr550 --on dir:/srv/share --against published            a file server's 240 cells
   stele lab paper --recipe fc8 --on nbd://host/vm1 --destroy --quick                accesses from cache
   stele lab paper --recipe gnr-tsm --on dir:/a --on dir:/b --against published      streams, one server and two
-  stele lab paper --recipe ds4500 --on /dev/sdx --destroy --plan                    the cells that would run
+  stele lab paper --recipe ds4500 --on /dev/sdx --destroy --plan                    cells that would run, and how long
   stele lab paper --recipe snia-pts --on /dev/sdx --destroy -o sdx.pdf              a solid state drive by the SNIA's rules
 
 Recipes: ds4500 (RAID-5 and RAID-10 at 20 ms), dr550 (threads on 100 files), gnr-tsm (backup and restore streams),

@@ -61,7 +61,7 @@ Examples:
   stele pool remove 3 --wait
   stele pool remove 3 --cancel
 
-Refused if the other drives cannot hold all data. Redundancy stays complete during the removal, because the drive
+Refused if the other drives cannot hold all data. Redundancy does not decrease during the removal, because the drive
 keeps each strip until it has moved. When the drive is empty, it leaves [pool] drives of the configuration.")]
 pub struct Remove {
     /// Number of the drive, as `stele pool status` shows it
