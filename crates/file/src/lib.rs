@@ -11,6 +11,7 @@ pub mod memory;
 pub mod model;
 pub mod nfs;
 pub mod permission;
+mod rules;
 pub mod share;
 pub mod suite;
 

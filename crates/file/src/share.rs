@@ -43,7 +43,8 @@ use self::tree::{Compliance, Created, Numbers};
 use self::view::{Change, Ticket, View, failure};
 use crate::files::{Changed, Creation, Data, Entry, Files, Listing, Node, Removal, Space, Stability};
 use crate::model::{Access, Attributes, Caller, Changes, Inode, Moment};
-use crate::permission::{granted, may_read, may_write};
+use crate::permission::{granted, may_read};
+use crate::rules;
 use crate::{FileError, Result};
 
 /// Times that a change is computed anew because others came in between.
@@ -478,6 +479,7 @@ impl Files for Share {
 
     async fn lookup(&self, caller: &Caller, directory: Inode, name: &[u8]) -> Result<Attributes> {
         self.step(|core| {
+            core.living(directory)?;
             let inode = tree::lookup(&mut core.view, caller, directory, name)?;
             core.attributes(inode.0)
         })
@@ -495,8 +497,9 @@ impl Files for Share {
 
     async fn read_link(&self, _caller: &Caller, inode: Inode) -> Result<Bytes> {
         self.step(|core| {
+            core.living(inode)?;
             let row = core.view.row(inode.0)?;
-            row.target.clone().map(Bytes::from).ok_or_else(|| FileError::Invalid("this is no symbolic link".into()))
+            row.target.clone().map(Bytes::from).ok_or_else(|| FileError::Invalid("this is not a symbolic link".into()))
         })
     }
 
@@ -523,6 +526,7 @@ impl Files for Share {
     }
 
     async fn create(&self, caller: &Caller, directory: Inode, name: &[u8], how: Creation) -> Result<Entry> {
+        self.alive(&[directory])?;
         let created =
             self.change(|change, numbers| tree::create(change, numbers, caller, directory, name, &how)).await?;
         match created {
@@ -550,10 +554,12 @@ impl Files for Share {
         node: Node,
         changes: Changes,
     ) -> Result<Entry> {
+        self.alive(&[directory])?;
         self.change(|change, numbers| tree::make(change, numbers, caller, directory, name, &node, &changes)).await
     }
 
     async fn remove(&self, caller: &Caller, directory: Inode, name: &[u8], what: Removal) -> Result<Changed> {
+        self.alive(&[directory])?;
         self.removable(caller, directory, name).await?;
         let clock = self.compliance();
         let (changed, inode) =
@@ -563,6 +569,7 @@ impl Files for Share {
     }
 
     async fn rename(&self, caller: &Caller, from: (Inode, &[u8]), to: (Inode, &[u8])) -> Result<(Changed, Changed)> {
+        self.alive(&[from.0, to.0])?;
         self.removable(caller, to.0, to.1).await?;
         let clock = self.compliance();
         let (source, target, orphan) =
@@ -574,13 +581,21 @@ impl Files for Share {
     }
 
     async fn link(&self, caller: &Caller, inode: Inode, directory: Inode, name: &[u8]) -> Result<Entry> {
+        self.alive(&[inode, directory])?;
         let clock = self.compliance();
-        self.change(|change, numbers| tree::link(change, numbers, caller, inode, directory, name, clock)).await
+        let linking = self.change(|change, numbers| tree::link(change, numbers, caller, inode, directory, name, clock));
+        let mut entry = linking.await?;
+        entry.file = self.step(|core| core.attributes(inode.0))?;
+        Ok(entry)
     }
 
     async fn read_directory(&self, caller: &Caller, directory: Inode, cookie: u64, limit: usize) -> Result<Listing> {
         self.step(|core| {
-            may_read(caller, &core.living(directory)?)?;
+            let attributes = core.living(directory)?;
+            if attributes.kind != crate::Kind::Directory {
+                return Err(FileError::NotDirectory);
+            }
+            may_read(caller, &attributes)?;
             let mut listing = tree::list(&mut core.view, directory, cookie, limit)?;
             for entry in &mut listing.entries {
                 entry.attributes = core.attributes(entry.attributes.inode.0)?;
@@ -606,7 +621,9 @@ impl Files for Share {
             return Ok(Bytes::from_static(state.word(self.archive.compliance_time()).as_bytes()));
         }
         self.step(|core| {
-            may_read(caller, &core.living(inode)?)?;
+            let attributes = core.living(inode)?;
+            rules::check_extended_name(name)?;
+            may_read(caller, &attributes)?;
             let row = core.view.row(inode.0)?;
             let value = row.attributes.get(&records::ByteString(name.to_vec()));
             value.map(|value| Bytes::copy_from_slice(&value.0)).ok_or(FileError::NoAttribute)
@@ -629,20 +646,21 @@ impl Files for Share {
         value: Option<Bytes>,
         must_exist: Option<bool>,
     ) -> Result<Changed> {
-        if !name.starts_with(b"user.") || name.starts_with(b"user.stele.") || name.len() > crate::model::NAME_MAX {
+        let before = self.step(|core| core.living(inode))?;
+        rules::check_extended_name(name)?;
+        if name.starts_with(b"user.stele.") {
             return Err(FileError::NotSupported);
         }
-        let before = self.step(|core| core.living(inode))?;
         self.change(|change, _| {
             let mut row = change.row(inode.0)?;
-            may_write(caller, &row.attributes(inode.0))?;
+            rules::may_extend(caller, &row.attributes(inode.0))?;
             if row.committed.is_some() {
                 return Err(FileError::ReadOnly("the file is committed; its attributes cannot change".into()));
             }
             let key = records::ByteString(name.to_vec());
             match (row.attributes.contains_key(&key), must_exist, &value) {
+                (false, _, None) | (false, Some(true), _) => return Err(FileError::NoAttribute),
                 (true, Some(false), _) => return Err(FileError::Exists),
-                (false, Some(true), _) | (false, _, None) => return Err(FileError::NoAttribute),
                 (_, _, Some(value)) => drop(row.attributes.insert(key, records::ByteString(value.to_vec()))),
                 (true, _, None) => drop(row.attributes.remove(&key)),
             }
@@ -661,31 +679,37 @@ impl Files for Share {
 
     async fn opened(&self, inode: Inode, writes: bool) -> Result<()> {
         self.step(|core| {
-            let attributes = core.living(inode)?;
-            if attributes.kind == crate::Kind::File {
-                let content = core.content(inode.0)?.1;
-                content.readers += 1;
-                content.writers += u32::from(writes);
-            }
+            core.living(inode)?;
+            let users = core.users.entry(inode.0).or_default();
+            users.all += 1;
+            users.writers += u32::from(writes);
             Ok(())
         })
     }
 
     async fn closed(&self, inode: Inode, writes: bool) {
         let mut core = self.locked();
-        if let Some(content) = core.contents.get_mut(&inode.0) {
-            content.readers = content.readers.saturating_sub(1);
-            content.writers = content.writers.saturating_sub(u32::from(writes));
+        if let Some(users) = core.users.get_mut(&inode.0) {
+            users.all = users.all.saturating_sub(1);
+            users.writers = users.writers.saturating_sub(u32::from(writes));
+            if users.all == 0 {
+                core.users.remove(&inode.0);
+            }
         }
     }
 }
 
 impl Share {
+    /// Refuses handles of files that are gone.
+    fn alive(&self, inodes: &[Inode]) -> Result<()> {
+        self.step(|core| inodes.iter().try_for_each(|inode| core.living(*inode).map(drop)))
+    }
+
     /// A file has lost a name: if it was the last one, it is to be cleared away.
     fn note_unnamed(&self, inode: u64) -> Result<()> {
         self.step(|core| {
             match core.view.row(inode) {
-                Ok(row) if row.links == 0 && row.is_file() => {
+                Ok(row) if row.links == 0 => {
                     core.orphans.insert(inode);
                     core.active.remove(&inode);
                 }

@@ -141,8 +141,9 @@ impl Share {
     async fn store_file(&self, inode: u64, retention: Option<Retention>) -> Result<Stored> {
         let held_by_caller = retention.is_some();
         let (gate, generation, writers, links) = self.step(|core| {
+            let writers = core.writers(inode);
             let (row, content) = core.content(inode)?;
-            Ok((Arc::clone(&content.gate), content.generation, content.writers, row.links))
+            Ok((Arc::clone(&content.gate), content.generation, writers, row.links))
         })?;
         if writers > 0 || links == 0 {
             return Ok(Stored::Later);
@@ -201,9 +202,9 @@ impl Share {
             false => Some(gate.write_owned().await),
         };
         let unchanged = self.step(|core| {
-            let size_now = core.attributes(inode)?.size;
+            let (size_now, writers) = (core.attributes(inode)?.size, core.writers(inode));
             let (row, content) = core.content(inode)?;
-            Ok(content.generation == generation && content.writers == 0 && size_now == size && row.links > 0)
+            Ok(content.generation == generation && writers == 0 && size_now == size && row.links > 0)
         })?;
         if !unchanged {
             return Ok(Stored::Later);
@@ -248,9 +249,8 @@ impl Share {
 
     async fn clear_orphans(&self, worked: &mut Worked) -> Result<()> {
         let due: Vec<u64> = self.step(|core| {
-            let contents = &core.contents;
-            let used = |inode: &u64| contents.get(inode).is_some_and(|content| content.readers + content.writers > 0);
-            Ok(core.orphans.iter().filter(|inode| !used(inode)).take(CLEARED_AT_ONCE + 1).copied().collect())
+            let unused = |inode: &&u64| !core.users.contains_key(inode);
+            Ok(core.orphans.iter().filter(unused).take(CLEARED_AT_ONCE + 1).copied().collect())
         })?;
         worked.more |= due.len() > CLEARED_AT_ONCE;
         let mut under_way: FuturesUnordered<_> = due
@@ -275,7 +275,10 @@ impl Share {
             let (row, content) = core.content(inode)?;
             Ok((Arc::clone(&content.gate), Arc::clone(&content.saving), row.archived.is_some()))
         }) {
-            Err(FileError::Stale) => return self.forget_orphan(inode).await,
+            // It is gone already, or it never had content.
+            Err(FileError::Stale | FileError::IsDirectory | FileError::Invalid(_)) => {
+                return self.forget_orphan(inode).await;
+            }
             other => other?,
         };
         let _held = gate.write_owned().await;

@@ -28,6 +28,8 @@ pub struct Core {
     pub contents: BTreeMap<u64, Content>,
     /// Files whose content is not archived, and when they were last changed.
     pub active: BTreeMap<u64, Instant>,
+    /// Files that protocols have open.
+    pub users: BTreeMap<u64, Users>,
     /// Files without names, to be cleared away.
     pub orphans: BTreeSet<u64>,
     /// Files with slots, in the order in which eviction looks at them.
@@ -50,12 +52,17 @@ pub struct Content {
     pub grown: Option<Grown>,
     /// Rises with each change of content.
     pub generation: u64,
-    pub readers: u32,
-    pub writers: u32,
     /// Used since eviction looked last.
     pub touched: bool,
     /// It is in the order of eviction.
     pub queued: bool,
+}
+
+/// How often a file is open.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Users {
+    pub all: u32,
+    pub writers: u32,
 }
 
 /// Changes by writes, over the row.
@@ -98,8 +105,6 @@ impl Content {
             unsaved: BTreeSet::new(),
             grown: None,
             generation: 0,
-            readers: 0,
-            writers: 0,
             touched: false,
             queued: false,
         }
@@ -109,8 +114,6 @@ impl Content {
     pub fn is_idle(&self) -> bool {
         self.unsaved.is_empty()
             && self.grown.is_none()
-            && self.readers == 0
-            && self.writers == 0
             && Arc::strong_count(&self.gate) == 1
             && Arc::strong_count(&self.saving) == 1
     }
@@ -201,6 +204,7 @@ impl Core {
             slots,
             contents: BTreeMap::new(),
             active: BTreeMap::new(),
+            users: BTreeMap::new(),
             orphans: BTreeSet::new(),
             clock_hand: VecDeque::new(),
             refusal: None,
@@ -298,8 +302,7 @@ impl Core {
     /// As `attributes`, of a file that a handle names: one without names and users is gone.
     pub fn living(&mut self, inode: Inode) -> Result<Attributes> {
         let attributes = self.attributes(inode.0)?;
-        let used = self.contents.get(&inode.0).is_some_and(|content| content.readers + content.writers > 0);
-        match attributes.links == 0 && !used {
+        match attributes.links == 0 && !self.users.contains_key(&inode.0) {
             true => Err(FileError::Stale),
             false => Ok(attributes),
         }
@@ -324,6 +327,11 @@ impl Core {
         None
     }
 
+    /// How often a file is open for writing.
+    pub fn writers(&self, inode: u64) -> u32 {
+        self.users.get(&inode).map_or(0, |users| users.writers)
+    }
+
     /// Forgets contents that nothing needs, where there are many.
     pub fn trim(&mut self, most: usize) {
         if self.contents.len() > most {
@@ -340,8 +348,7 @@ impl Grown {
         attributes.change += self.writes;
         attributes.used += self.stored;
         if self.without_set_id {
-            attributes.mode =
-                super::tree::without_set_id(attributes.mode, &crate::Caller { uid: 1, ..Default::default() });
+            attributes.mode = crate::rules::without_set_ids(attributes.mode);
         }
     }
 }

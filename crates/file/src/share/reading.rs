@@ -14,7 +14,7 @@ use super::core::{Source, zeros};
 use super::records::{ArchivedRow, BLOCK, GROUP, InodeRow, SLOT};
 use crate::files::Data;
 use crate::model::Caller;
-use crate::permission::may_read;
+use crate::permission::may_read_content;
 use crate::{FileError, Inode, Result};
 
 /// Bytes that a miss fetches from the archive at once: one group.
@@ -34,11 +34,8 @@ impl Share {
         for _ in 0..ATTEMPTS {
             let gate = self.step(|core| {
                 let attributes = core.living(inode)?;
-                // The owner may read on with a mode that forbids it: NFS has no open file to remember the right by.
-                if caller.uid != attributes.uid {
-                    may_read(caller, &attributes)?;
-                }
                 let (_, content) = core.content(inode.0)?;
+                may_read_content(caller, &attributes)?;
                 content.touched = true;
                 Ok(Arc::clone(&content.gate))
             })?;
@@ -51,7 +48,7 @@ impl Share {
                 Ok((size, content.parts(offset, end, row.served()), row))
             })?;
             let Some(end) = parts.last().map(|part| part.end) else {
-                return Ok(Data { pieces: Vec::new(), end: true });
+                return Ok(Data { pieces: Vec::new(), end: offset >= size });
             };
             let missing = parts.iter().find(|part| {
                 let here = |fetched: &Fetched| {

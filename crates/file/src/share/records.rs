@@ -228,31 +228,41 @@ impl From<KindRow> for Kind {
 }
 
 impl InodeRow {
-    pub fn new(kind: Kind, mode: u32, owner: (u32, u32), now: Moment) -> InodeRow {
-        let now = MomentRow::from(now);
-        let directory = kind == Kind::Directory;
+    /// A new file with these attributes and no content.
+    pub fn new(attributes: &Attributes) -> InodeRow {
         InodeRow {
-            kind: kind.into(),
-            mode: mode & 0o7777,
-            uid: owner.0,
-            gid: owner.1,
-            links: if directory { 2 } else { 1 },
-            size: 0,
-            accessed: now,
-            modified: now,
-            changed: now,
-            change: 1,
+            kind: attributes.kind.into(),
+            mode: attributes.mode,
+            uid: attributes.uid,
+            gid: attributes.gid,
+            links: attributes.links,
+            size: attributes.size,
+            accessed: attributes.accessed.into(),
+            modified: attributes.modified.into(),
+            changed: attributes.changed.into(),
+            change: attributes.change,
             names: Vec::new(),
             entries: 0,
             target: None,
             verifier: None,
             attributes: BTreeMap::new(),
             archived: None,
-            open: kind == Kind::File,
+            open: attributes.kind == Kind::File,
             committed: None,
             committed_below: 0,
             used: 0,
         }
+    }
+
+    /// Takes over attributes that a caller may set.
+    pub fn show(&mut self, attributes: &Attributes) {
+        self.mode = attributes.mode;
+        self.uid = attributes.uid;
+        self.gid = attributes.gid;
+        self.accessed = attributes.accessed.into();
+        self.modified = attributes.modified.into();
+        self.changed = attributes.changed.into();
+        self.change = attributes.change;
     }
 
     /// The directory of its first name; the root's is the root.

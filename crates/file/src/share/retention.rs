@@ -18,6 +18,7 @@ use super::{Share, tree};
 use crate::files::Changed;
 use crate::model::{Caller, Changes, Moment, SetTime};
 use crate::permission::owns;
+use crate::rules;
 use crate::{Attributes, FileError, Inode, Result};
 
 /// The bits of a mode that allow writing.
@@ -40,7 +41,9 @@ pub struct RetentionRules {
 impl RetentionRules {
     /// The end of a new retention. None: nothing names a date, and the file is not committed.
     fn end(&self, accessed: Moment, now: Timestamp) -> Option<Timestamp> {
-        let asked = moment(accessed).filter(|asked| *asked > now);
+        // Compared in whole milliseconds: the time of a file that was made just now names no date to come.
+        let ahead = accessed.nanoseconds().div_euclid(1_000_000) > i128::from(now.0);
+        let asked = moment(accessed).filter(|_| ahead);
         let end = asked.or(self.default_days.map(|days| now.plus_days(days)))?;
         let low = self.days_min.map_or(Timestamp(0), |days| now.plus_days(days));
         let high = self.days_max.map_or(Timestamp::LATEST, |days| now.plus_days(days));
@@ -70,16 +73,13 @@ impl Share {
         if row.committed.is_some() {
             return self.extend(caller, inode, before, &changes).await;
         }
+        if changes.is_empty() {
+            return Ok(Changed { before: before.clone(), after: before });
+        }
+        // Refused before anything changes.
+        let now = self.step(|core| Ok(core.now(self.wall())))?;
+        rules::changed(caller, &before, &changes, now)?;
         if let Some(size) = changes.size {
-            if !row.is_file() {
-                return Err(match row.is_directory() {
-                    true => FileError::IsDirectory,
-                    false => FileError::Invalid("only a regular file has a size to set".into()),
-                });
-            }
-            if caller.uid != before.uid {
-                crate::permission::may_write(caller, &before)?;
-            }
             return self.resize(caller, inode, size, &changes).await;
         }
         let rules = self.settings().retention;
@@ -119,8 +119,9 @@ impl Share {
         let gate = self.step(|core| Ok(Arc::clone(&core.content(inode.0)?.1.gate)))?;
         let _held = gate.write_owned().await;
         let (open, writers) = self.step(|core| {
+            let writers = core.writers(inode.0);
             let (row, content) = core.content(inode.0)?;
-            Ok((row.open || content.grown.is_some(), content.writers))
+            Ok((row.open || content.grown.is_some(), writers))
         })?;
         if writers > 0 {
             return Err(FileError::Retry("the file is open for writing; close it before it is committed".into()));

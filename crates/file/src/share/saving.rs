@@ -13,6 +13,7 @@ use super::tree;
 use super::view::Change;
 use crate::files::Changed;
 use crate::model::{Caller, Changes, Moment, SIZE_MAX};
+use crate::rules;
 use crate::{FileError, Inode, Result};
 
 /// Groups in one transaction: 4 GiB of a file, far below the catalog's limits.
@@ -116,16 +117,16 @@ impl Share {
         }
         self.save_in_turn(inode.0).await?;
         // A large file shrinks in steps, from its end, each of which is a truncation of its own.
-        let step = GROUPS_MAX as u64 * GROUP * SLOT;
-        let mut at = now.max(size);
         loop {
-            let next = if at > size { size.max(at.saturating_sub(1) / step * step) } else { size };
-            self.cut(caller, inode.0, next, changes).await?;
-            if next == size {
+            let groups = self.step(|core| core.groups_behind(inode.0, size))?;
+            let Some(first) = groups.len().checked_sub(GROUPS_MAX + 1).and_then(|index| groups.get(index + 1)) else {
                 break;
-            }
-            at = next;
+            };
+            let next = first.0 * GROUP * SLOT;
+            let step = Changes { size: Some(next), ..Changes::default() };
+            self.cut(caller, inode.0, next, &step).await?;
         }
+        self.cut(caller, inode.0, size, changes).await?;
         drop(held);
         self.note_active(inode.0)?;
         let after = self.step(|core| core.attributes(inode.0))?;
@@ -139,14 +140,10 @@ impl Share {
         self.change(|change, _| {
             let row = change.row(inode)?;
             let mut new = tree::set_attributes(&row, caller, changes, change.now)?;
-            new.mode = if changes.mode.is_none() { tree::without_set_id(new.mode, caller) } else { new.mode };
             new.size = size;
             new.used = new.used.min(size.next_multiple_of(BLOCK));
             if let Some(archived) = &mut new.archived {
                 archived.used = archived.used.min(size);
-            }
-            if changes.modified.is_none() {
-                new.touch(change.now);
             }
             for (group, value) in &groups {
                 put_group(change, inode, *group, &kept(*group, value, size));
@@ -207,6 +204,6 @@ fn apply(row: &mut InodeRow, grown: &Grown) {
     row.change += grown.writes;
     row.used += grown.stored;
     if grown.without_set_id {
-        row.mode = tree::without_set_id(row.mode, &Caller { uid: 1, ..Caller::default() });
+        row.mode = rules::without_set_ids(row.mode);
     }
 }

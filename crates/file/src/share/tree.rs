@@ -12,8 +12,9 @@ use super::records::{
 };
 use super::view::{Change, View};
 use crate::files::{Changed, Creation, DirectoryEntry, Entry, Listing, Node, Removal};
-use crate::model::{Caller, Changes, Inode, Kind, LINK_MAX, LINKS_MAX, Moment, SIZE_MAX, SetTime, check_name};
-use crate::permission::{may_add, may_remove, may_search, may_write, owns};
+use crate::model::{Attributes, Caller, Changes, Inode, Kind, LINK_MAX, LINKS_MAX, Moment, check_name};
+use crate::permission::{may_add, may_remove, may_search, may_write};
+use crate::rules;
 use crate::{FileError, Result};
 
 /// Numbers that are reserved with one record.
@@ -22,9 +23,6 @@ const NUMBERS_AHEAD: u64 = 4096;
 const NUMBER_FIRST: u64 = 16;
 /// Names that one directory may have: what a counter of NFS clients takes.
 const ENTRIES_MAX: u64 = u32::MAX as u64;
-
-const SET_UID: u32 = 0o4000;
-const SET_GID: u32 = 0o2000;
 
 /// Numbers for new inodes and cookies. One that was given out and not used is never used.
 #[derive(Debug)]
@@ -82,12 +80,26 @@ fn dangling(directory: u64, name: &[u8], inode: u64) -> FileError {
     FileError::Damaged(format!("entry `{name}` of directory {directory} names inode {inode}, which does not exist"))
 }
 
-fn directory(change: &mut Change<'_>, inode: u64) -> Result<InodeRow> {
-    let row = change.row(inode)?;
-    match row.is_directory() {
-        true if row.links == 0 => Err(FileError::Stale),
-        true => Ok(row),
-        false => Err(FileError::NotDirectory),
+/// A directory whose names the caller may see, and what the name leads to.
+fn enter(
+    change: &mut Change<'_>,
+    caller: &Caller,
+    inode: Inode,
+    name: &[u8],
+) -> Result<(InodeRow, Attributes, Option<Named>)> {
+    let row = change.row(inode.0)?;
+    let attributes = row.attributes(inode.0);
+    may_search(caller, &attributes)?;
+    check_name(name)?;
+    let named = find(change, inode.0, name)?;
+    Ok((row, attributes, named))
+}
+
+/// Refuses new entries in a removed directory, and to callers who may not add any.
+fn may_gain(caller: &Caller, directory: &Attributes) -> Result<()> {
+    match directory.links {
+        0 => Err(FileError::NotFound),
+        _ => may_add(caller, directory),
     }
 }
 
@@ -156,44 +168,6 @@ fn remove_entry(change: &mut Change<'_>, parent: (u64, &mut InodeRow), name: &[u
     row.touch(change.now);
 }
 
-/// A new file's owner and mode: a directory with the set-group bit hands on its group.
-fn owner(caller: &Caller, parent: &InodeRow, mode: u32, is_directory: bool) -> ((u32, u32), u32) {
-    match parent.mode & SET_GID != 0 {
-        true => ((caller.uid, parent.gid), if is_directory { mode | SET_GID } else { mode }),
-        false => ((caller.uid, caller.gid), mode),
-    }
-}
-
-/// The new file with what the caller asked for beside its mode: other owners need the right to give files away.
-fn with_changes(row: &mut InodeRow, caller: &Caller, changes: &Changes, now: Moment) -> Result<()> {
-    if let Some(gid) = changes.gid.filter(|gid| *gid != row.gid) {
-        if !caller.is_root() && !caller.is_member(gid) {
-            return Err(FileError::NotOwner);
-        }
-        row.gid = gid;
-    }
-    if let Some(uid) = changes.uid.filter(|uid| *uid != row.uid) {
-        if !caller.is_root() {
-            return Err(FileError::NotOwner);
-        }
-        row.uid = uid;
-    }
-    if let Some(time) = changes.accessed {
-        row.accessed = at(time, now).into();
-    }
-    if let Some(time) = changes.modified {
-        row.modified = at(time, now).into();
-    }
-    Ok(())
-}
-
-fn at(time: SetTime, now: Moment) -> Moment {
-    match time {
-        SetTime::Now => now,
-        SetTime::At(moment) => moment,
-    }
-}
-
 /// What creation found or made.
 pub enum Created {
     New(Entry),
@@ -209,47 +183,65 @@ pub fn create(
     name: &[u8],
     how: &Creation,
 ) -> Result<Created> {
-    check_name(name)?;
-    let mut row = directory(change, parent.0)?;
-    let before = row.attributes(parent.0);
-    may_search(caller, &before)?;
-    if let Some(there) = find(change, parent.0, name)? {
-        let file = there.row.attributes(there.entry.inode);
-        let unchanged = Changed { before: before.clone(), after: before };
-        return match how {
-            Creation::Exclusive(verifier) if there.row.verifier == Some(*verifier) => {
-                Ok(Created::Kept(Entry { file, directory: unchanged }, None))
-            }
-            Creation::Unchecked(changes) if there.row.is_file() => {
-                Ok(Created::Kept(Entry { file, directory: unchanged }, changes.size))
-            }
-            Creation::Unchecked(_) if there.row.is_directory() => Err(FileError::IsDirectory),
-            _ => Err(FileError::Exists),
+    let (row, before, found) = enter(change, caller, parent, name)?;
+    if let Some(there) = found {
+        let (kept, size) = match how {
+            Creation::Unchecked(changes) => (true, changes.size),
+            Creation::Guarded(_) => (false, None),
+            Creation::Exclusive(verifier) => (there.row.verifier == Some(*verifier), None),
         };
+        if !kept || !there.row.is_file() {
+            return Err(FileError::Exists);
+        }
+        let file = there.row.attributes(there.entry.inode);
+        return Ok(Created::Kept(Entry { file, directory: Changed { before: before.clone(), after: before } }, size));
     }
-    may_add(caller, &before)?;
-    let changes = match how {
-        Creation::Unchecked(changes) | Creation::Guarded(changes) => changes.clone(),
-        Creation::Exclusive(_) => Changes::default(),
+    let (changes, verifier) = match how {
+        Creation::Unchecked(changes) | Creation::Guarded(changes) => (changes.clone(), None),
+        Creation::Exclusive(verifier) => (Changes::default(), Some(*verifier)),
     };
-    let (ids, mode) = owner(caller, &row, changes.mode.unwrap_or(0o600), false);
-    let mut file = InodeRow::new(Kind::File, mode, ids, change.now);
-    with_changes(&mut file, caller, &changes, change.now)?;
-    match changes.size {
-        Some(size) if size > SIZE_MAX => return Err(FileError::TooLarge),
-        size => file.size = size.unwrap_or(0),
-    }
-    if let Creation::Exclusive(verifier) = how {
-        file.verifier = Some(*verifier);
+    let new = New { kind: Kind::File, target: None, verifier };
+    let entry = add_new(change, numbers, caller, (parent, row), name, new, &changes)?;
+    change.put_bytes(ACTIVE, inode_key(change.share(), entry.file.inode.0), Bytes::new());
+    Ok(Created::New(entry))
+}
+
+/// A file to be made.
+struct New {
+    kind: Kind,
+    target: Option<Vec<u8>>,
+    verifier: Option<[u8; 8]>,
+}
+
+fn add_new(
+    change: &mut Change<'_>,
+    numbers: &mut Numbers,
+    caller: &Caller,
+    parent: (Inode, InodeRow),
+    name: &[u8],
+    new: New,
+    changes: &Changes,
+) -> Result<Entry> {
+    let (directory, mut row) = parent;
+    let before = row.attributes(directory.0);
+    may_gain(caller, &before)?;
+    let is_directory = new.kind == Kind::Directory;
+    if is_directory && row.links >= LINKS_MAX {
+        return Err(FileError::TooManyLinks);
     }
     let inode = numbers.take(change);
-    file.names.push(add_entry(change, numbers, (parent.0, &mut row), name, inode)?);
-    change.put_bytes(ACTIVE, inode_key(change.share(), inode), Bytes::new());
-    let after = row.attributes(parent.0);
-    change.put_row(parent.0, row);
-    let made = file.attributes(inode);
-    change.put_row(inode, file);
-    Ok(Created::New(Entry { file: made, directory: Changed { before, after } }))
+    let attributes = rules::created(caller, &before, Inode(inode), new.kind, changes, change.now)?;
+    let mut made = InodeRow::new(&attributes);
+    made.size = new.target.as_ref().map_or(changes.size.unwrap_or(0), |target| target.len() as u64);
+    made.target = new.target;
+    made.verifier = new.verifier;
+    made.names.push(add_entry(change, numbers, (directory.0, &mut row), name, inode)?);
+    row.links += u32::from(is_directory);
+    let after = row.attributes(directory.0);
+    change.put_row(directory.0, row);
+    let file = made.attributes(inode);
+    change.put_row(inode, made);
+    Ok(Entry { file, directory: Changed { before, after } })
 }
 
 pub fn make(
@@ -261,45 +253,30 @@ pub fn make(
     node: &Node,
     changes: &Changes,
 ) -> Result<Entry> {
-    check_name(name)?;
-    let mut row = directory(change, parent.0)?;
-    let before = row.attributes(parent.0);
-    may_search(caller, &before)?;
-    if find(change, parent.0, name)?.is_some() {
+    let (row, before, found) = enter(change, caller, parent, name)?;
+    if found.is_some() {
         return Err(FileError::Exists);
     }
-    may_add(caller, &before)?;
-    let (kind, mode) = match node {
-        Node::Directory => (Kind::Directory, 0o755),
-        Node::Link { target } if target.is_empty() || target.len() > LINK_MAX => return Err(FileError::NameTooLong),
-        Node::Link { .. } => (Kind::Link, 0o777),
-        Node::Special(Kind::File | Kind::Directory | Kind::Link) => {
+    let (kind, target) = match node {
+        Node::Directory => (Kind::Directory, None),
+        Node::Link { target } if target.is_empty() || target.contains(&0) => {
+            return Err(FileError::Invalid("a symbolic link's target is not empty and has no zero byte".into()));
+        }
+        Node::Link { target } if target.len() > LINK_MAX => return Err(FileError::NameTooLong),
+        Node::Link { target } => (Kind::Link, Some(target.to_vec())),
+        Node::Special(kind @ (Kind::BlockDevice { .. } | Kind::CharacterDevice { .. })) => {
+            may_gain(caller, &before)?;
+            if !caller.is_root() {
+                return Err(FileError::NotOwner);
+            }
+            (*kind, None)
+        }
+        Node::Special(kind @ (Kind::Pipe | Kind::Socket)) => (*kind, None),
+        Node::Special(_) => {
             return Err(FileError::Invalid("a special file is a device, a pipe or a socket".into()));
         }
-        Node::Special(kind) => (*kind, 0o600),
     };
-    let is_directory = kind == Kind::Directory;
-    if matches!(kind, Kind::BlockDevice { .. } | Kind::CharacterDevice { .. }) && !caller.is_root() {
-        return Err(FileError::NotOwner);
-    }
-    if is_directory && row.links >= LINKS_MAX {
-        return Err(FileError::TooManyLinks);
-    }
-    let (ids, mode) = owner(caller, &row, changes.mode.unwrap_or(mode), is_directory);
-    let mut made = InodeRow::new(kind, mode, ids, change.now);
-    if let Node::Link { target } = node {
-        made.size = target.len() as u64;
-        made.target = Some(target.to_vec());
-    }
-    with_changes(&mut made, caller, changes, change.now)?;
-    let inode = numbers.take(change);
-    made.names.push(add_entry(change, numbers, (parent.0, &mut row), name, inode)?);
-    row.links += u32::from(is_directory);
-    let after = row.attributes(parent.0);
-    change.put_row(parent.0, row);
-    let file = made.attributes(inode);
-    change.put_row(inode, made);
-    Ok(Entry { file, directory: Changed { before, after } })
+    add_new(change, numbers, caller, (parent, row), name, New { kind, target, verifier: None }, changes)
 }
 
 /// Refuses where retention keeps the file, or a file below the directory.
@@ -319,31 +296,23 @@ fn unretained(row: &InodeRow, clock: Compliance, act: &str) -> Result<()> {
     }
 }
 
-/// Takes a name away from a file, which becomes an orphan with its last one.
+/// Takes a name away from a file, which becomes an orphan with its last one: its row stays until its content is cleared
+/// away and its users have closed it.
 fn unname(change: &mut Change<'_>, named: Named, parent: u64) -> Result<()> {
     let Named { entry, mut row } = named;
     change.with_reserve();
-    if row.is_directory() {
-        change.delete_row(entry.inode);
-        return Ok(());
+    row.links = if row.is_directory() { 0 } else { row.links.saturating_sub(1) };
+    if !row.is_directory() {
+        row.names.retain(|name| *name != NameRow { directory: parent, cookie: entry.cookie });
     }
-    row.links = row.links.saturating_sub(1);
-    row.names.retain(|name| *name != NameRow { directory: parent, cookie: entry.cookie });
     row.alter(change.now);
     if row.committed.is_some() {
         uncount(change, parent)?;
     }
-    if row.links > 0 {
-        change.put_row(entry.inode, row);
-        return Ok(());
+    if row.links == 0 {
+        change.put_bytes(ORPHANS, inode_key(change.share(), entry.inode), Bytes::new());
+        change.delete(ACTIVE, inode_key(change.share(), entry.inode));
     }
-    if !row.is_file() {
-        change.delete_row(entry.inode);
-        return Ok(());
-    }
-    // Its row stays until its content is cleared away: users may have it open.
-    change.put_bytes(ORPHANS, inode_key(change.share(), entry.inode), Bytes::new());
-    change.delete(ACTIVE, inode_key(change.share(), entry.inode));
     change.put_row(entry.inode, row);
     Ok(())
 }
@@ -381,17 +350,8 @@ pub fn remove(
     what: Removal,
     clock: Compliance,
 ) -> Result<(Changed, u64)> {
-    if name == b"." {
-        return Err(FileError::Invalid("`.` cannot be removed".into()));
-    }
-    if name == b".." {
-        return Err(FileError::NotEmpty);
-    }
-    check_name(name)?;
-    let row = directory(change, parent.0)?;
-    let before = row.attributes(parent.0);
-    may_search(caller, &before)?;
-    let named = find(change, parent.0, name)?.ok_or(FileError::NotFound)?;
+    let (_, before, found) = enter(change, caller, parent, name)?;
+    let named = found.ok_or(FileError::NotFound)?;
     let inode = named.entry.inode;
     may_remove(caller, &before, &named.row.attributes(inode))?;
     let is_directory = named.row.is_directory();
@@ -404,7 +364,7 @@ pub fn remove(
     unretained(&named.row, clock, "removed")?;
     let entry = named.entry.clone();
     unname(change, named, parent.0)?;
-    // Anew: a committed file that expired was counted in it.
+    // Read anew: a committed file that has expired was counted in it.
     let mut row = change.row(parent.0)?;
     row.links -= u32::from(is_directory);
     remove_entry(change, (parent.0, &mut row), name, &entry);
@@ -435,53 +395,45 @@ pub fn rename(
     to: (Inode, &[u8]),
     clock: Compliance,
 ) -> Result<(Changed, Changed, Option<u64>)> {
-    check_name(from.1)?;
-    check_name(to.1)?;
     let (source, target) = (from.0.0, to.0.0);
-    let source_before = directory(change, source)?.attributes(source);
-    let target_before = directory(change, target)?.attributes(target);
-    may_search(caller, &source_before)?;
-    may_search(caller, &target_before)?;
-    let moved = find(change, source, from.1)?.ok_or(FileError::NotFound)?;
-    let replaced = find(change, target, to.1)?;
-    let same = |change: &mut Change<'_>| -> Result<(Changed, Changed, Option<u64>)> {
-        let source_after = change.row(source)?.attributes(source);
-        let target_after = change.row(target)?.attributes(target);
-        let source_changed = Changed { before: source_before.clone(), after: source_after };
-        Ok((source_changed, Changed { before: target_before.clone(), after: target_after }, None))
-    };
-    if replaced.as_ref().is_some_and(|replaced| replaced.entry.inode == moved.entry.inode) {
-        return same(change);
-    }
+    let before = (change.row(source)?.attributes(source), change.row(target)?.attributes(target));
+    let (_, source_before, moved) = enter(change, caller, from.0, from.1)?;
+    let moved = moved.ok_or(FileError::NotFound)?;
+    let (_, target_before, replaced) = enter(change, caller, to.0, to.1)?;
     let inode = moved.entry.inode;
-    let file = moved.row.attributes(inode);
-    may_remove(caller, &source_before, &file)?;
-    match &replaced {
-        Some(replaced) => may_remove(caller, &target_before, &replaced.row.attributes(replaced.entry.inode))?,
-        None => may_add(caller, &target_before)?,
-    }
     let is_directory = moved.row.is_directory();
+    let file = moved.row.attributes(inode);
+    if replaced.as_ref().is_some_and(|replaced| replaced.entry.inode == inode) {
+        let unchanged = |before: Attributes| Changed { before: before.clone(), after: before };
+        return Ok((unchanged(before.0), unchanged(before.1), None));
+    }
+    if target_before.links == 0 {
+        return Err(FileError::NotFound);
+    }
+    if is_directory && is_above(change, inode, target)? {
+        return Err(FileError::Invalid("a directory cannot be moved into itself".into()));
+    }
+    may_remove(caller, &source_before, &file)?;
+    may_add(caller, &target_before)?;
+    if let Some(replaced) = &replaced {
+        may_remove(caller, &target_before, &replaced.row.attributes(replaced.entry.inode))?;
+        match (is_directory, replaced.row.is_directory()) {
+            (false, true) => return Err(FileError::IsDirectory),
+            (_, true) if replaced.row.entries > 0 => return Err(FileError::NotEmpty),
+            (true, false) => return Err(FileError::NotDirectory),
+            _ => {}
+        }
+    }
+    if is_directory && source != target {
+        // Its entry `..` changes.
+        may_write(caller, &file)?;
+    }
     unretained(&moved.row, clock, "renamed")?;
     if moved.row.committed.is_some() {
         return Err(FileError::ReadOnly("a committed file keeps its name also when its retention has ended".into()));
     }
-    if is_directory {
-        if source != target {
-            // `..` of the moved directory changes.
-            may_write(caller, &file)?;
-        }
-        if is_above(change, inode, target)? {
-            return Err(FileError::Invalid("a directory cannot be moved into itself".into()));
-        }
-    }
     let mut orphan = None;
     if let Some(replaced) = replaced {
-        match (is_directory, replaced.row.is_directory()) {
-            (true, false) => return Err(FileError::NotDirectory),
-            (false, true) => return Err(FileError::IsDirectory),
-            (true, true) if replaced.row.entries > 0 => return Err(FileError::NotEmpty),
-            _ => {}
-        }
         unretained(&replaced.row, clock, "replaced")?;
         orphan = Some(replaced.entry.inode);
         let entry = replaced.entry.clone();
@@ -507,8 +459,8 @@ pub fn rename(
     row.names.push(name);
     row.alter(change.now);
     change.put_row(inode, row);
-    let (source_changed, target_changed, _) = same(change)?;
-    Ok((source_changed, target_changed, orphan))
+    let after = (change.row(source)?.attributes(source), change.row(target)?.attributes(target));
+    Ok((Changed { before: before.0, after: after.0 }, Changed { before: before.1, after: after.1 }, orphan))
 }
 
 pub fn link(
@@ -520,27 +472,21 @@ pub fn link(
     name: &[u8],
     clock: Compliance,
 ) -> Result<Entry> {
-    check_name(name)?;
     let mut file = change.row(inode.0)?;
-    if file.is_directory() {
-        return Err(FileError::NotOwner);
-    }
-    if file.links == 0 {
-        return Err(FileError::Stale);
-    }
-    let mut row = directory(change, parent.0)?;
-    let before = row.attributes(parent.0);
-    may_search(caller, &before)?;
-    if find(change, parent.0, name)?.is_some() {
+    let (mut row, before, found) = enter(change, caller, parent, name)?;
+    if found.is_some() {
         return Err(FileError::Exists);
     }
-    may_add(caller, &before)?;
+    may_gain(caller, &before)?;
+    match () {
+        () if file.is_directory() => return Err(FileError::NotOwner),
+        () if file.links == 0 => return Err(FileError::NotFound),
+        () if file.links >= LINKS_MAX => return Err(FileError::TooManyLinks),
+        () => {}
+    }
     unretained(&file, clock, "linked")?;
     if file.committed.is_some() {
         return Err(FileError::ReadOnly("a committed file gets no further name".into()));
-    }
-    if file.links >= LINKS_MAX {
-        return Err(FileError::TooManyLinks);
     }
     let name = add_entry(change, numbers, (parent.0, &mut row), name, inode.0)?;
     let after = row.attributes(parent.0);
@@ -553,69 +499,32 @@ pub fn link(
     Ok(Entry { file: made, directory: Changed { before, after } })
 }
 
-/// The rules for changing attributes, size and retention left out. Answers the new row.
+/// The row after changes of attributes that the caller may make. Size and retention are left to others.
 pub fn set_attributes(row: &InodeRow, caller: &Caller, changes: &Changes, now: Moment) -> Result<InodeRow> {
-    let file = row.attributes(0);
     let mut new = row.clone();
-    if let Some(mode) = changes.mode {
-        owns(caller, &file)?;
-        new.mode = mode & 0o7777;
-        // Only a member may give a file the rights of its group.
-        if !caller.is_root() && !row.is_directory() && !caller.is_member(row.gid) {
-            new.mode &= !SET_GID;
-        }
-    }
-    let gives_away = changes.uid.is_some_and(|uid| uid != row.uid);
-    let regroups = changes.gid.is_some_and(|gid| gid != row.gid);
-    if gives_away && !caller.is_root() {
-        return Err(FileError::NotOwner);
-    }
-    if regroups || changes.uid.is_some() || changes.gid.is_some() {
-        owns(caller, &file)?;
-        if let Some(gid) = changes.gid.filter(|_| regroups)
-            && !caller.is_root()
-            && !caller.is_member(gid)
-        {
-            return Err(FileError::NotOwner);
-        }
-        new.uid = changes.uid.unwrap_or(row.uid);
-        new.gid = changes.gid.unwrap_or(row.gid);
-        // Rights of another owner end with a change of the owner, except those that root keeps.
-        if !row.is_directory() && !caller.is_root() && changes.mode.is_none() {
-            new.mode &= !(SET_UID | if row.mode & 0o010 != 0 { SET_GID } else { 0 });
-        }
-    }
-    for time in [changes.accessed, changes.modified].into_iter().flatten() {
-        // A writer may set the present time; any other takes the owner.
-        match time {
-            SetTime::Now if owns(caller, &file).is_err() => may_write(caller, &file)?,
-            SetTime::Now => {}
-            SetTime::At(_) => owns(caller, &file)?,
-        }
-    }
-    if let Some(time) = changes.accessed {
-        new.accessed = at(time, now).into();
-    }
-    if let Some(time) = changes.modified {
-        new.modified = at(time, now).into();
-    }
     if !changes.is_empty() {
-        new.alter(now);
+        new.show(&rules::changed(caller, &row.attributes(0), changes, now)?);
     }
     Ok(new)
 }
 
-/// A caller without the right to it loses the set-id bits of a file that it writes to.
-pub fn without_set_id(mode: u32, caller: &Caller) -> u32 {
-    match caller.is_root() {
-        true => mode,
-        false => mode & !(SET_UID | if mode & 0o010 != 0 { SET_GID } else { 0 }),
-    }
-}
-
 /// The records of a new share: its root directory.
 pub fn plant(change: &mut Change<'_>, owner: (u32, u32), mode: u32) {
-    let root = InodeRow::new(Kind::Directory, mode, owner, change.now);
+    let now = change.now;
+    let root = InodeRow::new(&Attributes {
+        inode: Inode(ROOT),
+        kind: Kind::Directory,
+        mode: mode & 0o7777,
+        links: 2,
+        uid: owner.0,
+        gid: owner.1,
+        size: 0,
+        used: 0,
+        accessed: now,
+        modified: now,
+        changed: now,
+        change: 1,
+    });
     change.put_row(ROOT, root);
     change.put_bytes(NUMBERS, share_key(change.share()), Bytes::copy_from_slice(&NUMBER_FIRST.to_be_bytes()));
 }

@@ -21,10 +21,10 @@ use super::Share;
 use super::core::{Grown, Source, zeros};
 use super::reading::broken;
 use super::records::{ACTIVE, BLOCK, SLOT, inode_key};
-use super::tree;
 use crate::files::{Changed, Stability};
 use crate::model::{Caller, SIZE_MAX};
-use crate::permission::may_write;
+use crate::permission::may_write_content;
+use crate::rules;
 use crate::{Attributes, FileError, Inode, Result};
 
 /// The gate of a file, held for one write.
@@ -46,9 +46,9 @@ impl Share {
         data: Vec<Bytes>,
         stability: Stability,
     ) -> Result<(Changed, Stability)> {
+        let before = self.step(|core| self.writable(core, caller, inode))?;
         let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
         let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX).ok_or(FileError::TooLarge)?;
-        let before = self.step(|core| self.writable(core, caller, inode))?;
         if length == 0 {
             return Ok((Changed { before: before.clone(), after: before }, Stability::File));
         }
@@ -118,10 +118,7 @@ impl Share {
         if row.committed.is_some() {
             return Err(FileError::ReadOnly("the file is committed; its content cannot change".into()));
         }
-        // The owner may write on with a mode that forbids it: NFS has no open file to remember the right by.
-        if caller.uid != attributes.uid {
-            may_write(caller, &attributes)?;
-        }
+        may_write_content(caller, &attributes)?;
         Ok(attributes)
     }
 
@@ -265,7 +262,7 @@ impl Share {
         let now = core.now(self.wall());
         let size = core.attributes(inode.0)?.size;
         let (row, content) = core.content(inode.0)?;
-        let drops = tree::without_set_id(row.mode, caller) != row.mode;
+        let drops = rules::mode_after_write(caller, row.mode) != row.mode;
         let grown =
             content.grown.get_or_insert(Grown { size, modified: now, writes: 0, stored: 0, without_set_id: false });
         grown.size = grown.size.max(end);

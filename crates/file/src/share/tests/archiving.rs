@@ -15,7 +15,7 @@ async fn an_idle_file_is_archived_and_read_back_without_its_cache() {
     let state = share.state(inode).unwrap();
     assert!(state.version.is_some() && share.status().unwrap().open == 0);
     // A cache of another volume: nothing of the content is there.
-    let fresh = Stage { cache: Stage::new(3).cache, ..stage.clone() };
+    let fresh = stage.clone().with_cache(CACHE);
     drop(share);
     forget_cache(&fresh).await;
     let share = fresh.share().await;

@@ -1,11 +1,12 @@
 //! What POSIX and Linux say about attributes: pure functions from old attributes to new ones.
 
+use crate::model::NAME_MAX;
 use crate::permission::{may_write, may_write_content, owns};
 use crate::{Attributes, Caller, Changes, FileError, Inode, Kind, Moment, Result, SetTime};
 
-pub(super) const SET_UID: u32 = 0o4000;
-pub(super) const SET_GID: u32 = 0o2000;
-pub(super) const STICKY: u32 = 0o1000;
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const STICKY: u32 = 0o1000;
 const GROUP_EXECUTE: u32 = 0o010;
 const MODE_MAX: u32 = 0o7777;
 /// Of files and directories whose creator named none: open to their owner alone.
@@ -17,7 +18,7 @@ const LINK_MODE: u32 = 0o777;
 const ACCESS_TIME_AGE_MAX: i64 = 24 * 60 * 60;
 
 /// The attributes after `changes`, or why the caller may not make them. The size itself is left to the content.
-pub(super) fn changed(caller: &Caller, file: &Attributes, changes: &Changes, now: Moment) -> Result<Attributes> {
+pub(crate) fn changed(caller: &Caller, file: &Attributes, changes: &Changes, now: Moment) -> Result<Attributes> {
     check_mode(changes)?;
     check_times(changes)?;
     if changes.mode.is_some() {
@@ -69,7 +70,7 @@ pub(super) fn changed(caller: &Caller, file: &Attributes, changes: &Changes, now
 }
 
 /// The attributes of a new file in `directory`.
-pub(super) fn created(
+pub(crate) fn created(
     caller: &Caller,
     directory: &Attributes,
     inode: Inode,
@@ -114,18 +115,18 @@ pub(super) fn created(
 }
 
 /// The mode after the caller changed content. Root keeps the set-id bits, as on Linux.
-pub(super) fn mode_after_write(caller: &Caller, mode: u32) -> u32 {
+pub(crate) fn mode_after_write(caller: &Caller, mode: u32) -> u32 {
     if caller.is_root() { mode } else { without_set_ids(mode) }
 }
 
 /// Without group execution the set-group-id bit once meant mandatory locking; it stays then.
-fn without_set_ids(mode: u32) -> u32 {
+pub(crate) fn without_set_ids(mode: u32) -> u32 {
     let group = if mode & GROUP_EXECUTE != 0 { SET_GID } else { 0 };
     mode & !SET_UID & !group
 }
 
 /// Whether a read brings the access time up to date. A time in the future, which retention uses, stays.
-pub(super) fn marks_access(file: &Attributes, now: Moment) -> bool {
+pub(crate) fn marks_access(file: &Attributes, now: Moment) -> bool {
     let changed_since = file.accessed <= file.modified.max(file.changed) && file.accessed < now;
     changed_since || file.accessed.seconds.saturating_add(ACCESS_TIME_AGE_MAX) <= now.seconds
 }
@@ -164,4 +165,26 @@ fn check_size(kind: Kind, size: u64) -> Result<()> {
         Kind::Directory => Err(FileError::IsDirectory),
         _ => Err(FileError::Invalid("only a regular file has a size that can be set".into())),
     }
+}
+
+/// The rules for the name of an extended attribute that is set or read.
+pub(crate) fn check_extended_name(name: &[u8]) -> Result<()> {
+    match name.strip_prefix(b"user.") {
+        None => Err(FileError::NotSupported),
+        Some([]) => Err(FileError::Invalid("an extended attribute has a name behind 'user.'".into())),
+        Some(_) if name.len() > NAME_MAX => Err(FileError::TooManyAttributes),
+        Some(_) if name.contains(&0) => Err(FileError::Invalid("a name has no zero byte".into())),
+        Some(_) => Ok(()),
+    }
+}
+
+/// Whether the caller may set extended attributes of this file.
+pub(crate) fn may_extend(caller: &Caller, file: &Attributes) -> Result<()> {
+    match file.kind {
+        Kind::File => {}
+        Kind::Directory if file.mode & STICKY != 0 => owns(caller, file)?,
+        Kind::Directory => {}
+        _ => return Err(FileError::NotOwner),
+    }
+    may_write(caller, file)
 }
