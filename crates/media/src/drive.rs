@@ -18,7 +18,7 @@ impl Geometry {
     /// of range.
     pub fn admit(&self, op: &Op) -> Result<(), MediaError> {
         if matches!(op, Op::View { .. }) {
-            let text = "a drive has nothing to show: it reads into the buffer of who asks";
+            let text = "a drive has no memory to show: it reads into the caller's buffer";
             return Err(MediaError::new(MediaFault::Invalid, text));
         }
         self.admit_range(op)

@@ -62,9 +62,8 @@ impl Call {
     /// The call of a request in the wire layer; records its operation.
     pub fn of<T>(request: &mut S3Request<T>, operation: Operation) -> S3Result<Arc<Call>> {
         let call = request.extensions.remove::<Arc<Call>>();
-        let call = call.ok_or_else(|| {
-            refuse(S3ErrorCode::InternalError, "The request came in by a way that identifies nobody.")
-        })?;
+        let call = call
+            .ok_or_else(|| refuse(S3ErrorCode::InternalError, "The request arrived without an identified caller."))?;
         // Set once: each request enters one operation.
         let _ = call.operation.set(operation);
         Ok(call)

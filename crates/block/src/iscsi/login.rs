@@ -27,7 +27,7 @@ impl std::fmt::Display for Refusal {
         match *self {
             Refusal::AUTHENTICATION => f.write_str("it did not prove who it is"),
             Refusal::NOT_FOUND => f.write_str("there is no such target for it"),
-            Refusal::MISSING => f.write_str("it did not say who it is or what it wants"),
+            Refusal::MISSING => f.write_str("it gave no name or no target"),
             Refusal::TOO_MANY => f.write_str("too many connections are there"),
             Refusal(class, detail) => write!(f, "status {class:02x}{detail:02x}"),
         }

@@ -156,13 +156,13 @@ impl Node {
         // Reservations survive a restart. If they cannot be read, every login is refused.
         let volume = &target.export.volume;
         let kept = self.keeper.load(volume).map_err(|error| {
-            tracing::error!(volume, %error, "reservations cannot be read; nobody can log in");
+            tracing::error!(volume, %error, "reservations cannot be read; all logins are refused");
             Refusal::UNAVAILABLE
         })?;
         let reservations = match kept {
             None => Reservations::default(),
             Some(bytes) => Reservations::restore(&bytes).ok_or_else(|| {
-                tracing::error!(volume, "kept reservations are damaged; nobody can log in");
+                tracing::error!(volume, "kept reservations are damaged; all logins are refused");
                 Refusal::UNAVAILABLE
             })?,
         };

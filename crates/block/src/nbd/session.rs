@@ -211,7 +211,7 @@ impl<S: Stream> Session<S> {
                 Ok(None) => break,
                 Err(_) => {
                     tracing::warn!(
-                        "a connection to export '{}' sent what is no request",
+                        "a connection to export '{}' sent bytes that are no request",
                         self.disk.target().export.name
                     );
                     self.broken = true;

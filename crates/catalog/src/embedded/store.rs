@@ -382,7 +382,7 @@ impl Writer {
             if grows(transaction) && waiting + pages + kept > free {
                 full = true;
                 return Err(CatalogError::Full(format!(
-                    "{} of {} are in use; delete what is past its date, or add drives, with which the catalog grows",
+                    "{} of {} are in use; delete records past their date, or add drives, so that the catalog grows",
                     Bytes(self.shared.area.length()),
                     Bytes(self.shared.area.capacity())
                 )));

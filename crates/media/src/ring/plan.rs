@@ -173,7 +173,7 @@ impl Work {
         let hidden = matches!(step, Step::Write { durable: true, .. }) && !self.file.is_direct();
         if step == Step::Sync || (hidden && fault_of(error) == MediaFault::Damaged) {
             self.file.set_failed();
-            let message = format!("{error}; what was not yet durable may be lost, so the drive is given up");
+            let message = format!("{error}; data that is not yet durable may be lost, so the drive is given up");
             return Some(Err(MediaError::new(MediaFault::Gone, self.describe(&message))));
         }
         Some(Err(MediaError::new(fault_of(error), self.describe(&error.to_string()))))

@@ -54,7 +54,7 @@ async fn until_known(node: &Node) -> Outcome<()> {
             Reply::Status(status) if status.unreadable_known => return Ok(()),
             _ if begun.elapsed() < PATIENCE => tokio::time::sleep(LOOK_EVERY).await,
             _ => {
-                return Err(Failure::new(Kind::Busy, "which stripes cannot be read is still being looked up")
+                return Err(Failure::new(Kind::Busy, "the pool is still finding out which stripes are unreadable")
                     .next("ask again in a minute"));
             }
         }

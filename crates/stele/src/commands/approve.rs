@@ -31,7 +31,7 @@ pub async fn run(site: &Site, json: bool, approve: Approve) -> Outcome<()> {
     let officer = approve.officer.as_deref().map(read_officer).transpose()?;
     if !approve.yes && !approve.refuse {
         let known = waiting.iter().find(|request| request.id == id);
-        let says = known.map_or("it is not known what it does", |request| request.says.as_str());
+        let says = known.map_or("its effect is unknown", |request| request.says.as_str());
         confirm(&format!("Request {id}: {says}. Shall it happen?"), "--yes")?;
     }
     let done = ask(site, calls::Approve { id: id.clone(), officer, refuse: approve.refuse }).await?;

@@ -254,7 +254,7 @@ pub async fn why(site: &Site, json: bool, object: &str) -> Outcome<()> {
         "  {}",
         match (why.delete_marker, why.protected) {
             (_, true) => paint("cannot be deleted now", RED),
-            (true, false) => paint("is a delete marker; what it hides is still here", GREEN),
+            (true, false) => paint("is a delete marker; the versions that it hides are still here", GREEN),
             (false, false) => paint("can be deleted now", GREEN),
         }
     );

@@ -175,7 +175,7 @@ async fn scrub_at(connection: &Connection, json: bool, wait: bool) -> Outcome<()
             what.push(format!("and {more} more findings, which --json lists"));
         }
         return Err(Failure::new(Kind::Damaged, what.join("; "))
-            .next("`stele affected` names what cannot be read; return missing drives if there are any"));
+            .next("`stele affected` names the unreadable data; return missing drives if there are any"));
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ pub async fn run(site: &Site, json: bool, command: Volume) -> Outcome<()> {
         confirm(&format!("Delete volume '{name}' and everything on it?"), "--yes")?;
     }
     if let Volume::Rollback { volume, snapshot, yes: false, .. } = &command {
-        confirm(&format!("Bring volume '{volume}' back to '{snapshot}', and lose what was written since?"), "--yes")?;
+        confirm(&format!("Bring volume '{volume}' back to '{snapshot}', and lose all later writes?"), "--yes")?;
     }
     let connection = Connection::find(site).await?;
     let done = on(&connection, json, command).await;

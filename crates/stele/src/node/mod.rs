@@ -355,7 +355,7 @@ impl Node {
             let options = stele_catalog::Options { cache, ..stele_catalog::Options::default() };
             EmbeddedCatalog::open(&handle, options).map_err(|error| match error {
                 CatalogError::Newer(_) => Failure::from(ArchiveError::from(error)).next(
-                    "`stele upgrade check` names what is newer; a rebuild would lose what only that version knows",
+                    "`stele upgrade check` names the newer format; a rebuild would lose data that only that version knows",
                 ),
                 error => Failure::new(Kind::Damaged, format!("the catalog does not open: {error}"))
                     .next("`stele catalog rebuild` makes it anew from the data volume"),

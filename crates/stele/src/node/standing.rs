@@ -54,7 +54,7 @@ pub fn of_node(node: &Node, status: &StatusView) -> Vec<StandingView> {
             "damage",
             "archive",
             message,
-            "what is damaged is kept, reads of it fail there, and it is verified again every half minute",
+            "the damaged data is kept; reads of it fail, and it is verified again every 30 seconds",
             next,
         ));
     }
@@ -96,7 +96,7 @@ pub fn of_archive(archive: &Archive) -> Vec<StandingView> {
             "space-low",
             "archive",
             format!("{} of {} segments of the archive are free", space.free, space.segments),
-            "what was deleted is reclaimed; the last two segments are kept for deletes",
+            "the space of deleted versions is reclaimed; the last two segments are kept for deletes",
             "delete what may be deleted: the archive does not grow, and new drives do not help it; plan a larger pool",
         ));
     }
@@ -122,12 +122,14 @@ pub fn of_catalog(catalog: &stele_catalog::Status) -> Option<StandingView> {
 fn told(of: stele_archive::Alarm) -> StandingView {
     let (done, next) = match of.kind {
         AlarmKind::Clock => {
-            ("nothing expires until somebody has looked", "`stele clock show`, then `stele clock accept`")
+            ("nothing expires until an operator accepts the clock", "`stele clock show`, then `stele clock accept`")
         }
-        AlarmKind::Expiration => ("what could be expired was", "`stele pool status`; it is tried again by itself"),
+        AlarmKind::Expiration => {
+            ("all other due versions have expired", "`stele pool status`; it is tried again by itself")
+        }
         AlarmKind::Space => ("writes that find no room are refused whole", "delete what may be deleted, or add drives"),
         AlarmKind::Damage => (
-            "what cannot be read stays where it is, everything new goes elsewhere",
+            "unreadable data stays where it is, and new data goes elsewhere",
             "`stele pool scrub --wait`, and return missing drives",
         ),
         AlarmKind::Disposal => (
@@ -147,9 +149,10 @@ fn told(of: stele_archive::Alarm) -> StandingView {
             "return the drives and `stele catalog rebuild --force`, or two officers decide: `stele catalog release`",
         ),
         AlarmKind::Pairing => ("reads are served, changes refused", super::UNPAIRED_NEXT),
-        AlarmKind::Audit => {
-            ("the log goes on, and is signed no more", "`stele audit verify --anchor HEAD` with a head kept elsewhere")
-        }
+        AlarmKind::Audit => (
+            "the log continues, but its heads are not signed",
+            "`stele audit verify --anchor HEAD` with a head kept elsewhere",
+        ),
     };
     alarm(of.kind(), "archive", of.message.clone(), done, next)
 }
@@ -191,7 +194,7 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
             "spare-exhausted",
             "pool",
             format!("no spare space is left for {} stripes with a strip on a lost drive", status.stripes_without_spare),
-            format!("{} of {} of spare space hold what was rebuilt", Bytes(status.spare_used), Bytes(status.spare)),
+            format!("{} of {} of spare space hold rebuilt strips", Bytes(status.spare_used), Bytes(status.spare)),
             "replace the lost drives: `stele pool replace N PATH`",
         ));
     }
@@ -207,7 +210,7 @@ fn of_pool(status: &StatusView) -> Vec<StandingView> {
     }
     if !status.log_trouble.is_empty() {
         let (what, next) = (status.log_trouble.clone(), "return, replace or add drives");
-        let told = alarm("log-degraded", "pool", what, "the log goes on with the drives it has", next);
+        let told = alarm("log-degraded", "pool", what, "the log continues on its remaining drives", next);
         standing.push(StandingView { since: status.log_trouble_since.unwrap_or(0), ..told });
     }
     let stopped = |kind: &str| kind == "growth-finished" || kind == "drive-removed" || kind == "moving-put-off";

@@ -135,7 +135,7 @@ const fn entry<C: Call>() -> (&'static str, bool, Handler) {
 fn answer<C: Call>(node: &Node, actor: Actor, body: Bytes) -> Answer<'_> {
     Box::pin(async move {
         let call: C = serde_json::from_slice(&body)
-            .map_err(|error| Failure::usage(format!("the body of {} is not what it takes: {error}", C::NAME)))?;
+            .map_err(|error| Failure::usage(format!("the body of {} is not valid: {error}", C::NAME)))?;
         let answer = call.perform(node, &actor).await?;
         serde_json::to_vec(&answer)
             .map_err(|error| Failure::failed(format!("cannot write the answer as JSON: {error}")))

@@ -87,12 +87,12 @@ async fn verify_damage(node: Arc<Node>) {
     loop {
         tokio::time::sleep(LOOK_AGAIN_EVERY).await;
         if let Err(error) = node.verify_damage(LOOK_AGAIN_MAX).await {
-            tracing::warn!("what was damaged could not be verified again: {error}");
+            tracing::warn!("damaged data could not be verified again: {error}");
         }
         if let Ok(archive) = node.archive()
             && let Err(error) = archive.look_again().await
         {
-            tracing::warn!("what could not be read could not be looked at again: {error}");
+            tracing::warn!("unreadable data could not be checked again: {error}");
         }
     }
 }

@@ -205,7 +205,7 @@ impl KeyNarrow {
         });
         if lost || (left.grants.is_empty() && !rights.grants.is_empty()) {
             return Err(Failure::new(Kind::Refused, format!("access key {} may not do that now: {rights}", self.id))
-                .next("`stele key list` shows what it may; make another key for more"));
+                .next("`stele key list` shows its rights; make another key for more"));
         }
         left.bypass_governance &= !self.no_bypass;
         Ok(left)

@@ -65,7 +65,7 @@ pub fn permissions(site: &Site, config: &Config) -> Vec<Finding> {
     if findings.is_empty() {
         findings.push(Finding::good(
             "permissions",
-            format!("nobody else writes to {} or reads its secrets", site.dir.display()),
+            format!("no other user can write to {} or read its secrets", site.dir.display()),
         ));
     }
     findings.extend(socket(site, config));
@@ -107,7 +107,7 @@ fn socket(site: &Site, config: &Config) -> Option<Finding> {
         Err(error) => Finding::new(
             "socket",
             Verdict::Note,
-            format!("nobody answers at {}: {error}", path.display()),
+            format!("no server answers at {}: {error}", path.display()),
             "`stele serve`, if a server should run",
         ),
     })

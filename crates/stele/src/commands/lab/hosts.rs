@@ -90,7 +90,7 @@ pub async fn run(json: bool, what: What, job: Job, names: Vec<String>, secret: V
     }
     if what.live.live || what.live.metrics.is_some() {
         return Err(
-            Failure::usage("hosts tell what they measured when a cell is over").next("leave --live and --metrics out")
+            Failure::usage("hosts report their figures when a cell is over").next("leave --live and --metrics out")
         );
     }
     if job.modelled.is_some() {

@@ -100,7 +100,7 @@ async fn of_recipe(json: bool, asked: Paper, name: String, against: bool) -> Out
     // Check that the page can be written before minutes of work.
     if page.exists() && !asked.resume {
         return Err(Failure::new(Kind::Refused, format!("{}: exists already", page.display()))
-            .next("name another file with -o, or go on with what was stopped with --resume"));
+            .next("name another file with -o, or resume the stopped recipe with --resume"));
     }
     let (kept, resume, destroy, keep) = (lab.clone(), asked.resume, asked.place.destroy, asked.place.keep);
     let came = super::stop::until_stopped(move |stop| match work {

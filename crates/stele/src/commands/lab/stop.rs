@@ -41,7 +41,7 @@ pub async fn until_stopped<T: Send + 'static>(
     let mut requests = Requests::new()?;
     let listener = tokio::spawn(async move {
         requests.next().await;
-        eprintln!("\nstele: stopping; what was measured is kept. Once more ends it at once.");
+        eprintln!("\nstele: stopping; the results so far are kept. A second signal ends it at once.");
         asked.store(true, Ordering::Relaxed);
         let same = async {
             loop {

@@ -46,7 +46,8 @@ pub fn look(places: &[DrivePlace]) -> Vec<Finding> {
             }
         };
         if drive.labels.is_empty() {
-            let next = "`stele drive dump` shows what is left of it; a pool with enough other drives does without it";
+            let next =
+                "`stele drive dump` shows the rest of its contents; a pool with enough other drives does without it";
             findings.push(
                 Finding::new("label", name.clone(), "none that is whole", own_label()).is(Verdict::Unknown, next),
             );
