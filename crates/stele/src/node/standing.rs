@@ -125,7 +125,7 @@ fn told(of: stele_archive::Alarm) -> StandingView {
             ("nothing expires until an operator accepts the clock", "`stele clock show`, then `stele clock accept`")
         }
         AlarmKind::Expiration => {
-            ("all other due versions have expired", "`stele pool status`; it is tried again by itself")
+            ("all other expired versions are handled", "`stele pool status`; it is tried again by itself")
         }
         AlarmKind::Space => ("writes that find no room are refused whole", "delete what may be deleted, or add drives"),
         AlarmKind::Damage => (
@@ -150,7 +150,7 @@ fn told(of: stele_archive::Alarm) -> StandingView {
         ),
         AlarmKind::Pairing => ("reads are served, changes refused", super::UNPAIRED_NEXT),
         AlarmKind::Audit => (
-            "the log continues, but its heads are not signed",
+            "the log continues, but no further head is signed",
             "`stele audit verify --anchor HEAD` with a head kept elsewhere",
         ),
     };
