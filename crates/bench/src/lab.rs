@@ -1,6 +1,6 @@
-//! The cost of the laboratory's generator, beside fio on the same target in the same run: processor time of the process
-//! for each access, that of the whole machine (kernel workers hide some), and accesses a second. Histograms are always
-//! on.
+//! The cost of the laboratory's generator, beside fio on the same target in the same run. It is the processor time of
+//! the process for each access, that of the whole machine (kernel workers hide some), and accesses a second. Histograms
+//! are always on.
 
 mod agreement;
 mod corpus;

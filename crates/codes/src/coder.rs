@@ -3,7 +3,7 @@
 //! The parity of strips d0 to d(k-1) is, over GF(2^8) with 0x11D,
 //! `P = sum d(i)`, `Q = sum 2^i d(i)`, `R = sum 4^i d(i)`: RAID-6's own P and Q, and ISA-L's `gf_gen_rs_matrix`.
 //! Any three columns of 1, x, x^2 with distinct x are independent (Vandermonde), and so are any one or two under any
-//! choice of rows, so every loss of up to m strips can be repaired; the tests try them all.
+//! choice of rows. Every loss of up to m strips can therefore be repaired; the tests try them all.
 //! A mirror is the same with one data strip: every row is 1, and the copies are copied.
 //!
 //! Everything is a pure function of its arguments. A wrong number of strips or unequal lengths are errors of the caller

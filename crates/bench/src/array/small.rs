@@ -1,5 +1,5 @@
-//! Small operations in this process: random writes beyond what log and cache can absorb, and mixes of reads and writes
-//! at the sizes of the Fibre Channel paper, whose working set its controllers held in their caches.
+//! Small operations in this process: random writes beyond what log and cache can absorb, and mixes of reads and writes.
+//! The mixes have the sizes of the Fibre Channel paper, whose working set its controllers held in their caches.
 
 use stele_array::OpenOptions;
 use stele_ground::{Bytes, Dice};
