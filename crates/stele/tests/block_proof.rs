@@ -33,8 +33,8 @@ fn wait_until_whole(place: &Place) {
     });
 }
 
-/// One fault after the other, while hosts work on the volume: damage below the server, connections that end, a kill and
-/// a start without a drive, a kill and a start with a drive that missed writes.
+/// One fault after the other, while hosts work on the volume: damage below the server, and connections that end. Then a
+/// kill and a start without a drive, and a kill and a start with a drive that missed writes.
 fn faults(host: &mut Host, round: u64) {
     let drive = |number: u64| host.place.path(&format!("d{number}.img"));
     let (damaged, missing) = (round % 5, (round + 2) % 5);
