@@ -1,11 +1,11 @@
 //! Folders of a crate import only from folders below them, as crates do. Tests may import everything.
 //!
-//! A folder is what `lib.rs` declares: `x.rs` with the files under `x/`. The rule reads paths that begin with `crate::`,
-//! and demands that no path of `super` leaves its folder, so that there is no other way.
+//! A folder is a module that `lib.rs` declares: `x.rs` with the files under `x/`. The rule reads paths that begin with
+//! `crate::`. It also demands that no path of `super` leaves its folder, so that there is no other way.
 
 use super::source::is_test;
 
-/// The folders of each crate from the ground up. Each may import those before it.
+/// The folders of each crate, lowest first. Each may import those before it.
 const CRATES: &[(&str, &[&str])] = &[("crates/array/src/", ARRAY), ("crates/archive/src/", ARCHIVE)];
 
 const ARRAY: &[&str] = &[
@@ -98,7 +98,7 @@ fn imported(code: &str) -> impl Iterator<Item = &str> {
     places.map(move |at| code[at + "crate::".len()..].split(word).next().unwrap_or_default())
 }
 
-/// How many times in a row the code says `super::`, at most.
+/// Largest number of consecutive `super::` in the code.
 fn climbs(code: &str) -> usize {
     (1..).take_while(|count| code.contains(&"super::".repeat(*count))).count()
 }
@@ -114,7 +114,7 @@ mod tests {
             ("engine/apply.rs", "use crate::engine::Engine;", None),
             ("engine/apply.rs", "use crate::hosts::write;", Some("'engine' may not import from 'hosts'")),
             ("engine.rs", "let a = crate::stripe::runs([]);", Some("'engine' may not import from 'stripe'")),
-            // What lib.rs shows to other crates is no way round.
+            // Re-exports of lib.rs must not circumvent the rule.
             ("engine.rs", "use crate::{Alarm, Pool};", Some("may not import from ''")),
             ("engine.rs", "use crate::Pool;", Some("may not import from 'Pool'")),
             ("engine/apply.rs", "use super::super::pool::Pool;", Some("leaves its folder")),
