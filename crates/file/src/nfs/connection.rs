@@ -256,6 +256,11 @@ where
                 self.server.counters().bytes_received.fetch_add(count as u64, Ordering::Relaxed);
                 true
             }
+            // Clients that are done reset their connection rather than to close it.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
+                self.end = Some(End::Closed);
+                true
+            }
             Poll::Ready(Err(error)) => {
                 self.end = Some(End::Failed(error));
                 true

@@ -225,9 +225,9 @@ impl<F> Exports<F> {
     }
 }
 
-/// The names of an absolute path; none if it is not absolute, or goes up.
+/// The names of an absolute path; none if it is not absolute, or goes up. libnfs asks for the top with an empty path.
 fn components(path: &[u8]) -> Option<Vec<&[u8]>> {
-    let rest = path.strip_prefix(b"/")?;
+    let rest = if path.is_empty() { path } else { path.strip_prefix(b"/")? };
     let parts: Vec<&[u8]> = rest.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
     (!parts.contains(&&b".."[..])).then_some(parts)
 }
