@@ -174,7 +174,13 @@ impl Locks {
         self.table().files.get(&file)?.conflict(owner, range, exclusive).cloned()
     }
 
-    pub fn lock(&self, file: LockedFile, owner: &LockOwner, range: LockRange, exclusive: bool) -> Result<(), LockError> {
+    pub fn lock(
+        &self,
+        file: LockedFile,
+        owner: &LockOwner,
+        range: LockRange,
+        exclusive: bool,
+    ) -> Result<(), LockError> {
         let mut table = self.table();
         let on_file = table.files.get(&file);
         if let Some(held) = on_file.and_then(|on_file| on_file.conflict(owner, range, exclusive)) {
@@ -226,9 +232,7 @@ impl Locks {
         let client = reservation.owner.client.clone();
         let others = table.files.get(&file).map(|on_file| on_file.reserved.as_slice()).unwrap_or_default();
         let (own, others): (Vec<_>, Vec<_>) = others.iter().partition(|other| other.owner == reservation.owner);
-        let meets = |other: &&Reservation| {
-            other.deny.meets(reservation.access) || reservation.deny.meets(other.access)
-        };
+        let meets = |other: &&Reservation| other.deny.meets(reservation.access) || reservation.deny.meets(other.access);
         if others.iter().any(meets) {
             return Err(LockError::Reserved);
         }

@@ -40,13 +40,33 @@ impl Program {
 }
 
 const NFS: [&str; 22] = [
-    "null", "getattr", "setattr", "lookup", "access", "readlink", "read", "write", "create", "mkdir", "symlink", "mknod",
-    "remove", "rmdir", "rename", "link", "readdir", "readdirplus", "fsstat", "fsinfo", "pathconf", "commit",
+    "null",
+    "getattr",
+    "setattr",
+    "lookup",
+    "access",
+    "readlink",
+    "read",
+    "write",
+    "create",
+    "mkdir",
+    "symlink",
+    "mknod",
+    "remove",
+    "rmdir",
+    "rename",
+    "link",
+    "readdir",
+    "readdirplus",
+    "fsstat",
+    "fsinfo",
+    "pathconf",
+    "commit",
 ];
 
 const LOCK: [&str; 24] = [
-    "null", "test", "lock", "cancel", "unlock", "granted", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "share",
-    "unshare", "nm_lock", "free_all",
+    "null", "test", "lock", "cancel", "unlock", "granted", "", "", "", "", "", "", "", "", "", "", "", "", "", "",
+    "share", "unshare", "nm_lock", "free_all",
 ];
 
 const PROCEDURES_MAX: usize = 24;

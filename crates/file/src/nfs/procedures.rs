@@ -3,8 +3,8 @@
 //! A procedure reads its arguments, calls the gateway and appends its results. A failure answers the status and what
 //! the RFC wants beside it, which is the same for every way in which a procedure can fail: see [`FAILURES`].
 
-pub mod dispatch;
 mod directory;
+pub mod dispatch;
 mod names;
 mod objects;
 mod space;

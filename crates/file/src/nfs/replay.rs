@@ -103,7 +103,8 @@ impl Drop for Ticket {
         let mut peers = lock(&self.replays);
         if let Some(answers) = peers.answers.get_mut(&self.peer) {
             // A later call may have the key by now.
-            let own = answers.by_key.get(&self.key).is_some_and(|(_, answer)| self.answer.subscribe().same_channel(answer));
+            let own =
+                answers.by_key.get(&self.key).is_some_and(|(_, answer)| self.answer.subscribe().same_channel(answer));
             if own {
                 answers.by_key.remove(&self.key);
                 answers.order.retain(|key| *key != self.key);

@@ -65,7 +65,8 @@ pub async fn make_special<F: Files>(request: &mut Request<F>, out: &mut Vec<u8>)
             let changes = changes(arguments)?;
             let (major, minor) = (arguments.u32()?, arguments.u32()?);
             let block = kind == BLOCK_DEVICE;
-            let device = if block { Kind::BlockDevice { major, minor } } else { Kind::CharacterDevice { major, minor } };
+            let device =
+                if block { Kind::BlockDevice { major, minor } } else { Kind::CharacterDevice { major, minor } };
             (changes, device)
         }
         SOCKET => (changes(arguments)?, Kind::Socket),
