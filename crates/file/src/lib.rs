@@ -11,6 +11,7 @@ pub mod memory;
 pub mod model;
 pub mod nfs;
 pub mod permission;
+pub mod suite;
 
 pub use error::{FileError, Result};
 pub use files::{Changed, Creation, Data, DirectoryEntry, Entry, Files, Listing, Node, Removal, Space, Stability};

@@ -101,3 +101,35 @@ fn a_whole_page_is_stored_without_a_copy() {
     let data = now(files.read(&ROOT_USER, inode, 4096, 4096)).expect("it is read");
     assert_eq!(data.pieces.first().map(|piece| piece.as_ptr()), Some(page.as_ptr()));
 }
+
+#[test]
+fn the_twin_passes_the_suite() {
+    let count = now(crate::suite::conforms(async || tree()));
+    assert!(count >= 60, "only {count} checks ran");
+}
+
+#[test]
+fn two_twins_agree() {
+    for seed in 0..8 {
+        let (a, b) = (tree(), tree());
+        let outcome = now(crate::suite::compare::compare(&a, &b, seed, 3000));
+        let enough = outcome.succeeded > 600 && outcome.failed > 300;
+        assert!(enough, "seed {seed} compared too little: {outcome:?}");
+    }
+}
+
+#[test]
+fn a_comparison_notices_a_lost_write() {
+    let (a, b) = (tree(), tree());
+    let changes = Changes { mode: Some(0o644), ..Changes::default() };
+    for files in [&a, &b] {
+        let inode = file(files, "a");
+        write(files, inode, 5000, b"content", Stability::Unstable).expect("it is written");
+        now(files.set_attributes(&ROOT_USER, ROOT, changes.clone(), None)).expect("it is changed");
+    }
+    b.crash();
+    let compared = std::panic::AssertUnwindSafe(crate::suite::compare::compare(&a, &b, 1, 0));
+    let why = now(futures_util::FutureExt::catch_unwind(compared)).expect_err("they differ");
+    let text = why.downcast_ref::<String>().cloned().unwrap_or_default();
+    assert!(text.contains("at the end"), "{text}");
+}
