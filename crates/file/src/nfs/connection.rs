@@ -187,7 +187,7 @@ where
     /// Starts every whole call that has arrived, up to the limits.
     fn take_records(&mut self, context: &mut Context<'_>) {
         while self.may_read() {
-            match self.records.next() {
+            match self.records.take() {
                 Ok(Some(record)) => self.start(record, context),
                 Ok(None) => return,
                 Err(error) => {
