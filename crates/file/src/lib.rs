@@ -6,6 +6,7 @@
 
 pub mod error;
 pub mod files;
+pub mod fuse;
 pub mod memory;
 pub mod model;
 pub mod permission;
