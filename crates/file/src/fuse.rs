@@ -5,6 +5,9 @@
 //! seen at once. The kernel's writeback cache stays off: write(2) has reached the gateway when it returns, and
 //! fsync(2) returns after a commit.
 //!
+//! With a cache, the kernel keeps attributes, pages and names for that time. A directory that is closed to others in
+//! the meantime may then let them find the names in it that long; their files keep their own modes.
+//!
 //! When this process dies, calls on the mount fail with ENOTCONN until [`mount`] cleans the directory up.
 
 mod adapter;
@@ -15,14 +18,16 @@ mod opened;
 mod share;
 mod work;
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use fuser::{BackgroundSession, Config, Session, SessionACL};
 use nix::errno::Errno;
-use nix::mount::{MntFlags, umount2};
+use nix::mount::{MntFlags, MsFlags, umount2};
 use tokio::runtime::Handle;
 
 use self::adapter::Adapter;
@@ -38,8 +43,11 @@ pub use self::work::UNDER_WAY_MAX;
 const WRITE_MAX: u32 = 1 << 20;
 /// The most requests that the kernel sends without a process waiting for each, such as read-ahead and closes.
 const BACKGROUND_MAX: u16 = 64;
-/// The type of the file system, as `mount` shows it behind `fuse.`.
-const SUBTYPE: &str = "stele";
+/// The type of the file system, as `mount` shows it.
+const KIND: &str = "fuse.stele";
+const DEVICE: &str = "/dev/fuse";
+/// Readers of requests.
+const THREADS_MAX: usize = 16;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MountOptions {
@@ -50,13 +58,14 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// How long the kernel keeps attributes, names and pages. Zero: nothing is kept, and reads pass by the page cache.
     pub cache: Duration,
-    /// Threads that read requests, 1 to 16.
+    /// Threads that read requests, 1 to 16. With one, requests begin in the order in which processes made them, so
+    /// that a close(2) comes before the chmod(2) that commits the file.
     pub threads: usize,
 }
 
 impl Default for MountOptions {
     fn default() -> MountOptions {
-        MountOptions { name: SUBTYPE.into(), read_only: false, allow_other: true, cache: Duration::ZERO, threads: 1 }
+        MountOptions { name: "stele".into(), read_only: false, allow_other: true, cache: Duration::ZERO, threads: 1 }
     }
 }
 
@@ -67,7 +76,8 @@ pub struct Mounted {
     session: Option<BackgroundSession>,
 }
 
-/// Mounts the tree at an existing directory. What a dead process left mounted there is unmounted first.
+/// Mounts the tree at an existing directory, which needs root. What a dead process left mounted there is unmounted
+/// first.
 pub fn mount<F: Files>(
     files: Arc<F>,
     directory: &Path,
@@ -75,18 +85,37 @@ pub fn mount<F: Files>(
     runtime: Handle,
 ) -> io::Result<Mounted> {
     let directory = mounts::clear(directory)?;
+    let device = File::options().read(true).write(true).open(DEVICE).map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot open {DEVICE}: {error}; is the kernel's module 'fuse' loaded?"))
+    })?;
+    // fuser's own mount would unmount by path a second time, perhaps what someone else has mounted there since.
+    let others = if options.allow_other { ",allow_other" } else { "" };
+    let data = format!("fd={},rootmode=40000,user_id=0,group_id=0{others}", device.as_raw_fd());
+    let writes = if options.read_only { MsFlags::MS_RDONLY } else { MsFlags::empty() };
+    let flags = MsFlags::MS_NODEV | MsFlags::MS_NOSUID | writes;
+    nix::mount::mount(Some(options.name.as_str()), &directory, Some(KIND), flags, Some(data.as_str()))
+        .map_err(|errno| about("mount", &directory, errno))?;
+
     let mut config = Config::default();
-    let kind = MountOption::CUSTOM(format!("subtype={SUBTYPE}"));
-    let access = if options.read_only { MountOption::RO } else { MountOption::RW };
-    config.mount_options = vec![MountOption::FSName(options.name.clone()), kind, access];
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.threads.clamp(1, 16));
+    config.n_threads = Some(options.threads.clamp(1, THREADS_MAX));
     config.clone_fd = options.threads > 1;
     let numbers = Numbers { root: files.root() };
     let share = Share { files, numbers, opened: Opened::default(), cache: options.cache };
     let adapter = Adapter::new(share, Work::new(runtime));
-    let session = Session::new(adapter, &directory, &config)?.spawn()?;
-    Ok(Mounted { directory, session: Some(session) })
+    // The kernel checks who may use the mount.
+    let session = Session::from_fd(adapter, device.into(), SessionACL::All, config).and_then(Session::spawn);
+    match session {
+        Ok(session) => Ok(Mounted { directory, session: Some(session) }),
+        Err(error) => {
+            umount2(&directory, MntFlags::MNT_DETACH).map_err(|errno| about("unmount", &directory, errno))?;
+            Err(error)
+        }
+    }
+}
+
+fn about(what: &str, directory: &Path, errno: Errno) -> io::Error {
+    let error = io::Error::from(errno);
+    io::Error::new(error.kind(), format!("cannot {what} {}: {error}", directory.display()))
 }
 
 impl Mounted {
@@ -104,7 +133,7 @@ impl Mounted {
     pub fn unmount(&mut self) -> io::Result<()> {
         self.leave(MntFlags::empty())?;
         match self.session.take() {
-            Some(session) => session.umount_and_join(),
+            Some(session) => session.join(),
             None => Ok(()),
         }
     }
@@ -113,7 +142,7 @@ impl Mounted {
     /// that long.
     pub fn detach(&mut self) -> io::Result<()> {
         self.leave(MntFlags::MNT_DETACH)?;
-        // Dropping the session would unmount again; the threads end with the last open file.
+        // The threads end with the last open file.
         self.session.take();
         Ok(())
     }
@@ -125,10 +154,7 @@ impl Mounted {
         match umount2(&self.directory, flags) {
             // EINVAL: someone else has just unmounted it.
             Ok(()) | Err(Errno::EINVAL) => Ok(()),
-            Err(errno) => {
-                let error = io::Error::from(errno);
-                Err(io::Error::new(error.kind(), format!("cannot unmount {}: {error}", self.directory.display())))
-            }
+            Err(errno) => Err(about("unmount", &self.directory, errno)),
         }
     }
 }

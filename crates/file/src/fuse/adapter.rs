@@ -48,14 +48,12 @@ impl<F: Files> Adapter<F> {
     }
 
     /// Answers an entry of `directory`.
-    fn entry<C: Future<Output = Result<Attributes>> + Send>(
+    fn entry<C: Future<Output = Result<Attributes>> + Send + 'static>(
         &self,
         reply: ReplyEntry,
         directory: Inode,
         call: impl FnOnce(Arc<Share<F>>) -> C + Send + 'static,
-    ) where
-        C: 'static,
-    {
+    ) {
         let share = self.share.clone();
         self.work.start(async move {
             match call(share.clone()).await {

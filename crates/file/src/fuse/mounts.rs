@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use nix::mount::{MntFlags, umount2};
 
-use super::SUBTYPE;
+use super::KIND;
 
 /// Mounts may lie on each other; more than this many at one directory are left alone.
 const LAYERS_MAX: usize = 16;
@@ -27,7 +27,7 @@ pub(super) fn clear(directory: &Path) -> io::Result<PathBuf> {
             Err(error) => return Err(about(error.kind(), &directory, &error.to_string())),
         };
         let table = fs::read("/proc/self/mountinfo")?;
-        let ours = top_mount(&table, &directory).is_some_and(|kind| kind == format!("fuse.{SUBTYPE}"));
+        let ours = top_mount(&table, &directory).is_some_and(|kind| kind == KIND);
         match (dead, ours) {
             (false, false) => return Ok(directory),
             (false, true) => return Err(about(io::ErrorKind::ResourceBusy, &directory, "a share is mounted there")),

@@ -40,3 +40,6 @@ impl Work {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;
