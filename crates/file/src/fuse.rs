@@ -74,6 +74,7 @@ pub struct Mounted {
     directory: PathBuf,
     /// `None` after it was unmounted.
     session: Option<BackgroundSession>,
+    work: Work,
 }
 
 /// Mounts the tree at an existing directory, which needs root. What a dead process left mounted there is unmounted
@@ -101,11 +102,12 @@ pub fn mount<F: Files>(
     config.clone_fd = options.threads > 1;
     let numbers = Numbers { root: files.root() };
     let share = Share { files, numbers, opened: Opened::default(), cache: options.cache };
-    let adapter = Adapter::new(share, Work::new(runtime));
+    let work = Work::new(runtime);
+    let adapter = Adapter::new(share, work.clone());
     // The kernel checks who may use the mount.
     let session = Session::from_fd(adapter, device.into(), SessionACL::All, config).and_then(Session::spawn);
     match session {
-        Ok(session) => Ok(Mounted { directory, session: Some(session) }),
+        Ok(session) => Ok(Mounted { directory, session: Some(session), work }),
         Err(error) => {
             umount2(&directory, MntFlags::MNT_DETACH).map_err(|errno| about("unmount", &directory, errno))?;
             Err(error)
@@ -128,14 +130,14 @@ impl Mounted {
         self.session.as_ref().is_some_and(|session| !session.guard.is_finished())
     }
 
-    /// Unmounts, and waits until every request is answered. Fails with `ResourceBusy` while files are open; the mount
-    /// then stays. Blocks; on a runtime, call it from a blocking thread.
+    /// Unmounts, and waits until every call has ended and every file is closed. Fails with `ResourceBusy` while files
+    /// are open; the mount then stays. Blocks; a runtime calls it, and drops this, on a blocking thread.
     pub fn unmount(&mut self) -> io::Result<()> {
         self.leave(MntFlags::empty())?;
-        match self.session.take() {
-            Some(session) => session.join(),
-            None => Ok(()),
-        }
+        let Some(session) = self.session.take() else { return Ok(()) };
+        let ended = session.join();
+        self.work.finish();
+        ended
     }
 
     /// Unmounts the directory at once. Files that are open stay usable until they are closed, and the tree is served

@@ -30,7 +30,7 @@ fn random_content_agrees_with_a_buffer() {
                     0..=3 => {
                         let mut data = vec![0; length as usize];
                         dice.fill(&mut data);
-                        file.write_all_at(&data, offset).expect(&at("write"));
+                        file.write_all_at(&data, offset).unwrap_or_else(|error| panic!("{}: {error}", at("write")));
                         let end = (offset + length) as usize;
                         expected.resize(expected.len().max(if length == 0 { 0 } else { end }), 0);
                         if length > 0 {
@@ -39,18 +39,21 @@ fn random_content_agrees_with_a_buffer() {
                     }
                     4..=7 => {
                         let mut data = vec![0; length as usize];
-                        let read = file.read_at(&mut data, offset).expect(&at("read"));
+                        let read =
+                            file.read_at(&mut data, offset).unwrap_or_else(|error| panic!("{}: {error}", at("read")));
                         let wanted = expected.get(offset as usize..).unwrap_or_default();
                         let wanted = &wanted[..wanted.len().min(length as usize)];
                         assert!(data[..read] == *wanted, "{}", at("content"));
                     }
                     8 => {
                         let size = dice.below(expected.len() as u64 + 100_000);
-                        file.set_len(size).expect(&at("cut"));
+                        file.set_len(size).unwrap_or_else(|error| panic!("{}: {error}", at("cut")));
                         expected.resize(size as usize, 0);
                     }
-                    _ if dice.one_in(2) => file.sync_all().expect(&at("sync")),
-                    _ => files[dice.below(3) as usize] = open().expect(&at("open")),
+                    _ if dice.one_in(2) => file.sync_all().unwrap_or_else(|error| panic!("{}: {error}", at("sync"))),
+                    _ => {
+                        files[dice.below(3) as usize] = open().unwrap_or_else(|error| panic!("{}: {error}", at("open")))
+                    }
                 }
                 let size = fs::metadata(&path).expect("it is there").size();
                 assert_eq!(size, expected.len() as u64, "{}", at("size"));

@@ -9,7 +9,7 @@ use stele_file::fuse::{MountOptions, mount};
 use stele_file::{FileError, Files};
 use tokio::runtime::Runtime;
 
-use super::{Share, able, each_way, empty_tree, new_directory};
+use super::{Share, Way, able, each_way, empty_tree, new_directory};
 
 const CHILD: &str = "STELE_TEST_MOUNTS_AND_DIES";
 
@@ -96,7 +96,7 @@ fn a_share_is_mounted_once() {
     if !able() {
         return;
     }
-    let share = Share::new("once", &MountOptions::default());
+    let share = Share::new("once", &Way { slow: false, options: MountOptions::default() });
     let again = mount(empty_tree(), &share.directory, &MountOptions::default(), share.runtime.handle().clone());
     let error = again.err().expect("one is there");
     assert_eq!(error.kind(), ErrorKind::ResourceBusy, "{error}");

@@ -5,6 +5,7 @@
 mod content;
 mod lifecycle;
 mod posix;
+mod slow;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use rustix::process::{Gid, Uid};
 use stele_file::fuse::{MountOptions, Mounted, mount};
 use stele_file::{Attributes, Caller, Files, MemoryFiles, Moment};
 use tokio::runtime::Runtime;
+
+use self::slow::Slow;
 
 /// A mounted tree. Unmounted, and its directory removed, when it is dropped.
 struct Share {
@@ -34,13 +37,23 @@ fn able() -> bool {
 }
 
 /// Every way to mount that changes what the kernel does.
-fn ways() -> Vec<MountOptions> {
+fn ways() -> Vec<Way> {
     let plain = MountOptions { name: "test".into(), ..MountOptions::default() };
+    let cached = MountOptions { cache: Duration::from_secs(1), ..plain.clone() };
     vec![
-        plain.clone(),
-        MountOptions { threads: 3, ..plain.clone() },
-        MountOptions { cache: Duration::from_secs(1), ..plain },
+        Way { slow: false, options: plain.clone() },
+        Way { slow: false, options: MountOptions { threads: 3, ..plain.clone() } },
+        Way { slow: false, options: cached.clone() },
+        Way { slow: true, options: plain },
+        Way { slow: true, options: MountOptions { threads: 3, ..cached } },
     ]
+}
+
+#[derive(Debug)]
+struct Way {
+    /// The tree answers later.
+    slow: bool,
+    options: MountOptions,
 }
 
 fn empty_tree() -> Arc<MemoryFiles> {
@@ -59,11 +72,14 @@ fn new_directory(name: &str) -> PathBuf {
 }
 
 impl Share {
-    fn new(name: &str, options: &MountOptions) -> Share {
+    fn new(name: &str, way: &Way) -> Share {
         let runtime = Runtime::new().expect("a runtime starts");
-        let (files, directory) = (empty_tree(), new_directory(name));
-        let mounted = mount(files.clone(), &directory, options, runtime.handle().clone()).expect("it is mounted");
-        Share { files, mounted: Some(mounted), directory, runtime }
+        let (files, directory, handle) = (empty_tree(), new_directory(name), runtime.handle().clone());
+        let mounted = match way.slow {
+            true => mount(Arc::new(Slow::new(files.clone())), &directory, &way.options, handle),
+            false => mount(files.clone(), &directory, &way.options, handle),
+        };
+        Share { files, mounted: Some(mounted.expect("it is mounted")), directory, runtime }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -104,9 +120,9 @@ fn each_way(name: &str, check: impl Fn(&mut Share)) {
     if !able() {
         return;
     }
-    for (number, options) in ways().iter().enumerate() {
-        eprintln!("{options:?}");
-        check(&mut Share::new(&format!("{name}-{number}"), options));
+    for (number, way) in ways().iter().enumerate() {
+        eprintln!("{way:?}");
+        check(&mut Share::new(&format!("{name}-{number}"), way));
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::fs::{Access, AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, SeekFrom, XattrFlags};
 use rustix::io::Errno;
 
-use super::{Share, able, each_way, run_as};
+use super::{Share, Way, able, each_way, run_as};
 use stele_file::fuse::MountOptions;
 
 fn fails<T>(rule: &str, result: Result<T>, errno: Errno) {
@@ -260,7 +260,8 @@ fn a_read_only_mount_changes_nothing() {
     if !able() {
         return;
     }
-    let share = Share::new("read-only", &MountOptions { read_only: true, ..MountOptions::default() });
+    let options = MountOptions { read_only: true, ..MountOptions::default() };
+    let share = Share::new("read-only", &Way { slow: false, options });
     fails("no file", fs::write(share.path("f"), b""), Errno::ROFS);
     fails("no directory", fs::create_dir(share.path("d")), Errno::ROFS);
     assert_eq!(fs::read_dir(share.path("")).expect("it is listed").count(), 0);

@@ -36,7 +36,8 @@ fn waiting_calls_have_a_bound() {
         work.start(call);
         answers.push(answer);
     }
-    assert_eq!(work.room.available_permits(), 0);
+    let waiting = || *work.waiting.count.lock().expect("nothing panicked");
+    assert_eq!(waiting(), UNDER_WAY_MAX);
     let (last_answer, last) = call(done.clone(), UNDER_WAY_MAX);
     let (started, starts) = mpsc::channel();
     let reader = std::thread::spawn({
@@ -57,5 +58,7 @@ fn waiting_calls_have_a_bound() {
         answer.send(()).expect("the call waits");
     }
     reader.join().expect("the reader ends");
+    work.finish();
+    assert_eq!(waiting(), 0);
     assert_eq!(finished.iter().take(UNDER_WAY_MAX - 1).count(), UNDER_WAY_MAX - 1);
 }
