@@ -10,6 +10,7 @@ pub mod fuse;
 pub mod memory;
 pub mod model;
 pub mod permission;
+pub mod samba;
 pub mod suite;
 
 pub use error::{FileError, Result};
