@@ -14,7 +14,6 @@ use stele_catalog::{Catalog, Direction, Head, KeyRange, Transaction};
 
 use crate::audit::Event;
 use crate::model::action::Action;
-use crate::model::alarm::Alarm;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::pairing::Paired;
 use crate::model::principal::Caller;
@@ -71,22 +70,15 @@ impl Archive {
         Ok(archive)
     }
 
-    /// What a store that may be written does before it serves: it is paired with its data volume, its copies are mended, and
-    /// what the last life left undone is finished; then the opening is recorded.
+    /// The start-up of a store that may be written, phase by phase. It serves nothing before the last one is over.
     async fn begin(&self, beginning: Beginning, from: From) -> Result<()> {
         let store = &self.store();
         let Beginning { clean, next, head, retained, mut identity } = beginning;
         store.pair(&mut identity, next, head).await?;
-        let superblock = store.witnessing().superblock();
-        match superblock.mend(store.volume()).await {
-            Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
-                tracing::warn!("a copy of the superblock could not be written: {error}");
-            }
-            mended => mended?,
-        }
+        store.mend_superblock().await?;
         match from {
-            From::Start => self.resume_segments(clean).await?,
-            From::Reading => self.leave_segments(),
+            From::Start => store.resume_segments(clean).await?,
+            From::Reading => store.leave_segments(),
         }
         store.load_free_slots()?;
         store.finish_left_disposals().await?;
@@ -94,75 +86,88 @@ impl Archive {
             drop(store.ensure_protected().await?);
         }
         (identity.pairing, identity.next, identity.replaces) = (Some(next), None, None);
-        store.identity().step(|known| *known = identity.clone());
+        store.record_opening(identity, clean).await?;
+        store.raise_alarms().await?;
+        store.note_identity().await
+    }
+}
+
+impl Store {
+    /// Writes the copy of the superblock that is missing or damaged. A volume that takes no writes keeps the one copy.
+    async fn mend_superblock(&self) -> Result<()> {
+        match self.witnessing().superblock().mend(self.volume()).await {
+            Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
+                tracing::warn!("a copy of the superblock could not be written: {error}");
+                Ok(())
+            }
+            mended => mended,
+        }
+    }
+
+    /// Commits the identity together with the record of the opening.
+    async fn record_opening(&self, identity: IdentityRow, clean: bool) -> Result<()> {
         let event = Event::new(&Caller::system("store"), Action::OpenStore)
             .detail(if clean { "closed in order before" } else { "not closed in order before" }.into());
-        // The clock too: how long the store was closed counts from what is stored.
-        let clock = store.clock_row();
+        // The clock too: how long the store was closed counts from the stored row.
         let transaction = Transaction::new()
             .put(SETTINGS, IDENTITY, encode(&identity))
-            .put(SETTINGS, CLOCK, encode(&clock))
+            .put(SETTINGS, CLOCK, encode(&self.clock_row()))
             .with_reserve();
-        store.record(transaction, event).await?;
-        let mut alarms: Vec<Alarm> = store.alarm_clock().await?.into_iter().collect();
-        alarms.extend(store.seal_step().await?.1);
-        store.upkeep().report_later(alarms);
-        store.note_identity().await
+        self.identity().step(|known| *known = identity);
+        self.record(transaction, event).await.map(drop)
+    }
+
+    /// Keeps the alarms of the opening for the first step to report: of the clock, and of the audit log's end.
+    async fn raise_alarms(&self) -> Result<()> {
+        let clock = self.alarm_clock().await?;
+        let (_, audit) = self.seal_step().await?;
+        self.upkeep().report_later(clock.into_iter().chain(audit).collect());
+        Ok(())
     }
 
     /// Leaves every open segment as it is: an attempt to open the store that failed may have writes under way there still.
     fn leave_segments(&self) {
-        let store = self.store();
-        let open = store.segments().rows().into_iter().filter(|(_, row)| row.usage == SegmentUse::Open);
+        let open = self.segments().rows().into_iter().filter(|(_, row)| row.usage == SegmentUse::Open);
         for (number, _) in open {
-            store.segments().change(number, |row| {
-                row.usage = SegmentUse::Sealed;
-                row.used = store.segments().size - crate::space::BLOCK;
-            });
+            self.segments().seal(number, self.segments().size - crate::space::BLOCK);
         }
     }
 
     /// Goes on in the open segment with the most in it; seals any other.
     async fn resume_segments(&self, clean: bool) -> Result<()> {
-        let store = &self.store();
         let mut open = Vec::new();
-        for (number, row) in store.segments().rows() {
+        for (number, row) in self.segments().rows() {
             if row.usage != SegmentUse::Open {
                 continue;
             }
-            let used = if clean {
-                row.used
-            } else {
-                let start = store.segments().start(number);
-                let mut walk = Walk::new(store.volume().clone(), start, store.segments().size, row.incarnation);
-                let mut used = crate::space::BLOCK;
-                while let Some((at, header)) = walk.next().await? {
-                    used = at + header.length();
-                }
-                if !walk.unreadable.is_empty() {
-                    // What cannot be read may hold records, which may reach beyond it: nothing more goes into this segment.
-                    store.segments().change(number, |row| {
-                        row.usage = SegmentUse::Sealed;
-                        row.used = store.segments().size - crate::space::BLOCK;
-                    });
-                    continue;
-                }
-                used
+            let used = if clean { Some(row.used) } else { self.find_end(number, row.incarnation).await? };
+            let Some(used) = used else {
+                // An unreadable place may hold records, which may reach beyond it: nothing more goes into this segment.
+                self.segments().seal(number, self.segments().size - crate::space::BLOCK);
+                continue;
             };
             open.push((used, number, row.incarnation));
         }
         open.sort_unstable();
         let resumed = open.pop();
         for (used, number, ..) in open {
-            store.segments().change(number, |row| {
-                row.usage = SegmentUse::Sealed;
-                row.used = used;
-            });
+            self.segments().seal(number, used);
         }
         if let Some((used, number, incarnation)) = resumed {
-            store.appender().resume(number, incarnation, used);
+            self.appender().resume(number, incarnation, used);
         }
         Ok(())
+    }
+
+    /// The end of the records in an open segment. None: something in it cannot be read.
+    async fn find_end(&self, number: u32, incarnation: u64) -> Result<Option<u32>> {
+        let start = self.segments().start(number);
+        let mut walk = Walk::new(self.volume().clone(), start, self.segments().size, incarnation);
+        let mut used = crate::space::BLOCK;
+        while let Some((at, header)) = walk.next().await? {
+            used = at + header.length();
+        }
+        Ok(walk.unreadable.is_empty().then_some(used))
     }
 }
 

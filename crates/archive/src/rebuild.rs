@@ -27,8 +27,6 @@ use serde::{Deserialize, Serialize};
 use stele_catalog::{Catalog, Head, Transaction};
 use stele_media::Handle;
 
-use self::survey::Survey;
-use self::write::write;
 use crate::audit::chain::walk_links;
 use crate::audit::{Event, SignedHead};
 use crate::model::action::Action;
@@ -47,6 +45,9 @@ use crate::state::buckets::Bucket;
 use crate::store::Archive;
 use crate::store::foundation::{Foundation, Options};
 use crate::store::scan::scan;
+
+use self::survey::Survey;
+use self::write::write;
 
 /// What a rebuild found.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]

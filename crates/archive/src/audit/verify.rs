@@ -75,7 +75,7 @@ impl Archive {
                 None
             }
         };
-        let mut walk = Walk { store, previous: Link::default(), run: Vec::new(), roots: Vec::new() };
+        let mut walk = Walk::begin(store);
         if let Some(anchor) = &anchor
             && let Err(finding) = check_signature(store, anchor)
         {
@@ -96,42 +96,17 @@ impl Archive {
                 if let Err(error) = decode::<AuditRow>(AUDIT, &key, &value) {
                     verdict.findings.push(format!("record {number} cannot be read: {error}"));
                 }
-                walk.previous = link(&walk.previous, number, &value);
-                walk.run.push(walk.previous);
+                walk.pass(number, &value);
                 verdict.records += 1;
                 if number.is_multiple_of(RUN) {
                     walk.close_run(&*snapshot, number, sealed.as_ref(), &mut verdict)?;
                 }
-                if let Some(sealed) = sealed.as_ref().filter(|sealed| sealed.records == number)
-                    && sealed.link != walk.previous
-                {
-                    verdict.findings.push(format!(
-                        "the log up to record {number} is not the one whose end was signed: it was changed and chained anew"
-                    ));
-                }
-                if let Some(anchor) = &anchor
-                    && anchor.records == number
-                {
-                    if anchor.link == to_hex(&walk.previous) && anchor.root == to_hex(&walk.root()) {
-                        verdict.anchored = Some(number);
-                    } else {
-                        verdict
-                            .findings
-                            .push(format!("the log up to record {number} is not the one that was anchored"));
-                    }
-                }
+                walk.compare_signed(number, sealed.as_ref(), &mut verdict);
+                walk.compare_anchor(number, anchor.as_ref(), &mut verdict);
                 expected = number + 1;
             }
         }
-        if expected - 1 != head.count || walk.previous != head.link {
-            verdict.findings.push(format!(
-                "the log ends with record {} and link {}, its head says {} and {}",
-                expected - 1,
-                to_hex(&walk.previous),
-                head.count,
-                to_hex(&head.link)
-            ));
-        }
+        walk.compare_end(expected - 1, &head, &mut verdict);
         for gap in store.identity().look(|identity| identity.gaps.clone()).iter().flatten() {
             let last = gap.last.map_or_else(|| "an unknown end".to_owned(), |last| last.to_string());
             verdict.findings.push(format!(
@@ -139,24 +114,7 @@ impl Archive {
                 gap.first, gap.rebuilt
             ));
         }
-        if let Some(sealed) = sealed
-            && sealed.records >= expected
-        {
-            verdict.findings.push(format!(
-                "the log was signed up to record {}, it ends at {}: its end was cut",
-                sealed.records,
-                expected - 1
-            ));
-        }
-        if let Some(anchor) = anchor
-            && anchor.records >= expected
-        {
-            verdict.findings.push(format!(
-                "the anchor was taken at record {}, the log ends at {}: its end was cut, or the store set back",
-                anchor.records,
-                expected - 1
-            ));
-        }
+        check_reach(expected - 1, sealed.as_ref(), anchor.as_ref(), &mut verdict);
         Ok(verdict)
     }
 
@@ -261,6 +219,50 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    /// A walk from the first record on.
+    fn begin(store: &Store) -> Walk<'_> {
+        Walk { store, previous: Link::default(), run: Vec::new(), roots: Vec::new() }
+    }
+
+    /// Goes past a record.
+    fn pass(&mut self, number: u64, value: &[u8]) {
+        self.previous = link(&self.previous, number, value);
+        self.run.push(self.previous);
+    }
+
+    /// At the record with which the signed end was made, the chain has its link.
+    fn compare_signed(&self, number: u64, sealed: Option<&SealedRow>, verdict: &mut AuditVerdict) {
+        if let Some(sealed) = sealed.filter(|sealed| sealed.records == number)
+            && sealed.link != self.previous
+        {
+            verdict.findings.push(format!(
+                "the log up to record {number} is not the one whose end was signed: it was changed and chained anew"
+            ));
+        }
+    }
+
+    /// At the record with which the anchor was taken, the chain and the tree have its link and its root.
+    fn compare_anchor(&self, number: u64, anchor: Option<&SignedHead>, verdict: &mut AuditVerdict) {
+        let Some(anchor) = anchor.filter(|anchor| anchor.records == number) else { return };
+        if anchor.link == to_hex(&self.previous) && anchor.root == to_hex(&self.root()) {
+            verdict.anchored = Some(number);
+        } else {
+            verdict.findings.push(format!("the log up to record {number} is not the one that was anchored"));
+        }
+    }
+
+    /// The log ends where its head says.
+    fn compare_end(&self, last: u64, head: &Head, verdict: &mut AuditVerdict) {
+        if last != head.count || self.previous != head.link {
+            verdict.findings.push(format!(
+                "the log ends with record {last} and link {}, its head says {} and {}",
+                to_hex(&self.previous),
+                head.count,
+                to_hex(&head.link)
+            ));
+        }
+    }
+
     /// The Merkle root over everything so far.
     fn root(&self) -> Link {
         let mut leaves = self.roots.clone();
@@ -297,6 +299,21 @@ impl Walk<'_> {
             verdict.checkpoints += 1;
         }
         Ok(())
+    }
+}
+
+/// The log reaches as far as it did when its end was signed, and when the anchor was taken.
+fn check_reach(last: u64, sealed: Option<&SealedRow>, anchor: Option<&SignedHead>, verdict: &mut AuditVerdict) {
+    if let Some(sealed) = sealed.filter(|sealed| sealed.records > last) {
+        let signed = sealed.records;
+        let finding = format!("the log was signed up to record {signed}, it ends at {last}: its end was cut");
+        verdict.findings.push(finding);
+    }
+    if let Some(anchor) = anchor.filter(|anchor| anchor.records > last) {
+        verdict.findings.push(format!(
+            "the anchor was taken at record {}, the log ends at {last}: its end was cut, or the store set back",
+            anchor.records
+        ));
     }
 }
 

@@ -25,9 +25,9 @@ use crate::record::version::VersionRow;
 use crate::retention::rules::Cause;
 use crate::state::buckets::Bucket;
 use crate::state::key_locks::KeyLock;
+use crate::store::Archive;
 use crate::store::lease::Lease;
 use crate::store::lookup::{self, Found};
-use crate::store::{Archive, Store};
 
 #[derive(Clone, Default, Debug)]
 pub struct DeleteRequest {
@@ -49,8 +49,6 @@ pub struct Deleted {
     /// A marker was added, or what was removed was one.
     pub delete_marker: bool,
 }
-
-impl Store {}
 
 impl Archive {
     pub async fn delete(&self, caller: &Caller, request: DeleteRequest) -> Result<Deleted> {
@@ -174,7 +172,3 @@ impl Archive {
         Ok(Deleted { key: key.into(), version: Some(info.version), delete_marker: true })
     }
 }
-
-impl Store {}
-
-impl Store {}

@@ -16,7 +16,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use pieces::CACHED_MAX;
 use stele_catalog::Snapshot;
 
 use crate::audit::Event;
@@ -36,6 +35,8 @@ use crate::state::buckets::Bucket;
 use crate::store::lookup::{self, Found};
 use crate::store::uploads::part_row;
 use crate::store::{Archive, Store};
+
+use pieces::CACHED_MAX;
 
 pub(crate) use pieces::{Opening, Pieces};
 

@@ -176,6 +176,28 @@ impl Install<'_> {
         }
     }
 
+    /// Adds the indexes by which the version's retention and its hold are found.
+    fn index(&self, transaction: Transaction, number: u64, row: &VersionRow) -> Transaction {
+        let at = VersionRef { bucket: self.bucket.number, key: self.key.into(), number };
+        let transaction = match row.retention {
+            Some(retention) => transaction.put(RETAINED, keys::numbers(retention.until.0, row.object), encode(&at)),
+            None => transaction,
+        };
+        match row.hold {
+            true => transaction.put(HOLDS, keys::number(row.object), encode(&at)),
+            false => transaction,
+        }
+    }
+
+    fn event(&self, number: u64, row: &VersionRow) -> Event {
+        let event = Event::new(self.caller, self.action).object(self.bucket.name(), self.key).version(row.id(number));
+        match &self.detail {
+            Some(detail) => event.detail(detail.clone()),
+            None if row.marker => event,
+            None => event.detail(format!("{} bytes, blake3 {}", row.size, row.fingerprint())),
+        }
+    }
+
     async fn commit(
         self,
         store: &Arc<Store>,
@@ -189,16 +211,15 @@ impl Install<'_> {
         let record_key = keys::version(bucket.number, self.key, number);
         let (mut versions, mut bytes) = (1, row.size as i64);
         let mut removed: Option<Removed> = None;
-        if row.null {
-            let snapshot = store.snapshot()?;
-            if let Some(replaced) = lookup::null_version(&*snapshot, bucket, self.key)? {
-                let (with_removal, what) =
-                    store.remove(transaction, self.caller, bucket, self.key, &replaced, Cause::Replaced).await?;
-                transaction = with_removal;
-                versions -= 1;
-                bytes -= replaced.row.size as i64;
-                removed = Some(what);
-            }
+        if row.null
+            && let Some(replaced) = lookup::null_version(&*store.snapshot()?, bucket, self.key)?
+        {
+            let (with_removal, disposal) =
+                store.remove(transaction, self.caller, bucket, self.key, &replaced, Cause::Replaced).await?;
+            transaction = with_removal;
+            versions -= 1;
+            bytes -= replaced.row.size as i64;
+            removed = Some(disposal);
         }
         let raw = encode(&row);
         transaction = transaction.equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone()).put(
@@ -206,13 +227,7 @@ impl Install<'_> {
             record_key.clone(),
             raw.clone(),
         );
-        let at = VersionRef { bucket: bucket.number, key: self.key.into(), number };
-        if let Some(retention) = row.retention {
-            transaction = transaction.put(RETAINED, keys::numbers(retention.until.0, row.object), encode(&at));
-        }
-        if row.hold {
-            transaction = transaction.put(HOLDS, keys::number(row.object), encode(&at));
-        }
+        transaction = self.index(transaction, number, &row);
         let _protected = if row.retention.is_some() || row.hold { Some(store.ensure_protected().await?) } else { None };
         if lease.slot.used {
             transaction = transaction.delete(FREE_SLOTS, keys::number(lease.slot.number));
@@ -220,13 +235,7 @@ impl Install<'_> {
         let before = transaction.preconditions.len();
         let transaction = bucket.count(transaction, versions, bytes);
         let counted = transaction.preconditions.len();
-        let mut event = Event::new(self.caller, self.action).object(bucket.name(), self.key).version(row.id(number));
-        event = match self.detail {
-            Some(detail) => event.detail(detail),
-            None if row.marker => event,
-            None => event.detail(format!("{} bytes, blake3 {}", row.size, row.fingerprint())),
-        };
-        let transaction = store.with_record(transaction, event);
+        let transaction = store.with_record(transaction, self.event(number, &row));
         let writing = Arc::clone(&lease.writing);
         let left = self.left;
         let committing = Committing::new(store, Proof { table: VERSIONS, key: record_key, value: Some(raw) })
@@ -253,5 +262,3 @@ impl Install<'_> {
         Ok(row.info(&bucket.row, self.key, number, true))
     }
 }
-
-impl Store {}

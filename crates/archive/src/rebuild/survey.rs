@@ -32,6 +32,11 @@ use crate::state::buckets::Bucket;
 use crate::store::foundation::Foundation;
 use crate::store::signing::Signing;
 
+/// The piece in a record of so many sealed bytes.
+fn piece_at(place: Place, sealed: u32) -> Extent {
+    Extent { segment: place.segment, at: place.at, bytes: content_length(sealed as usize) as u32 }
+}
+
 /// Everything the volume says.
 #[derive(Default)]
 pub(super) struct Survey {
@@ -208,14 +213,9 @@ impl Survey {
         note_key: &Secret,
         buckets: Option<&BTreeMap<u32, Bucket>>,
     ) -> Result<Result<(), Untaken>> {
-        let extent = |sealed: u32| Extent {
-            segment: place.segment,
-            at: place.at,
-            bytes: content_length(sealed as usize) as u32,
-        };
         if header.kind == Kind::Piece {
             let key = (header.object, header.stream, header.first_frame);
-            self.pieces.insert(key, extent(header.payload));
+            self.pieces.insert(key, piece_at(place, header.payload));
             return Ok(Ok(()));
         }
         let Some(payload) = walk.payload(place.at, header).await? else {
@@ -234,48 +234,54 @@ impl Survey {
         let Some(note) = key.and_then(|key| open_note(key, &header.sequence.to_be_bytes(), sealed).ok()) else {
             return Ok(Err(Untaken::Lost("its note does not open")));
         };
+        self.keep_note(place, header, &note)?;
+        Ok(Ok(()))
+    }
+
+    /// Keeps what a note says, if no later note of the same thing was found.
+    fn keep_note(&mut self, place: Place, header: &RecordHeader, note: &[u8]) -> Result<()> {
         let sequence = header.sequence;
         match header.kind {
             Kind::Piece => {}
             Kind::Whole | Kind::Version => {
-                let note: VersionNote = decode(VERSIONS, &[], &note)?;
+                let note: VersionNote = decode(VERSIONS, &[], note)?;
                 if header.kind == Kind::Whole {
                     let key = (header.object, header.stream, header.first_frame);
-                    self.pieces.insert(key, extent(header.payload - header.note));
+                    self.pieces.insert(key, piece_at(place, header.payload - header.note));
                 }
                 self.highest = self.highest.max(note.at.number);
                 newest(&mut self.versions, note.row.object, (sequence, note, place));
             }
             Kind::Part => {
-                let note: PartNote = decode(PARTS, &[], &note)?;
+                let note: PartNote = decode(PARTS, &[], note)?;
                 newest(&mut self.part_notes, (note.object, note.row.stream.number), (sequence, note, place));
             }
             Kind::Bucket => {
-                let row: BucketRow = decode(BUCKETS, &[], &note)?;
+                let row: BucketRow = decode(BUCKETS, &[], note)?;
                 newest(&mut self.buckets, u32::try_from(header.object).unwrap_or(0), (sequence, row, place));
             }
             Kind::AccessKey => {
-                let note: AccessKeyNote = decode(ACCESS_KEYS, &[], &note)?;
+                let note: AccessKeyNote = decode(ACCESS_KEYS, &[], note)?;
                 newest(&mut self.access_keys, note.id, (sequence, note.row, place));
             }
             Kind::Tombstone => {
-                let (at, row): (VersionRef, TombstoneRow) = decode(TOMBSTONES, &[], &note)?;
+                let (at, row): (VersionRef, TombstoneRow) = decode(TOMBSTONES, &[], note)?;
                 self.tombstones.insert(at.record_key(), row);
             }
             Kind::Identity => {
-                let note: IdentityNote = decode(SETTINGS, &[], &note)?;
+                let note: IdentityNote = decode(SETTINGS, &[], note)?;
                 if self.identity.as_ref().is_none_or(|(before, _)| *before < sequence) {
                     self.identity = Some((sequence, note));
                 }
             }
             Kind::Audit => {
-                let note: AuditNote = decode(AUDIT, &[], &note)?;
+                let note: AuditNote = decode(AUDIT, &[], note)?;
                 for (number, value) in (note.first..).zip(note.values) {
                     self.audit.insert(number, value.into());
                 }
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Of several buckets that have one name only the newest can be known by it. The others were deleted, which a note said

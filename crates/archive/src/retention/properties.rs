@@ -7,7 +7,7 @@ use crate::model::principal::{Access, Caller};
 use crate::model::version::{Retention, VersionId};
 use crate::retention::rules::retained;
 use crate::retention::rules::{check_future, judge_change, leveled, require_lock};
-use crate::store::{Archive, Store};
+use crate::store::Archive;
 
 impl Archive {
     /// Fails with `NoSuchConfiguration` where the version has none.
@@ -104,5 +104,3 @@ impl Archive {
         self.store().audited(result, || event).await
     }
 }
-
-impl Store {}

@@ -1,10 +1,11 @@
 //! Scans over the tables of the catalog.
 
+use std::ops::Bound;
+
 use bytes::Bytes;
 use stele_catalog::{Catalog, Direction, KeyRange, Snapshot};
 
 use crate::model::error::Result;
-use std::ops::Bound;
 
 /// Records read at once; a skip throws away what was read too far.
 const SCAN_MAX: usize = 128;

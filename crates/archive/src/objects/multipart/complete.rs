@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stele_catalog::Transaction;
+use stele_catalog::{Snapshot, Transaction};
 
 use super::PART_SIZE_MIN;
 use crate::audit::Event;
@@ -12,7 +12,7 @@ use crate::model::checksum::{Algorithm, Checksum, ChecksumKind, composite, compo
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Access, Caller};
 use crate::model::secrets::CustomerKey;
-use crate::model::version::{ETag, ObjectInfo, VersionId};
+use crate::model::version::{ETag, ObjectInfo, Retention, VersionId};
 use crate::objects::install::Install;
 use crate::objects::put::WriteCondition;
 use crate::record::content::{Content, Layout, LayoutPart, Place};
@@ -21,9 +21,11 @@ use crate::record::upload::UploadRow;
 use crate::record::version::VersionRow;
 use crate::record::{PARTS, UPLOADS, keys};
 use crate::retention::rules::initial_retention;
+use crate::state::buckets::Bucket;
 use crate::store::lease::Lease;
+use crate::store::uploads::Upload;
 use crate::store::uploads::part_rows;
-use crate::store::{Archive, lookup};
+use crate::store::{Archive, Store, lookup};
 
 /// A part as `CompleteMultipartUpload` names it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -67,12 +69,7 @@ impl Archive {
         let snapshot = store.snapshot()?;
         let upload = match store.upload(&*snapshot, &bucket, &request.key, &request.upload) {
             Ok(upload) => upload,
-            Err(error) => {
-                let done = lookup::newest(&*snapshot, &bucket, &request.key)?.filter(|found| {
-                    matches!(VersionId::parse(&request.upload), Ok(VersionId::Number(number, _)) if found.row.upload == Some(number))
-                });
-                return done.map(|found| found.info(&bucket, &request.key)).ok_or(error);
-            }
+            Err(error) => return completed_before(&*snapshot, &bucket, request)?.ok_or(error),
         };
         if let Some(key) = &request.customer_key
             && !upload.row.customer.as_ref().is_some_and(|mark| mark.recognises(key))
@@ -94,35 +91,9 @@ impl Archive {
         let checksums = whole_checksums(&upload.row, request, &chosen)?;
         let (retention, hold) =
             initial_retention(store, caller, &bucket, &request.key, upload.row.retention, upload.row.hold)?;
-        let layout = Layout {
-            parts: chosen
-                .iter()
-                .map(|(number, row)| LayoutPart { number: *number, size: row.stream.size, stream: row.stream.number })
-                .collect(),
-        };
-        let md5s: Vec<&[u8; 16]> = chosen.iter().map(|(_, row)| &row.md5).collect();
-        let row = VersionRow {
-            object: upload.row.object,
-            salt: store.random(),
-            null: !bucket.versioned(),
-            marker: false,
-            size,
-            etag: composite_etag(md5s.into_iter()),
-            modified: store.wall(),
-            owner: upload.row.owner.clone(),
-            slot: upload.row.slot,
-            metadata: upload.row.metadata.clone(),
-            tags: upload.row.tags.clone(),
-            retention,
-            hold,
-            checksums,
-            blake3: composite_blake3(chosen.iter().map(|(_, row)| &row.blake3)),
-            customer: upload.row.customer.clone(),
-            content: Content::Parts,
-            note: Place::default(),
-            notified: None,
-            upload: Some(upload.number),
-        };
+        let layout = layout_of(&chosen);
+        let version = Assembled { size, checksums, retention, hold };
+        let row = version.row(store, &bucket, &upload, &chosen);
         let upload_key = keys::upload(bucket.number, &request.key, upload.number);
         let mut transaction =
             Transaction::new().equals(UPLOADS, upload_key.clone(), upload.raw.clone()).delete(UPLOADS, upload_key);
@@ -142,6 +113,58 @@ impl Archive {
             left: rows.into_values().map(|row| (row.stream, row.note)).collect(),
         };
         install.plain(store, row, Some(&layout), lease, transaction).await
+    }
+}
+
+/// The object that this upload became already, if the completion is a repetition.
+fn completed_before(snapshot: &dyn Snapshot, bucket: &Bucket, request: &CompleteRequest) -> Result<Option<ObjectInfo>> {
+    let Ok(VersionId::Number(upload, _)) = VersionId::parse(&request.upload) else { return Ok(None) };
+    let newest = lookup::newest(snapshot, bucket, &request.key)?;
+    let done = newest.filter(|found| found.row.upload == Some(upload));
+    Ok(done.map(|found| found.info(bucket, &request.key)))
+}
+
+fn layout_of(parts: &[(u32, PartRow)]) -> Layout {
+    let part = |(number, row): &(u32, PartRow)| LayoutPart {
+        number: *number,
+        size: row.stream.size,
+        stream: row.stream.number,
+    };
+    Layout { parts: parts.iter().map(part).collect() }
+}
+
+/// The properties of an object that its upload does not have.
+struct Assembled {
+    size: u64,
+    checksums: Vec<Checksum>,
+    retention: Option<Retention>,
+    hold: bool,
+}
+
+impl Assembled {
+    fn row(self, store: &Store, bucket: &Bucket, upload: &Upload, parts: &[(u32, PartRow)]) -> VersionRow {
+        VersionRow {
+            object: upload.row.object,
+            salt: store.random(),
+            null: !bucket.versioned(),
+            marker: false,
+            size: self.size,
+            etag: composite_etag(parts.iter().map(|(_, row)| &row.md5)),
+            modified: store.wall(),
+            owner: upload.row.owner.clone(),
+            slot: upload.row.slot,
+            metadata: upload.row.metadata.clone(),
+            tags: upload.row.tags.clone(),
+            retention: self.retention,
+            hold: self.hold,
+            checksums: self.checksums,
+            blake3: composite_blake3(parts.iter().map(|(_, row)| &row.blake3)),
+            customer: upload.row.customer.clone(),
+            content: Content::Parts,
+            note: Place::default(),
+            notified: None,
+            upload: Some(upload.number),
+        }
     }
 }
 
