@@ -1,7 +1,7 @@
-//! Making a store, opening it, closing it.
+//! Opening a store.
 //!
-//! Opening reads what is small: settings, buckets, segments, and the disposals left undone; never all versions. Where the
-//! store was not closed in order, the open segment is walked to find its end.
+//! An opening reads small tables only: settings, buckets, segments, and the disposals that were left. It never reads
+//! all versions. Where the store was not closed in order, it walks the open segments to find their ends.
 
 mod closing;
 mod creation;
@@ -31,7 +31,7 @@ use crate::store::gate::Gate;
 use crate::store::scan::scan;
 use crate::store::{Archive, CatalogState, Store};
 
-/// Free key slots taken up at an opening; more wait for the next one.
+/// Free key slots loaded at an opening. The rest is loaded at later openings.
 pub(crate) const FREE_SLOTS_PAGE: usize = 65_536;
 
 impl Archive {
@@ -39,8 +39,8 @@ impl Archive {
         Archive::open_from(foundation, options, From::Start).await
     }
 
-    /// Opens a store for writing that answers reads only, since what it stands on could not be written when it was opened.
-    /// Every clone may write from here on. Where this fails, all stays as it was, and it can be tried again.
+    /// Opens a store for writing that answers reads only, because its catalog or its data volume could not be written
+    /// at the opening. Every clone can write from then on. A failure changes nothing, and the call can be repeated.
     pub async fn open_again(&self, foundation: Foundation, options: Options) -> Result<()> {
         if !self.store().is_read_only() || options.read_only {
             return Err(ArchiveError::InvalidState("only a store that is open for reading is opened again".into()));
@@ -70,7 +70,7 @@ impl Archive {
         Ok(archive)
     }
 
-    /// The start-up of a store that may be written, phase by phase. It serves nothing before the last one is over.
+    /// The start-up of a store for writing, phase by phase. The store serves nothing before the last phase is over.
     async fn begin(&self, beginning: Beginning, from: From) -> Result<()> {
         let store = &self.store();
         let Beginning { clean, next, head, retained, mut identity } = beginning;
@@ -93,7 +93,8 @@ impl Archive {
 }
 
 impl Store {
-    /// Writes the copy of the superblock that is missing or damaged. A volume that takes no writes keeps the one copy.
+    /// Writes a copy of the superblock that is missing or damaged. A volume that takes no writes keeps the other
+    /// copy.
     async fn mend_superblock(&self) -> Result<()> {
         match self.witnessing().superblock().mend(self.volume()).await {
             Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
@@ -108,7 +109,7 @@ impl Store {
     async fn record_opening(&self, identity: IdentityRow, clean: bool) -> Result<()> {
         let event = Event::new(&Caller::system("store"), Action::OpenStore)
             .detail(if clean { "closed in order before" } else { "not closed in order before" }.into());
-        // The clock too: how long the store was closed counts from the stored row.
+        // With the clock: the time for which the store was closed counts from the stored row.
         let transaction = Transaction::new()
             .put(SETTINGS, IDENTITY, encode(&identity))
             .put(SETTINGS, CLOCK, encode(&self.clock_row()))
@@ -125,7 +126,7 @@ impl Store {
         Ok(())
     }
 
-    /// Leaves every open segment as it is: an attempt to open the store that failed may have writes under way there still.
+    /// Seals every open segment unused: an earlier attempt to open the store may still have writes under way there.
     fn leave_segments(&self) {
         let open = self.segments().rows().into_iter().filter(|(_, row)| row.usage == SegmentUse::Open);
         for (number, _) in open {
@@ -133,7 +134,7 @@ impl Store {
         }
     }
 
-    /// Goes on in the open segment with the most in it; seals any other.
+    /// Continues in the fullest open segment, and seals the others.
     async fn resume_segments(&self, clean: bool) -> Result<()> {
         let mut open = Vec::new();
         for (number, row) in self.segments().rows() {
@@ -142,7 +143,8 @@ impl Store {
             }
             let used = if clean { Some(row.used) } else { self.find_end(number, row.incarnation).await? };
             let Some(used) = used else {
-                // An unreadable place may hold records, which may reach beyond it: nothing more goes into this segment.
+                // Records may lie in the unreadable place and reach beyond it: nothing more is appended to this
+                // segment.
                 self.segments().seal(number, self.segments().size - crate::space::BLOCK);
                 continue;
             };
@@ -159,7 +161,7 @@ impl Store {
         Ok(())
     }
 
-    /// The end of the records in an open segment. None: something in it cannot be read.
+    /// The end of the records in an open segment. None: a place in it cannot be read.
     async fn find_end(&self, number: u32, incarnation: u64) -> Result<Option<u32>> {
         let start = self.segments().start(number);
         let mut walk = Walk::new(self.volume().clone(), start, self.segments().size, incarnation);
@@ -171,16 +173,16 @@ impl Store {
     }
 }
 
-/// What a store is opened from.
+/// The state of the process at an opening.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum From {
-    /// A start: nothing of an earlier life is under way.
+    /// Nothing of an earlier opening is under way.
     Start,
-    /// One that answers reads only, in the same process.
+    /// The same process has the store open for reading only.
     Reading,
 }
 
-/// What an opening that may write goes on from.
+/// The starting point of an opening for writing.
 struct Beginning {
     clean: bool,
     next: Pairing,
@@ -191,7 +193,7 @@ struct Beginning {
 }
 
 impl CatalogState {
-    /// Reads it from the catalog. Refuses a catalog that does not belong to the data volume, except for reading only.
+    /// Reads the small tables. Refuses a catalog that does not belong to the data volume, except for reading only.
     fn read(
         foundation: &Foundation,
         superblock: &Superblock,
@@ -240,7 +242,7 @@ impl CatalogState {
     }
 }
 
-/// The data volume's superblock, and only where the master key is the store's.
+/// The superblock of the data volume, if the master key is the store's.
 async fn checked_superblock(foundation: &Foundation) -> Result<Superblock> {
     let Some(superblock) = Superblock::read(&foundation.data).await? else {
         return Err(ArchiveError::InvalidState("the data volume holds no store; create one".into()));
@@ -251,7 +253,7 @@ async fn checked_superblock(foundation: &Foundation) -> Result<Superblock> {
     }
 }
 
-/// All segments, and which of them are the parts of the key table, in order.
+/// All segments, and the segments of the key table in order.
 fn read_segments(catalog: &dyn Catalog) -> Result<(BTreeMap<u32, SegmentRow>, Vec<u32>)> {
     let mut rows = BTreeMap::new();
     let mut parts = BTreeMap::from([(0, 0)]);
@@ -276,7 +278,7 @@ fn read_segments(catalog: &dyn Catalog) -> Result<(BTreeMap<u32, SegmentRow>, Ve
 }
 
 impl Store {
-    /// Slots that were used and destroyed, for use again.
+    /// Loads key slots that were destroyed and can be used again.
     pub(crate) fn load_free_slots(&self) -> Result<()> {
         let rows = self.snapshot()?.range(FREE_SLOTS, &KeyRange::all(), FREE_SLOTS_PAGE, Direction::Forward)?;
         let slots = rows.iter().filter_map(|(key, _)| Some(u64::from_be_bytes(key.as_ref().try_into().ok()?)));

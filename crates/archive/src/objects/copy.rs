@@ -1,4 +1,4 @@
-//! Copying inside the store: read, verify, and write under a key of its own.
+//! Copying inside the store: the content is read, verified, and written under a new key.
 
 use std::ops::RangeInclusive;
 
@@ -26,7 +26,7 @@ pub struct CopyRequest {
     pub source: CopySource,
     pub bucket: String,
     pub key: String,
-    /// None: the source's. A copy onto itself must replace something.
+    /// None: the source's metadata. A copy onto itself must replace something.
     pub metadata: Option<Metadata>,
     pub tags: Option<Tags>,
     pub retention: Option<Retention>,
@@ -36,7 +36,7 @@ pub struct CopyRequest {
     pub customer_key: Option<CustomerKey>,
 }
 
-/// What a copy made, and of what.
+/// The copy, and the version that was copied.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Copied {
     pub object: ObjectInfo,
@@ -85,7 +85,8 @@ impl Archive {
         Ok(Copied { object, source: from.version, source_versioned: from.versioned })
     }
 
-    /// A part from a range of an object; `part.length` and digests are ignored. Also answers the source's version.
+    /// Copies a range of an object as a part. `part.length` and digests are ignored. Also returns the source's
+    /// version.
     pub async fn copy_part(
         &self,
         caller: &Caller,
@@ -98,7 +99,7 @@ impl Archive {
             None => ByteRange::Whole,
         };
         let mut reader = self.open_source(caller, &source, wanted).await?;
-        // Unlike a get, a copy does not make do with less than was asked for.
+        // Unlike a get, a copy of a range that ends behind the source is refused.
         if let Some(range) = &range
             && *range.end() >= reader.info.size
         {

@@ -1,6 +1,8 @@
-//! Putting a version in place: note and key entry, then the catalog's commit, never durable without them, then the answer.
+//! Installing a version: note and key entry, then the catalog's commit, then the answer. The commit is never durable
+//! without note and key.
 //!
-//! Whoever installs holds the key's lock, so what was judged still holds at the commit; the transaction requires it too.
+//! The caller holds the key's lock, so the conditions that it checked still hold at the commit. The transaction
+//! requires them too.
 
 use std::sync::Arc;
 
@@ -28,7 +30,7 @@ use crate::store::committing::{Committing, Proof};
 use crate::store::lease::Lease;
 use crate::store::{Store, lookup};
 
-/// What is about to be installed, and for whom.
+/// A version about to be installed.
 pub(crate) struct Install<'a> {
     pub caller: &'a Caller,
     pub action: Action,
@@ -36,9 +38,9 @@ pub(crate) struct Install<'a> {
     pub key: &'a str,
     pub condition: &'a WriteCondition,
     pub detail: Option<String>,
-    /// The key's, taken before anything was judged.
+    /// The key's lock, taken before any condition was checked.
     pub lock: KeyLock,
-    /// What the version's transaction takes out of the catalog besides: streams and notes of parts that are not listed.
+    /// Streams and notes of unlisted parts, which the version's transaction removes from the catalog.
     pub left: Vec<(Stream, Place)>,
 }
 
@@ -75,7 +77,7 @@ impl Install<'_> {
         if let Content::Stream(content) = &mut row.content {
             assert!(content.number == stream && content.salt == salt, "a row names another stream than it stores");
             transaction = place_extents(transaction, row.object, content, &extents);
-            // A whole record names its version itself; loose pieces need an index to be found by.
+            // A whole record names its version. Loose pieces are found through an index.
             if !whole {
                 let at = VersionRef { bucket: self.bucket.number, key: self.key.into(), number };
                 transaction = transaction.put(OBJECTS, keys::number(row.object), encode(&Owner::Version(at)));
@@ -85,7 +87,7 @@ impl Install<'_> {
         let ((), entry) = entry.ordered().await?;
         let live = places(&row.note, &extents);
         let info = self.commit(store, transaction, number, row, lease, live).await?;
-        // What is acknowledged rests on all of them: every piece, the note and the key were written with `fua`.
+        // The acknowledgement rests on every piece, the note and the key; all of them were written with `fua`.
         for durable in stored.durable {
             durable.await?;
         }
@@ -93,7 +95,7 @@ impl Install<'_> {
         Ok(info)
     }
 
-    /// Installs a version whose content is in place already: a completed upload, or a delete marker.
+    /// Installs a version whose content is stored already: a completed upload, or a delete marker.
     pub async fn plain(
         self,
         store: &Arc<Store>,
@@ -105,7 +107,7 @@ impl Install<'_> {
         self.judge(store)?;
         let number = store.numbers().next().await?;
         let marker = row.marker;
-        // An upload's entry was written when it began.
+        // An upload's entry was written when the upload began.
         let entry = if marker { Some(lease.write(self.bucket)) } else { None };
         let (sealed, sequence) = self.sealed_note(store, number, &row, layout).await?;
         let header = self.note_header(row.object, sealed.len(), sequence);
@@ -255,7 +257,7 @@ impl Install<'_> {
                     limit: quota.bytes.or(quota.versions).unwrap_or_default(),
                 });
             }
-            // A key that was replaced is destroyed soon: nobody waits for it.
+            // The key of a replaced version is destroyed soon. The request does not wait for that.
             answer => answer.map(drop)?,
         }
         store.settle_due().await?;

@@ -1,7 +1,6 @@
-//! Listing: range scans over the versions, skipping what a delimiter folds together.
+//! Listing: range scans over the versions that skip the keys which a delimiter folds together.
 //!
-//! A page reads what it gives and the skips between; never more than it must. What a scan reads is in key order, so
-//! nothing is sorted.
+//! A page reads only its own records and the skips between them. A scan reads in key order, so nothing is sorted.
 
 use bytes::Bytes;
 use stele_catalog::{KeyRange, Snapshot, Table};
@@ -25,11 +24,11 @@ pub struct ListRequest {
     pub bucket: String,
     pub prefix: String,
     pub delimiter: Option<String>,
-    /// Only keys behind this: V1's marker, V2's start-after. A marker that is a common prefix skips all of it.
+    /// Only keys behind this one: V1's marker, V2's start-after. A marker that is a common prefix skips all its keys.
     pub after: Option<String>,
-    /// V2: a token that an earlier page gave. It wins over `after`.
+    /// V2: the token of an earlier page. It takes precedence over `after`.
     pub token: Option<String>,
-    /// Keys and common prefixes together; at most 1000 are given.
+    /// Keys and common prefixes together, at most 1000.
     pub limit: usize,
 }
 
@@ -39,9 +38,9 @@ pub struct ListPage {
     pub common_prefixes: Vec<String>,
     /// More follow.
     pub truncated: bool,
-    /// V2: opaque. Set when truncated.
+    /// V2: opaque. Present when truncated.
     pub next_token: Option<String>,
-    /// V1: the last key or common prefix given. Set when truncated.
+    /// V1: the last key or common prefix of the page. Present when truncated.
     pub next_marker: Option<String>,
 }
 
@@ -51,7 +50,7 @@ pub struct ListVersionsRequest {
     pub prefix: String,
     pub delimiter: Option<String>,
     pub key_marker: Option<String>,
-    /// Only together with `key_marker`: continue behind this version of it.
+    /// Only together with `key_marker`: continue behind this version of that key.
     pub version_marker: Option<VersionId>,
     pub limit: usize,
 }
@@ -68,13 +67,14 @@ pub struct VersionsPage {
 
 /// One entry of a listing.
 pub(crate) enum Entry<T> {
-    /// Keys that a delimiter folds together.
+    /// A common prefix of keys that the delimiter folds together.
     Prefix(String),
     /// A record: its key, the number in its record key, and its content.
     Record { key: String, number: u64, row: T },
 }
 
-/// The records of a bucket's keys with a prefix, in order. A delimiter folds keys together; the scan skips what it folds.
+/// The records of a bucket's keys with a prefix, in order. A delimiter folds keys together, and the scan skips the
+/// folded ones.
 pub(crate) struct Listing<'a> {
     scan: Scan<'a>,
     bucket: u32,
@@ -95,7 +95,7 @@ impl<'a> Listing<'a> {
         Listing { scan, bucket: bucket.number, prefix, delimiter, ended: false }
     }
 
-    /// Goes on behind a marker: behind all records of the key, or behind everything that it folds.
+    /// Continues behind a marker: behind all records of the key, or behind all keys that it folds.
     pub fn skip_marker(&mut self, marker: &str) {
         let folded = marker.starts_with(self.prefix) && self.folded(marker) == Some(marker);
         let target = if folded { end_of_prefix(self.bucket, marker) } else { None };
@@ -105,12 +105,12 @@ impl<'a> Listing<'a> {
         }
     }
 
-    /// Goes on behind all records of the key.
+    /// Continues behind all records of the key.
     pub fn skip_key(&mut self, key: &str) {
         self.scan.skip_to(keys::behind(self.bucket, key));
     }
 
-    /// Goes on at this record, which lies ahead.
+    /// Continues at this record, which lies ahead.
     pub fn skip_to(&mut self, record_key: Bytes) {
         self.scan.skip_to(record_key);
     }
@@ -136,7 +136,7 @@ impl<'a> Listing<'a> {
         Ok(None)
     }
 
-    /// The part of a key up to and with the first delimiter behind the prefix.
+    /// The part of a key up to and including the first delimiter behind the prefix.
     fn folded<'k>(&self, key: &'k str) -> Option<&'k str> {
         let delimiter = self.delimiter.filter(|delimiter| !delimiter.is_empty())?;
         let at = key.get(self.prefix.len()..)?.find(delimiter)?;
@@ -144,7 +144,7 @@ impl<'a> Listing<'a> {
     }
 }
 
-/// Where keys beginning with this prefix end; none: nothing lies behind them.
+/// The end of the keys with this prefix. None: no key can lie behind them.
 fn end_of_prefix(bucket: u32, prefix: &str) -> Option<Bytes> {
     match KeyRange::prefix(keys::prefix(bucket, prefix)).high {
         std::ops::Bound::Excluded(high) => Some(high),
@@ -222,7 +222,7 @@ impl Archive {
         let snapshot = store.snapshot()?;
         let delimiter = request.delimiter.as_deref();
         let mut listing = Listing::new(&*snapshot, VERSIONS, &bucket, &request.prefix, delimiter);
-        // The key whose newest version lies behind the page's start.
+        // The key whose newest version lies before the page's start.
         let mut previous = start_versions(&mut listing, &*snapshot, &bucket, request)?;
         let mut last: Option<(String, Option<VersionId>)> = None;
         while let Some(entry) = listing.next(|key, value| read_version(key, value).map(Some))? {
@@ -256,7 +256,7 @@ fn read_version(record_key: &Bytes, value: &Bytes) -> Result<VersionRow> {
     decode(VERSIONS, record_key, value)
 }
 
-/// Moves a listing of versions to where the request's markers say. Answers the key that the page begins within.
+/// Moves a listing of versions to the request's markers. Returns the key within which the page begins.
 fn start_versions(
     listing: &mut Listing<'_>,
     snapshot: &dyn Snapshot,

@@ -29,7 +29,7 @@ pub use complete::{CompleteRequest, CompletedPart};
 pub(crate) use parts::PartTarget;
 
 pub const PART_NUMBER_MAX: u32 = 10_000;
-/// Every part but the last.
+/// Bytes of every part but the last.
 pub const PART_SIZE_MIN: u64 = 5 << 20;
 pub const PART_SIZE_MAX: u64 = 5 << 30;
 
@@ -42,7 +42,7 @@ pub struct NewUpload {
     pub retention: Option<Retention>,
     pub legal_hold: bool,
     pub algorithm: Option<Algorithm>,
-    /// None: the algorithm's usual kind.
+    /// None: the usual type for the algorithm.
     pub kind: Option<ChecksumKind>,
     pub customer_key: Option<CustomerKey>,
 }
@@ -163,7 +163,8 @@ impl Archive {
         let ((), entry) = entry.ordered().await?;
         let upload = Upload { number, row, raw };
         let event = Event::new(caller, Action::CreateUpload).object(bucket.name(), &request.key).detail(upload.id());
-        // Held until it is known whether the upload exists, so that nobody completes or aborts it before.
+        // Held until the outcome of the commit is known, so that no other request completes or aborts the upload
+        // before.
         let lock = store.lock(bucket.number, &request.key).await?;
         let proof = Proof { table: UPLOADS, key: record_key, value: Some(upload.raw.clone()) };
         let committing = Committing::new(store, proof).lease(lease).lock(lock);

@@ -9,7 +9,7 @@ use crate::model::version::{Tags, VersionId};
 use crate::store::Archive;
 
 impl Archive {
-    /// The tags and the version they belong to.
+    /// The tags, and the version that they belong to.
     pub async fn tags(
         &self,
         caller: &Caller,
@@ -22,7 +22,8 @@ impl Archive {
         Ok((found.row.tags, id))
     }
 
-    /// Replaces all of them; empty removes. Answers the version. Tags are not content: retention does not fix them.
+    /// Replaces all tags; empty removes them. Returns the version. Retention does not protect tags, since they are no
+    /// content.
     pub async fn set_tags(
         &self,
         caller: &Caller,

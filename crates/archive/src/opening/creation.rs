@@ -16,19 +16,19 @@ use crate::store::Archive;
 use crate::store::foundation::{Foundation, Options};
 use crate::store::signing::Signing;
 
-/// Segments that the smallest store has.
+/// Segments of the smallest store.
 const SEGMENTS_MIN: u32 = 4;
 
 impl Archive {
-    /// Makes a new store on an empty catalog and volume. Refuses where one is already. The wall clock becomes the
-    /// compliance clock: the caller has had the operator confirm it.
+    /// Makes a new store on an empty catalog and an empty volume. Refuses where there is a store already. The
+    /// compliance clock starts with the wall clock, which the operator has confirmed to the caller.
     pub async fn create(foundation: Foundation, options: Options) -> Result<Archive> {
         let segment = checked_segment(&foundation, &options)?;
         check_empty(&foundation).await?;
         let now = foundation.surroundings.now();
         let mut id = [0; 16];
         foundation.surroundings.entropy(&mut id);
-        // The key table's first part may hold anything that a former use left there.
+        // The first part of the key table may hold bytes of an earlier use of the volume.
         foundation.data.zero(0, segment.into()).await?;
         foundation.data.flush().await?;
         let superblock = Superblock {
@@ -38,7 +38,7 @@ impl Archive {
             fingerprint: Superblock::fingerprint(&foundation.master, &id),
             witness: None,
         };
-        // The catalog first: a superblock without its catalog could not be told from a lost one.
+        // The catalog first: a superblock without a catalog would look like a store that lost its catalog.
         let transaction = first_rows(&foundation, id, now)?;
         foundation.catalog.commit(transaction).await?;
         superblock.write(&foundation.data).await?;
@@ -51,7 +51,7 @@ impl Archive {
     }
 }
 
-/// The bytes of a segment, if that is allowed and enough of them fit on the volume.
+/// The size of a segment, if it is allowed and enough segments fit on the volume.
 fn checked_segment(foundation: &Foundation, options: &Options) -> Result<u32> {
     let size = options.segment.0;
     if !size.is_power_of_two() || !(256 << 10..=1 << 30).contains(&size) {
@@ -77,7 +77,7 @@ async fn check_empty(foundation: &Foundation) -> Result<()> {
     Ok(())
 }
 
-/// The identity, the clock and the signed end of an empty audit log.
+/// The first rows of the catalog: the identity, the clock, and the signed end of an empty audit log.
 fn first_rows(foundation: &Foundation, id: [u8; 16], now: Reading) -> Result<Transaction> {
     let identity = IdentityRow {
         store: id,

@@ -26,7 +26,8 @@ impl Archive {
         })
     }
 
-    /// Sets, extends or (GOVERNANCE only, with `bypass_governance` and the permission) shortens or removes it.
+    /// Sets or extends the retention of a version. Shortens or removes it only in GOVERNANCE mode, with
+    /// `bypass_governance` and the permission.
     pub async fn set_retention(
         &self,
         caller: &Caller,
@@ -51,7 +52,7 @@ impl Archive {
                 let message = format!("the retention of `{}/{key}` stays: {reason}", bucket.name());
                 return Err(retained(&bucket, key, &found, message));
             }
-            // What was raised in the meantime may not be known.
+            // Under the matter `rebuild`, a later raise of the retention may be lost.
             let stronger = match (found.row.retention, retention) {
                 (Some(before), Some(after)) => after.mode >= before.mode && after.until >= before.until,
                 (None, _) => true,
@@ -61,7 +62,7 @@ impl Archive {
                 return Err(retained(&bucket, key, &found, reason));
             }
             if let Some(retention) = retention {
-                // What is retained already may be extended to any later date: refusing would shorten it.
+                // An active retention may be extended to any later date. A refusal would shorten it.
                 let active = found.row.retention.is_some_and(|before| before.until > now);
                 check_future(retention, if active { now } else { self.store().later_now() })?;
             }

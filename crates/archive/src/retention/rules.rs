@@ -1,4 +1,4 @@
-//! The rules of retention: what protects a version, and which changes weaken it.
+//! The rules of retention: which versions may be deleted, and which changes weaken their protection.
 //!
 //! Every refusal of a deletion or of a weaker retention is decided here.
 
@@ -11,18 +11,18 @@ use crate::state::buckets::Bucket;
 use crate::store::Store;
 use crate::store::lookup::Found;
 
-/// Why a version is removed, which decides what is asked of it.
+/// The cause of a removal. It decides which rules apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
-    /// Somebody asked for this version. `bypass`: and said to bypass GOVERNANCE.
+    /// A client asked to delete this version. `bypass`: and to bypass GOVERNANCE.
     Requested { bypass: bool },
-    /// A new null version takes its place.
+    /// A new null version replaces it.
     Replaced,
-    /// Its retention has passed and its bucket says to delete then.
+    /// Its retention has passed, and its bucket deletes expired versions.
     Expired,
 }
 
-/// Refuses if retention or a hold forbids removing the version now. The only judge there is.
+/// Refuses to remove the version if retention or a hold forbids that now. No other code decides this.
 pub(crate) fn judge(
     bucket: &Bucket,
     key: &str,
@@ -66,7 +66,7 @@ pub(crate) fn retained(bucket: &Bucket, key: &str, found: &Found, message: Strin
     }
 }
 
-/// What a new version is retained by: what was asked for, or the bucket's default.
+/// The retention and hold of a new version: those of the request, or the bucket's default.
 pub(crate) fn initial_retention(
     store: &Store,
     caller: &Caller,
@@ -79,7 +79,7 @@ pub(crate) fn initial_retention(
         require_lock(bucket)?;
         bucket.authorize(caller, Access::Retain, key)?;
     }
-    // By the later clock: counted from one that lags, a new retention would be over before its time.
+    // By the later clock. A retention that counted from the lagging one would end too early.
     let now = store.later_now();
     if let Some(retention) = retention {
         check_future(retention, now)?;
@@ -125,7 +125,8 @@ pub(crate) fn check_future(retention: Retention, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// The rules for changing the retention of a stored version. Strengthening is free; weakening is the exception.
+/// The rules for changing the retention of a stored version. A stronger one is always allowed; a weaker one is the
+/// exception.
 pub(crate) fn judge_change(
     bucket: &Bucket,
     caller: &Caller,

@@ -1,4 +1,4 @@
-//! The answer to "why can this version not be deleted?".
+//! Explains whether and why a version cannot be deleted.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::state::buckets::Bucket;
 use crate::store::Archive;
 use crate::store::lookup::{self, Found};
 
-/// Exactly what keeps a version from being deleted, and when it could be.
+/// The facts that protect a version from deletion, and the time when they end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Why {
     pub bucket: String,
@@ -32,7 +32,7 @@ pub struct Why {
     pub compliance_time: String,
     /// The earliest deletion; none while a legal hold stands.
     pub deletable_from: Option<String>,
-    /// One sentence for each rule that applies, and where it came from.
+    /// One sentence for each rule that applies, with its origin.
     pub reasons: Vec<String>,
 }
 
@@ -54,7 +54,7 @@ impl Archive {
     }
 }
 
-/// A delete marker holds nothing and is never retained; what it hides is what somebody wants to know of.
+/// A delete marker has no content and is never retained. The explanation names the versions that it hides.
 fn explain_marker(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
     let mut reasons = vec![
         "it is a delete marker: it holds no content, and has no retention and no hold".to_owned(),

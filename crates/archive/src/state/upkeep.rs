@@ -1,4 +1,4 @@
-//! What background work remembers between two steps.
+//! The state of background work between two steps.
 
 use std::collections::BTreeSet;
 

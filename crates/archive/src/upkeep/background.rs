@@ -1,8 +1,8 @@
-//! Work that nobody waits for, done in steps when the caller says so: nothing here spawns or sleeps.
+//! Background work, done in steps when the caller says so. Nothing here spawns or sleeps.
 //!
-//! The caller calls [`Archive::step`] every second or so; a step does a bounded amount of what is due and says whether more
-//! is. Dropping its future between awaits is safe: each piece of work is a transaction of its own, and what was begun is
-//! found again. Expiration goes by the compliance clock, and not at all while that is frozen.
+//! The caller calls [`Archive::step`] every second or so. A step does a bounded amount of due work and says whether
+//! more is due. Its future may be dropped at any await: each piece of work is a transaction of its own, and the next
+//! step finds unfinished work again.
 
 use std::sync::Arc;
 
@@ -17,25 +17,26 @@ use crate::store::{Archive, Store};
 
 /// Disposals of one step.
 const DISPOSALS: usize = 256;
-/// Sealed segments with at most this share still needed are reclaimed; all of them while free ones are few.
+/// Sealed segments with at most this needed share, in percent, are reclaimed. While free segments are few, the limit
+/// is higher.
 const POOR: u32 = 40;
 const POOR_WHEN_SHORT: u32 = 80;
 const SHORT: usize = 8;
 
-/// What one step did.
+/// The result of one step.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StepReport {
-    /// Something an operator should know, once.
+    /// Alarms that are reported once.
     pub alarms: Vec<Alarm>,
     pub expired: u64,
     pub notified: u64,
-    /// Keys destroyed and content cleared away after deletions.
+    /// Keys destroyed and content cleared after deletions.
     pub disposed: u64,
     /// Records moved out of segments, and segments freed.
     pub moved: u64,
     pub freed: u64,
     pub checkpoints: u64,
-    /// The volumes' protection was lifted: nothing is retained any more.
+    /// The protection of the volumes was lifted, because nothing is retained any more.
     pub unprotected: bool,
     /// More is due: step again without waiting.
     pub more: bool,
@@ -48,7 +49,7 @@ impl Archive {
         store.writable()?;
         let mut midway = store.upkeep().begin_step().await;
         if *midway {
-            // What that step had asked the catalog for takes effect before this one looks.
+            // The dropped step's transactions take effect before this one reads.
             store.barrier().await?;
         }
         *midway = true;
@@ -73,7 +74,7 @@ impl Archive {
                 report.alarms.extend(alarm);
                 store.renew_witness(false).await?;
             }
-            // Checkpoints go to the data volume too; they wait for reclamation to make room.
+            // Checkpoints are noted on the data volume. They wait until reclamation has made room.
             Err(ArchiveError::NoSpace(message)) => {
                 report.alarms.push(Alarm::new(AlarmKind::Space, format!("audit checkpoint: {message}")));
             }
@@ -92,8 +93,8 @@ impl Archive {
 }
 
 impl Store {
-    /// Writes the clock and the segments' counts now and then. Both may be behind after a crash: the clock then shows less,
-    /// and counts are advice.
+    /// Writes the clock and the segments' counts at intervals. After a crash both may be behind: the clock then shows
+    /// less, and the counts are hints.
     async fn write_down(&self) -> Result<()> {
         if self.upkeep().clock_writing.is_due(self.elapsed()) {
             let clock = self.clock_row();
@@ -110,16 +111,16 @@ impl Store {
         Ok(())
     }
 
-    /// Frees what can be freed and reclaims one segment, if one is poor enough.
+    /// Frees retired segments, and reclaims one segment if its needed share is small enough.
     async fn reclaim_step(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
-        // What a rebuild with losses did not find may lie anywhere.
+        // Records that a rebuild did not find may lie anywhere.
         if self.doubt().is_some() {
             return Ok(());
         }
         report.freed += self.free_retired().await? as u64;
         let short = self.segments().free() < SHORT;
         let mut except = self.upkeep().unmovable();
-        // What is still being written there would not be seen.
+        // Records under way are not visible to the walk.
         except.extend(self.appender().writing());
         let Some(segment) = self.segments().poorest(if short { POOR_WHEN_SHORT } else { POOR }, &except) else {
             return Ok(());

@@ -27,7 +27,7 @@ use crate::store::uploads::Upload;
 use crate::store::uploads::part_rows;
 use crate::store::{Archive, Store, lookup};
 
-/// A part as `CompleteMultipartUpload` names it.
+/// A part in the list of `CompleteMultipartUpload`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CompletedPart {
     pub number: u32,
@@ -42,18 +42,18 @@ pub struct CompleteRequest {
     pub upload: String,
     pub parts: Vec<CompletedPart>,
     pub condition: WriteCondition,
-    /// The checksum of the whole that the client expects.
+    /// The checksums of the whole object that the client expects.
     pub checksums: Vec<Checksum>,
-    /// What that is a checksum of, if the client says so.
+    /// The type of that checksum, if the client names it.
     pub kind: Option<ChecksumKind>,
-    /// Sent by some clients; must be that of the upload.
+    /// Some clients send it. It must be the upload's key.
     pub customer_key: Option<CustomerKey>,
-    /// The size of the whole that the client expects.
+    /// The size of the whole object that the client expects.
     pub size: Option<u64>,
 }
 
 impl Archive {
-    /// Makes the parts an object. Repeating a completion that took place answers with its object.
+    /// Makes the parts an object. A repeated completion returns the object that the first one made.
     pub async fn complete_upload(&self, caller: &Caller, request: CompleteRequest) -> Result<ObjectInfo> {
         let result = self.try_complete(caller, &request).await;
         let event = || Event::new(caller, Action::CompleteUpload).object(&request.bucket, &request.key);
@@ -97,7 +97,7 @@ impl Archive {
         let upload_key = keys::upload(bucket.number, &request.key, upload.number);
         let mut transaction =
             Transaction::new().equals(UPLOADS, upload_key.clone(), upload.raw.clone()).delete(UPLOADS, upload_key);
-        // What is left was uploaded and not listed.
+        // These parts were uploaded and not listed.
         for number in rows.keys() {
             transaction = transaction.delete(PARTS, keys::pair(upload.row.object, *number));
         }
@@ -168,7 +168,8 @@ impl Assembled {
     }
 }
 
-/// What the request says of the checksum is what the upload was begun with: nothing is said that nobody compares.
+/// Checks that the request and the upload name the same checksum algorithm and type. A checksum that is not compared
+/// is refused.
 fn check_kind(upload: &UploadRow, request: &CompleteRequest) -> Result<()> {
     if let Some(kind) = request.kind
         && upload.algorithm.is_some()
@@ -195,7 +196,7 @@ fn choose(
     request: &CompleteRequest,
     rows: &mut BTreeMap<u32, PartRow>,
 ) -> Result<Vec<(u32, PartRow)>> {
-    // As on AWS: where the object's checksum is made of the parts', the client has to know those.
+    // As on AWS: for a composite checksum the client has to send the parts' checksums.
     let demanded = upload.algorithm.filter(|_| upload.kind == Some(ChecksumKind::Composite));
     if request.parts.is_empty() {
         return Err(ArchiveError::InvalidRequest("a completion lists at least one part".into()));
@@ -234,7 +235,7 @@ fn choose(
     Ok(chosen)
 }
 
-/// The checksum of the whole, as the upload was begun; compared with what the client expects.
+/// The checksum of the whole object as the upload specified it, compared with the client's.
 fn whole_checksums(upload: &UploadRow, request: &CompleteRequest, parts: &[(u32, PartRow)]) -> Result<Vec<Checksum>> {
     let Some(algorithm) = upload.algorithm else { return Ok(Vec::new()) };
     let mut sums = Vec::with_capacity(parts.len());

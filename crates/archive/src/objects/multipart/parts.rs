@@ -28,7 +28,7 @@ use crate::store::committing::{Committing, Proof};
 use crate::store::uploads::Upload;
 use crate::store::{Archive, Store};
 
-/// The part that a body becomes.
+/// The target of a part's body.
 pub(crate) struct PartTarget {
     upload: Upload,
     number: u32,
@@ -36,7 +36,7 @@ pub(crate) struct PartTarget {
     writing: Arc<Writing>,
 }
 
-/// A part whose pieces and note are ordered: what its commit may refer to.
+/// A part whose pieces and note are ordered: a commit may refer to them.
 struct WrittenPart {
     row: PartRow,
     extents: Vec<Extent>,
@@ -44,7 +44,7 @@ struct WrittenPart {
     noted: Durable<Place>,
 }
 
-/// The transaction that makes a part the upload's.
+/// The transaction that adds a part to its upload.
 struct PartChange {
     transaction: Transaction,
     proof: Proof,
@@ -53,7 +53,7 @@ struct PartChange {
 }
 
 impl Archive {
-    /// Begins to write a part; replaces an earlier one of the same number when finished.
+    /// Begins to write a part. When finished, it replaces an earlier part of the same number.
     pub async fn put_part(&self, caller: &Caller, request: PartRequest) -> Result<ObjectWriter> {
         let (bucket, key) = (request.bucket.clone(), request.key.clone());
         let result = self.begin_part(caller, request).await;
@@ -183,7 +183,8 @@ impl WrittenPart {
         Ok(WrittenPart { row, extents, stored, noted })
     }
 
-    /// Requires the upload, and an earlier part of the same number, to be as they are now. Under the key's lock.
+    /// The change of the catalog. It requires the upload, and an earlier part of that number, to be unchanged. Under
+    /// the key's lock.
     fn change(
         &mut self,
         store: &Store,
@@ -209,7 +210,7 @@ impl WrittenPart {
     }
 }
 
-/// A part in the form of an object: the properties that a part has.
+/// A part in the form of an object, with the properties that a part has.
 fn part_info(row: &PartRow, bucket: &Bucket, key: String, caller: &Caller) -> ObjectInfo {
     ObjectInfo {
         bucket: bucket.name().into(),

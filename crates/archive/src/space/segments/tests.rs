@@ -22,7 +22,7 @@ fn a_segment_is_not_freed_under_a_reader() {
     let before = segments.reading();
     segments.retire(1, Instant(0));
     let after = segments.reading();
-    let long = Instant(10 * PATIENCE.0);
+    let long = Instant(10 * CLIENT_READ_MAX.0);
     assert!(segments.freeable(long).is_empty());
     drop(before);
     assert_eq!(segments.freeable(Instant(0)), [1], "the later reader cannot have seen it");
@@ -34,10 +34,13 @@ fn a_segment_is_not_freed_under_a_reader() {
 #[test]
 fn a_segment_is_freed_under_a_guest_who_has_been_there_too_long() {
     let segments = Arc::new(Segments::new(1 << 20, 6, BTreeMap::from([(1, row(SegmentUse::Sealed, 0))])));
-    let guest = segments.reading_as_guest(Instant(5));
+    let guest = segments.reading_for_client(Instant(5));
     segments.retire(1, Instant(10));
-    assert!(segments.freeable(Instant(10 + PATIENCE.0)).is_empty() && !guest.is_overtaken(Instant(5 + PATIENCE.0)));
-    let late = Instant(11 + PATIENCE.0);
+    assert!(
+        segments.freeable(Instant(10 + CLIENT_READ_MAX.0)).is_empty()
+            && !guest.is_overtaken(Instant(5 + CLIENT_READ_MAX.0))
+    );
+    let late = Instant(11 + CLIENT_READ_MAX.0);
     assert_eq!(segments.freeable(late), [1]);
     assert!(guest.is_overtaken(late), "whoever loses a segment knows");
     segments.retire(1, Instant(10));
