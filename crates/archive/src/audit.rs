@@ -215,7 +215,7 @@ impl Store {
     pub(crate) fn revoked(&self, actor: &Actor) -> Result<()> {
         let Actor::Key(id) = actor else { return Ok(()) };
         match self.snapshot()?.get(REVOKED, id.as_bytes())? {
-            Some(_) => Err(ArchiveError::Denied(format!("access key {id} was revoked before this was done"))),
+            Some(_) => Err(ArchiveError::Denied(format!("access key {id} was revoked before the request took effect"))),
             None => Ok(()),
         }
     }

@@ -105,7 +105,7 @@ impl Archive {
         store.writable()?;
         let bucket = store.buckets().by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
-        store.undoubted(&bucket).map_err(ArchiveError::InvalidState)?;
+        store.check_doubt(&bucket).map_err(ArchiveError::InvalidState)?;
         let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
         let snapshot = store.snapshot()?;
         for table in [VERSIONS, UPLOADS] {
@@ -134,7 +134,7 @@ impl Archive {
         store.writable()?;
         let bucket = store.buckets().by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
-        store.undoubted(&bucket).map_err(ArchiveError::InvalidState)?;
+        store.check_doubt(&bucket).map_err(ArchiveError::InvalidState)?;
         let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
         loop {
             let snapshot = store.snapshot()?;

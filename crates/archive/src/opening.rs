@@ -43,10 +43,12 @@ impl Archive {
     /// at the opening. Every clone can write from then on. A failure changes nothing, and the call can be repeated.
     pub async fn open_again(&self, foundation: Foundation, options: Options) -> Result<()> {
         if !self.store().is_read_only() || options.read_only {
-            return Err(ArchiveError::InvalidState("only a store that is open for reading is opened again".into()));
+            return Err(ArchiveError::InvalidState(
+                "only a store that is open for reading only can be opened again".into(),
+            ));
         }
         let opened = Archive::open_from(foundation, options, From::Reading).await?;
-        self.become_one(opened);
+        self.switch_to(opened);
         Ok(())
     }
 
@@ -204,7 +206,7 @@ impl CatalogState {
         let Some(identity) = fetch::<IdentityRow>(&*snapshot, SETTINGS, IDENTITY)? else {
             return Err(ArchiveError::damaged(
                 "the catalog",
-                "it holds no store, but the data volume does; `stele catalog rebuild` recovers it",
+                "it holds no store, although the data volume does; `stele catalog rebuild` recovers it",
             ));
         };
         if identity.format > FORMAT {

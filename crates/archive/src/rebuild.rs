@@ -132,14 +132,14 @@ impl Archive {
         let note_key = derive(&foundation.master.0, "notes", &superblock.store);
         // Buckets first, since their keys open the notes of versions.
         survey.walk(&foundation.data, &superblock, &note_key, None).await?;
-        survey.name_buckets(foundation.surroundings.now().wall);
+        survey.rename_duplicate_buckets(foundation.surroundings.now().wall);
         let mut buckets = BTreeMap::new();
         for (number, (_, row, _)) in &survey.buckets {
             let bucket = Bucket::open(&foundation.master, *number, row.clone(), Bytes::new())?;
             buckets.insert(*number, bucket);
         }
         survey.walk(&foundation.data, &superblock, &note_key, Some(&buckets)).await?;
-        survey.miss_pieces();
+        survey.report_missing_pieces();
         survey.losses.extend(rebuild.losses);
         let reached = survey.reached(foundation, &superblock, &rebuild.heads)?;
         if survey.without.has(Mutation::Losses) {
@@ -150,7 +150,7 @@ impl Archive {
             return Err(ArchiveError::damaged(
                 "the data volume",
                 format!(
-                    "{} places cannot be read, so the latest retention of what is stored is not proven; the first: {}",
+                    "{} places cannot be read, so the latest retention of the stored versions is not proven; the first: {}",
                     survey.losses.len(),
                     first.join("; ")
                 ),

@@ -54,7 +54,7 @@ impl Store {
     ) -> Result<(Transaction, Removed)> {
         let now = self.compliance_now();
         judge(bucket, key, found, caller, cause, now)?;
-        if let Err(reason) = self.undoubted(bucket) {
+        if let Err(reason) = self.check_doubt(bucket) {
             return Err(retained(bucket, key, found, reason));
         }
         let row = &found.row;

@@ -79,7 +79,7 @@ impl Archive {
     }
 
     /// Makes every clone use the store of the other archive.
-    pub(crate) fn become_one(&self, other: Archive) {
+    pub(crate) fn switch_to(&self, other: Archive) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = other.store();
     }
 }
@@ -302,9 +302,9 @@ impl Store {
     /// Refuses where the store was opened for reading only.
     pub fn writable(&self) -> Result<()> {
         match self.read_only {
-            true => {
-                Err(ArchiveError::ReadOnly("the store is open for reading only; start the server, and ask it".into()))
-            }
+            true => Err(ArchiveError::ReadOnly(
+                "the store is open for reading only; start the server and send the change to it".into(),
+            )),
             false => Ok(()),
         }
     }

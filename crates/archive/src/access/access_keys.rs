@@ -88,7 +88,7 @@ impl Archive {
                 let secret = open_note(&store.secret_key(), id.as_bytes(), &row.secret)
                     .map_err(|_| wrong_key(&format!("the secret of access key {id}")))?;
                 let secret = String::from_utf8(secret)
-                    .map_err(|_| ArchiveError::damaged(format!("access key {id}"), "its secret is no text"))?;
+                    .map_err(|_| ArchiveError::damaged(format!("access key {id}"), "its secret is not text"))?;
                 let known = Arc::new(KnownKey { secret: Zeroizing::new(secret), rights: Arc::new(row.rights), raw });
                 store.caches().keep_access_key(id, Arc::clone(&known));
                 known
@@ -235,12 +235,12 @@ impl Archive {
         }
         if row.is_pending() {
             return Err(ArchiveError::InvalidState(format!(
-                "access key {id} waits for approval; revoke it and make another"
+                "access key {id} waits for approval; revoke it and create another"
             )));
         }
         if !rights.is_within(&row.rights) {
             return Err(ArchiveError::Denied(format!(
-                "access key {id} may do less than that: {}; make another key for more",
+                "access key {id} has fewer rights than that: {}; create another key for more",
                 row.rights
             )));
         }

@@ -53,9 +53,9 @@ pub(crate) fn sealed(store: &Store, snapshot: &dyn Snapshot) -> Result<Result<Se
     let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
     Ok(match fetch::<SealedRow>(snapshot, SETTINGS, AUDIT_SEALED)? {
         Some(row) if row.is_signed(store.signing(), store.id()) => Ok(row),
-        Some(_) => Err("the signed end of the log was not signed by this store: it was changed".into()),
+        Some(_) => Err("the signed end of the log was changed: this store did not sign it".into()),
         None if head.count == 0 => Ok(SealedRow::first(store.signing(), store.id())),
-        None => Err("the signed end of the log is missing: it was taken away".into()),
+        None => Err("the signed end of the log is missing: it was removed".into()),
     })
 }
 
@@ -69,7 +69,7 @@ impl Store {
                 Ok((checkpoints as u64, None))
             }
             Err(finding) => {
-                let message = format!("audit log: {finding}; nothing more of it is signed, run `stele audit verify`");
+                let message = format!("audit log: {finding}; the log is not signed any more, run `stele audit verify`");
                 let news = self.audit_end().note_finding(&message);
                 Ok((0, news.then(|| Alarm::new(AlarmKind::Audit, message))))
             }
@@ -102,7 +102,7 @@ impl Store {
             let (checkpoints, covered) = roots(&*snapshot)?;
             if covered != row.covered || checkpoints.len() as u64 * RUN != covered {
                 return Ok(Err(format!(
-                    "checkpoints were signed up to record {}, those that are there are {} and end at {covered}",
+                    "checkpoints were signed up to record {}, but the catalog has {} and they end at {covered}",
                     row.covered,
                     checkpoints.len()
                 )));

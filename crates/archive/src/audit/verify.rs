@@ -112,7 +112,7 @@ impl Archive {
         for gap in store.identity().look(|identity| identity.gaps.clone()).iter().flatten() {
             let last = gap.last.map_or_else(|| "an unknown end".to_owned(), |last| last.to_string());
             verdict.findings.push(format!(
-                "records {} to {last} were lost when the catalog was rebuilt at {}; those with these numbers now came after it",
+                "records {} to {last} were lost when the catalog was rebuilt at {}; the present records with these numbers are later ones",
                 gap.first, gap.rebuilt
             ));
         }
@@ -238,7 +238,7 @@ impl Walk<'_> {
             && sealed.link != self.previous
         {
             verdict.findings.push(format!(
-                "the log up to record {number} is not the one whose end was signed: it was changed and chained anew"
+                "the log up to record {number} is not the one whose end was signed: it was changed and chained again"
             ));
         }
     }
@@ -334,7 +334,7 @@ pub(crate) fn check_head(store: &[u8; 16], signing: &Signing, head: &SignedHead)
         return Err(format!("the anchor is of store {}, this is {}", head.store, to_hex(store)));
     }
     if head.public_key != to_hex(signing.public()) {
-        return Err("the anchor was signed by another key than this store's".into());
+        return Err("another key than this store's signed the anchor".into());
     }
     let signature = from_hex(&head.signature).unwrap_or_default();
     UnparsedPublicKey::new(&ED25519, signing.public())

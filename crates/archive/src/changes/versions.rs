@@ -24,7 +24,7 @@ use crate::store::{Archive, Store};
 
 impl Archive {
     /// Looks up a version in order to read its properties.
-    pub(crate) async fn look(
+    pub(crate) async fn find_version(
         &self,
         caller: &Caller,
         bucket: &str,
@@ -40,7 +40,7 @@ impl Archive {
     }
 
     /// Looks up a version in order to change its properties, under its key's lock.
-    pub(crate) async fn hold_version(
+    pub(crate) async fn lock_version(
         &self,
         caller: &Caller,
         access: Access,

@@ -194,15 +194,15 @@ impl fmt::Display for BucketChange {
                 write!(f, "Object Lock, default retention {} for {}", default.mode, default.period)
             }
             BucketChange::Protection(level) => write!(f, "protection level {level}"),
-            BucketChange::Expiry(ExpiryAction::Keep) => f.write_str("keep what has expired"),
-            BucketChange::Expiry(ExpiryAction::Delete) => f.write_str("delete what has expired"),
-            BucketChange::Expiry(ExpiryAction::Notify) => f.write_str("notify of what has expired"),
+            BucketChange::Expiry(ExpiryAction::Keep) => f.write_str("keep expired versions"),
+            BucketChange::Expiry(ExpiryAction::Delete) => f.write_str("delete expired versions"),
+            BucketChange::Expiry(ExpiryAction::Notify) => f.write_str("notify of expired versions"),
             BucketChange::Quota(quota) => {
                 write!(f, "quota in bytes: {}, in versions: {}", limit(quota.bytes), limit(quota.versions))
             }
-            BucketChange::Anonymous(AnonymousAccess::None) => f.write_str("nothing without a key"),
-            BucketChange::Anonymous(AnonymousAccess::Read) => f.write_str("anybody reads"),
-            BucketChange::Anonymous(AnonymousAccess::ReadAndList) => f.write_str("anybody reads and lists"),
+            BucketChange::Anonymous(AnonymousAccess::None) => f.write_str("no anonymous access"),
+            BucketChange::Anonymous(AnonymousAccess::Read) => f.write_str("anonymous callers read"),
+            BucketChange::Anonymous(AnonymousAccess::ReadAndList) => f.write_str("anonymous callers read and list"),
             BucketChange::Tags(tags) => {
                 let tags: Vec<String> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
                 write!(f, "tags: {}", if tags.is_empty() { "none".to_owned() } else { tags.join(", ") })
@@ -258,7 +258,7 @@ pub fn check_bucket_name(name: &str) -> Result<()> {
     let reserved = ["xn--", "sthree-", "amzn-s3-demo-"].iter().any(|start| name.starts_with(start))
         || ["-s3alias", "--ol-s3", ".mrap", "--x-s3"].iter().any(|end| name.ends_with(end));
     if reserved {
-        return refuse("it begins or ends like a name that is reserved");
+        return refuse("its beginning or ending is reserved");
     }
     Ok(())
 }

@@ -250,7 +250,7 @@ impl Digests {
                 Some(have) => return bad(wanted.algorithm.name(), &wanted.value, &have.value),
                 None => {
                     return Err(ArchiveError::InvalidRequest(format!(
-                        "a {} checksum arrived behind the body, but was not announced before it",
+                        "a {} checksum came in the trailers, but the headers did not announce it",
                         wanted.algorithm.name()
                     )));
                 }

@@ -175,12 +175,14 @@ impl fmt::Display for ArchiveError {
             NotModified { etag, .. } => write!(f, "not modified: the entity tag is still {etag}"),
             Retained { message, .. } => f.write_str(message),
             BadDigest { algorithm, expected, computed } => {
-                write!(f, "the {algorithm} of what arrived is {computed}, the request says {expected}")
+                write!(f, "the {algorithm} of the received content is {computed}, the request says {expected}")
             }
             IncompleteBody { expected, received } => {
                 write!(f, "the body ended after {received} of {expected} bytes; nothing was stored")
             }
-            TooLarge { limit } => write!(f, "larger than the limit of {limit} bytes; nothing was stored"),
+            TooLarge { limit } => {
+                write!(f, "the content is larger than the limit of {limit} bytes; nothing was stored")
+            }
             PartTooSmall { number, size } => {
                 write!(f, "part {number} has {size} bytes; every part but the last needs at least 5 MiB")
             }

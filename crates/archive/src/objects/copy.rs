@@ -81,7 +81,7 @@ impl Archive {
             customer_key: request.customer_key,
         };
         let writer = self.put(caller, put).await?;
-        let object = pour(&mut reader, writer).await?;
+        let object = transfer(&mut reader, writer).await?;
         Ok(Copied { object, source: from.version, source_versioned: from.versioned })
     }
 
@@ -113,7 +113,7 @@ impl Archive {
         let length = reader.range.end - reader.range.start;
         let part = PartRequest { length: Some(length), expected: Expected::default(), ..part };
         let writer = self.put_part(caller, part).await?;
-        let info = pour(&mut reader, writer).await?;
+        let info = transfer(&mut reader, writer).await?;
         let part =
             PartInfo { number, size: info.size, etag: info.etag, modified: info.modified, checksums: info.checksums };
         Ok((part, version))
@@ -130,14 +130,14 @@ impl Archive {
         };
         match self.get(caller, request).await {
             Err(ArchiveError::NotModified { .. }) => {
-                Err(ArchiveError::PreconditionFailed("the source is as the condition excludes".into()))
+                Err(ArchiveError::PreconditionFailed("the condition excludes the source".into()))
             }
             other => other,
         }
     }
 }
 
-async fn pour(reader: &mut ObjectReader, mut writer: ObjectWriter) -> Result<ObjectInfo> {
+async fn transfer(reader: &mut ObjectReader, mut writer: ObjectWriter) -> Result<ObjectInfo> {
     while let Some(bytes) = reader.next().await {
         writer.write(bytes?).await?;
     }

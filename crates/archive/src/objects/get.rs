@@ -120,7 +120,7 @@ impl ReadCondition {
             (None, None) => false,
         };
         if unmatched {
-            return Err(ArchiveError::PreconditionFailed("the object is another than the one expected".into()));
+            return Err(ArchiveError::PreconditionFailed("the object is not the expected one".into()));
         }
         let same = match (&self.if_none_match, self.if_modified_since) {
             (Some(list), _) => matches(list),
@@ -281,7 +281,7 @@ pub(crate) fn check_customer(found: &Found, key: Option<&CustomerKey>) -> Result
         (None, None) => Ok(()),
         (Some(mark), Some(key)) if mark.recognises(key) => Ok(()),
         (Some(_), Some(_)) => {
-            Err(ArchiveError::CustomerKey("the customer key is not the one it was stored with".into()))
+            Err(ArchiveError::CustomerKey("the customer key is not the one that the object was stored with".into()))
         }
         (Some(_), None) => Err(ArchiveError::InvalidRequest(
             "the object is encrypted under a customer key; the request must carry it".into(),
@@ -340,7 +340,7 @@ impl ObjectReader {
             }
             if self.is_overtaken()
                 && self.next < self.range.end
-                && let Err(error) = self.look_anew()
+                && let Err(error) = self.look_up_again()
             {
                 self.failed = true;
                 return Some(Err(error));
@@ -379,7 +379,7 @@ impl ObjectReader {
     }
 
     /// Looks up the places of the remaining bytes.
-    fn look_anew(&mut self) -> Result<()> {
+    fn look_up_again(&mut self) -> Result<()> {
         let Some(origin) = &mut self.origin else { return Ok(()) };
         let store = Arc::clone(&origin.store);
         let reading = store.segments().reading_for_client(store.surroundings().now().monotonic);
@@ -387,7 +387,7 @@ impl ObjectReader {
         let found = lookup::referred(&*snapshot, &origin.at)?.filter(|found| found.row.object == origin.object);
         let Some(found) = found else {
             return Err(ArchiveError::Conflict(format!(
-                "{} was removed while it was being read for more than {} minutes; byte {} and those behind it are gone",
+                "{} was removed during a read of more than {} minutes; the bytes from {} on are gone",
                 origin.name,
                 CLIENT_READ_MAX.0 / 60_000_000_000,
                 self.next

@@ -126,7 +126,7 @@ impl Archive {
         let crc64 = request.algorithm == Some(Algorithm::Crc64Nvme);
         if (sha && kind == Some(ChecksumKind::FullObject)) || (crc64 && kind == Some(ChecksumKind::Composite)) {
             return Err(ArchiveError::InvalidRequest(format!(
-                "{} of a multipart object cannot be of that type",
+                "the {} checksum of a multipart object cannot have that type",
                 request.algorithm.map_or("", Algorithm::name)
             )));
         }

@@ -99,7 +99,7 @@ impl WriteCondition {
             (Some(_), None) => fail("the key does not exist"),
             (Some(etag), Some(_)) if etag.trim() == "*" => Ok(()),
             (Some(etag), Some(found)) if ETag::parse(etag) == Some(found.row.etag) => Ok(()),
-            (Some(_), Some(_)) => fail("the entity tag is another"),
+            (Some(_), Some(_)) => fail("the entity tag differs"),
         }
     }
 

@@ -17,7 +17,7 @@ impl Archive {
         key: &str,
         version: Option<VersionId>,
     ) -> Result<(Tags, VersionId)> {
-        let (_, found) = self.look(caller, bucket, key, version).await?;
+        let (_, found) = self.find_version(caller, bucket, key, version).await?;
         let id = found.id();
         Ok((found.row.tags, id))
     }
@@ -35,7 +35,7 @@ impl Archive {
         let event = Event::new(caller, Action::SetTags).object(bucket, key).detail(format!("{} tags", tags.len()));
         let result = async {
             check_tags(&tags, 10)?;
-            let (bucket, lock, found) = self.hold_version(caller, Access::Write, bucket, key, version).await?;
+            let (bucket, lock, found) = self.lock_version(caller, Access::Write, bucket, key, version).await?;
             let event = event.clone().version(found.id());
             self.store().change_version(&bucket, key, &found, lock, event, |row| row.tags = tags).await?;
             Ok(found.id())

@@ -69,7 +69,7 @@ pub(crate) fn paired(
     }
     if witness.records > 0 && link_at(snapshot, witness.records)? != Some(witness.link) {
         return Ok(Paired::No(format!(
-            "the catalog's audit log is not the one the data volume knew at record {}: the catalog is of another history",
+            "the catalog's audit log differs from the one that the data volume knows at record {}: the catalog is of another history",
             witness.records
         )));
     }

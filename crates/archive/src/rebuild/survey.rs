@@ -288,7 +288,7 @@ impl Survey {
 
     /// Of several live buckets with one name, only the newest can have it. The others were deleted by notes that are
     /// missing.
-    pub fn name_buckets(&mut self, wall: Timestamp) {
+    pub fn rename_duplicate_buckets(&mut self, wall: Timestamp) {
         let mut newest: BTreeMap<String, u32> = BTreeMap::new();
         for (number, (_, row, _)) in &self.buckets {
             if row.deleted.is_none() {
@@ -317,7 +317,7 @@ impl Survey {
         let sent = sent.map(|head| head.records).max().unwrap_or(0);
         if let Some(witness) = superblock.witness.filter(|witness| witness.records < sent) {
             self.losses.push(format!(
-                "a head was sent elsewhere at record {sent} of the audit log, the data volume knows of {}: it was set back",
+                "a head was sent at record {sent} of the audit log, but the data volume knows of {} records: it was set back",
                 witness.records
             ));
         }
@@ -325,7 +325,7 @@ impl Survey {
     }
 
     /// Missing content of existing versions is a loss too.
-    pub fn miss_pieces(&mut self) {
+    pub fn report_missing_pieces(&mut self) {
         let mut missing = Vec::new();
         for (object, (_, note, _)) in self.versions.iter().filter(|(_, (_, note, _))| exists(self, note)) {
             let whole = match &note.row.content {

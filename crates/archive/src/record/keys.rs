@@ -72,7 +72,7 @@ pub(crate) fn upload(bucket: u32, key: &str, number: u64) -> Bytes {
 /// The bucket, the S3 key and the stored number behind it. The caller inverts a version's number.
 pub(crate) fn split(record_key: &[u8]) -> Result<(u32, String, u64)> {
     let damaged =
-        || ArchiveError::damaged("the catalog", format!("a record key of {} bytes has no sense", record_key.len()));
+        || ArchiveError::damaged("the catalog", format!("a record key of {} bytes is malformed", record_key.len()));
     let (bucket, rest) = record_key.split_first_chunk::<4>().ok_or_else(damaged)?;
     let (body, number) = rest.split_last_chunk::<8>().ok_or_else(damaged)?;
     let body = body.strip_suffix(&[0, 1]).ok_or_else(damaged)?;

@@ -46,7 +46,7 @@ pub struct RequestInfo {
 
 impl Caller {
     /// Whether two callers are two people: different actors, and different users of this machine.
-    fn is_another_than(&self, actor: &Actor, peer: Option<u32>) -> bool {
+    fn is_another_person_than(&self, actor: &Actor, peer: Option<u32>) -> bool {
         self.actor != *actor && self.peer.is_some() && peer.is_some() && self.peer != peer
     }
 
@@ -56,8 +56,8 @@ impl Caller {
         match officer {
             true => Ok(()),
             false => Err(ArchiveError::Denied(format!(
-                "{} is no retention officer with a key of its own: what takes two people takes two officers' keys, and an \
-                 administrator's is none",
+                "{} is no retention officer with a key of its own: a request for two people takes the keys of two officers, and \
+                 an administrator's key is none",
                 self.actor
             ))),
         }
@@ -92,7 +92,7 @@ impl Archive {
         });
         store.audited(asked, event).await?;
         let says = format!(
-            "{}, for time in which the store was closed; what is retained until then can be deleted from then on",
+            "{}, for time in which the store was closed; versions whose retention ends by then can be deleted from then on",
             moved(credit)
         );
         let (id, row) = store.new_request(caller, Asked::CreditClock(credit.to.0 - credit.from.0), says, false);
@@ -191,7 +191,7 @@ impl Archive {
             Asked::Release(_) => caller.require_approver()?,
             _ => self.store().require_approver(caller)?,
         }
-        if !caller.is_another_than(&row.by, row.peer) {
+        if !caller.is_another_person_than(&row.by, row.peer) {
             return Err(ArchiveError::Denied(format!(
                 "{}{} asked for it: another person approves, with another key and as another user of this machine",
                 row.by,
@@ -251,7 +251,7 @@ impl Store {
         caller.require_approver()?;
         match &caller.actor {
             Actor::Key(id) if self.suspends(id) => Err(ArchiveError::Denied(format!(
-                "key {id} is suspended by the matter `rebuild`, and may decide about nothing else"
+                "the matter `rebuild` suspends key {id}, which may decide about that matter only"
             ))),
             _ => Ok(()),
         }
@@ -283,7 +283,9 @@ impl Store {
         let life = if lost { 2 * LOST_DAYS } else { LIFE_DAYS };
         let says = match alone_from {
             Some(from) => {
-                format!("{says}; without any officer's approval from {from} on, since all are said to be lost")
+                format!(
+                    "{says}; it needs no officer's approval from {from} on, since all officers are reported as lost"
+                )
             }
             None => says,
         };
@@ -315,7 +317,7 @@ impl Store {
     fn request(&self, id: &str) -> Result<RequestRow> {
         let open = self.open_requests()?.into_iter().find(|(known, _)| known == id);
         open.map(|(_, row)| row).ok_or_else(|| {
-            ArchiveError::InvalidRequest(format!("no request `{id}` waits for approval: none was made, or it is over"))
+            ArchiveError::InvalidRequest(format!("no request `{id}` waits for approval: it was never made, or is void"))
         })
     }
 
@@ -342,7 +344,7 @@ impl Store {
             if row.expires <= now {
                 let id = String::from_utf8_lossy(&key).into_owned();
                 let event = Event::new(&Caller::system("approval"), Action::Approve)
-                    .detail(format!("request {id} of {} is void: nobody approved it: {}", row.by, row.says));
+                    .detail(format!("request {id} of {} is void without approval: {}", row.by, row.says));
                 let transaction = Transaction::new().equals(REQUESTS, key.clone(), raw).delete(REQUESTS, key);
                 self.record(transaction, event).await?;
             }

@@ -34,7 +34,7 @@ impl Archive {
         self.store().writable()?;
         let allowed = caller.require_role(&[Role::RetentionOfficer], Action::ClockAccept);
         self.store().audited(allowed, || Event::new(caller, Action::ClockAccept)).await?;
-        let event = Event::new(caller, Action::ClockAccept).detail("expiration goes on".into());
+        let event = Event::new(caller, Action::ClockAccept).detail("expiration continues".into());
         self.store().change_clock(event, |clock| clock.accept()).await
     }
 }

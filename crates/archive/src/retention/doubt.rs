@@ -32,7 +32,7 @@ use crate::store::{Archive, Store};
 
 impl Store {
     /// Refuses with a reason if nothing in the bucket may be deleted or weakened.
-    pub(crate) fn undoubted(&self, bucket: &Bucket) -> std::result::Result<(), String> {
+    pub(crate) fn check_doubt(&self, bucket: &Bucket) -> std::result::Result<(), String> {
         match self.doubt().filter(|doubt| bucket.number <= doubt.buckets) {
             Some(doubt) => Err(explained(&doubt, bucket.name())),
             None => Ok(()),
@@ -112,7 +112,7 @@ impl Archive {
             Bytes::new(),
         );
         let event = Event::new(caller, Action::RevokeAccessKey)
-            .detail(format!("{id}: it may have been revoked in what the rebuild could not read"));
+            .detail(format!("{id}: its revocation may be in a place that the rebuild could not read"));
         let answer = store.write_access_key(id, row, unchanged, Some(event), lock).await?;
         store.compensated(NoteSubject::AccessKey(id.into()), answer).await
     }

@@ -39,9 +39,9 @@ pub(crate) fn judge(
     let Some(retention) = found.row.retention.filter(|retention| retention.until > now) else { return Ok(()) };
     let message = format!("{what} is retained in {} mode until {}", retention.mode, retention.until);
     match (retention.mode, cause) {
-        (RetentionMode::Compliance, _) => refuse(format!("{message}; nobody can delete it before")),
+        (RetentionMode::Compliance, _) => refuse(format!("{message}; no caller can delete it before")),
         (RetentionMode::Governance, _) if bucket.row.protection == Protection::Compliance => {
-            refuse(format!("{message}; the bucket's protection level lets nobody delete it before"))
+            refuse(format!("{message}; the bucket's protection level allows no deletion before"))
         }
         (RetentionMode::Governance, Cause::Requested { bypass: true }) if caller.rights.bypass_governance => Ok(()),
         (RetentionMode::Governance, Cause::Requested { bypass: true }) => {
@@ -89,11 +89,11 @@ pub(crate) fn initial_retention(
         let until = now.plus_days(default.period.days()).min(Timestamp::LATEST);
         Retention { mode: default.mode, until }
     }));
-    Ok((retention.map(|retention| leveled(bucket, retention)), hold))
+    Ok((retention.map(|retention| at_bucket_level(bucket, retention)), hold))
 }
 
 /// In a bucket of level `compliance` every retention is COMPLIANCE.
-pub(crate) fn leveled(bucket: &Bucket, retention: Retention) -> Retention {
+pub(crate) fn at_bucket_level(bucket: &Bucket, retention: Retention) -> Retention {
     match bucket.row.protection {
         Protection::Compliance => Retention { mode: RetentionMode::Compliance, ..retention },
         _ => retention,
@@ -112,7 +112,7 @@ pub(crate) fn require_lock(bucket: &Bucket) -> Result<()> {
 pub(crate) fn check_future(retention: Retention, now: Timestamp) -> Result<()> {
     if retention.until > Timestamp::LATEST {
         return Err(ArchiveError::InvalidArgument(format!(
-            "the retention's end is after {}, the latest that can be written as a date; a legal hold has no end",
+            "the retention's end is after {}, the latest date that can be stated; use a legal hold, which has no end",
             Timestamp::LATEST
         )));
     }
@@ -142,7 +142,7 @@ pub(crate) fn judge_change(
     }
     match before.mode {
         RetentionMode::Compliance => Err(format!(
-            "it is retained in COMPLIANCE mode until {}; nobody can shorten or lift that, or change the mode",
+            "it is retained in COMPLIANCE mode until {}; no caller can shorten or lift that, or change the mode",
             before.until
         )),
         RetentionMode::Governance if bucket.row.protection == Protection::Compliance => {
@@ -151,7 +151,7 @@ pub(crate) fn judge_change(
             match stronger {
                 true => Ok(()),
                 false => Err(format!(
-                    "it is retained until {}, and the bucket's protection level lets nobody weaken that",
+                    "it is retained until {}, and the bucket's protection level allows no weaker retention",
                     before.until
                 )),
             }

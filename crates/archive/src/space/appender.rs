@@ -220,7 +220,7 @@ impl Appender {
                 continue;
             };
             if open.reserve && !reserve {
-                if !self.segments.roomy() {
+                if !self.segments.has_room() {
                     return Err(full());
                 }
                 open.reserve = false;
@@ -421,7 +421,7 @@ impl Appender {
                 *self.state().begun.insert(Begun { number, incarnation, reserve })
             }
         };
-        if begun.reserve && !reserve && !self.segments.roomy() {
+        if begun.reserve && !reserve && !self.segments.has_room() {
             return Err(full());
         }
         let prepared = self.prepare_segment(begun).await;
@@ -488,7 +488,6 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn full() -> ArchiveError {
     ArchiveError::NoSpace(
-        "the data volume has no free segment; delete what may be deleted, whose room is then reclaimed in the background"
-            .into(),
+        "the data volume has no free segment; delete versions, and background work reclaims their room".into(),
     )
 }

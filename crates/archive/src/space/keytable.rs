@@ -477,7 +477,7 @@ impl KeyTable {
                         (Some(error), _) => Err(error.clone().into()),
                         (None, Some(other)) => Err(ArchiveError::damaged(
                             format!("key slot {}", change.slot),
-                            format!("it holds the key of object {other}, which was not to be destroyed and was not"),
+                            format!("it holds the key of object {other}, which stays untouched"),
                         )),
                         (None, None) => Ok(()),
                     };

@@ -75,7 +75,7 @@ impl Segments {
     }
 
     /// Records that the volume has grown.
-    pub fn rise_to(&self, count: u32) {
+    pub fn grow_to(&self, count: u32) {
         self.count.fetch_max(count, Ordering::AcqRel);
     }
 
@@ -106,7 +106,7 @@ impl Segments {
     }
 
     /// Whether an ordinary writer could take a segment.
-    pub fn roomy(&self) -> bool {
+    pub fn has_room(&self) -> bool {
         self.free() > RESERVE
     }
 
@@ -163,7 +163,7 @@ impl Segments {
 
     /// The sealed segment with the least needed share, if that is at most `percent`. Retired ones and those in
     /// `except` are left out.
-    pub fn poorest(&self, percent: u32, except: &BTreeSet<u32>) -> Option<u32> {
+    pub fn emptiest(&self, percent: u32, except: &BTreeSet<u32>) -> Option<u32> {
         let state = self.state();
         let share = |row: &SegmentRow| row.live.max(0) as u64 * 100 / u64::from(self.size);
         state

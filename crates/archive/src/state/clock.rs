@@ -91,7 +91,7 @@ impl ComplianceClock {
             ));
         } else if is > was.saturating_add(ABSENCE) {
             clock.freeze(format!(
-                "the store was closed from {} to {}, or the system clock was set ahead; compliance time stays at {}",
+                "the store was closed from {} to {}, or the system clock was set ahead; the compliance clock stays at {}",
                 row.wall, now.wall, row.shown
             ));
         }

@@ -19,9 +19,9 @@ use crate::store::{Archive, Store};
 const DISPOSALS: usize = 256;
 /// Sealed segments with at most this needed share, in percent, are reclaimed. While free segments are few, the limit
 /// is higher.
-const POOR: u32 = 40;
-const POOR_WHEN_SHORT: u32 = 80;
-const SHORT: usize = 8;
+const NEEDED_MAX: u32 = 40;
+const NEEDED_MAX_WHEN_SHORT: u32 = 80;
+const FREE_SHORT: usize = 8;
 
 /// The result of one step.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -86,7 +86,7 @@ impl Archive {
         store.end_requests().await?;
         store.summarise_refusals(false).await;
         report.unprotected = store.unprotect_if_free().await?;
-        store.write_down().await?;
+        store.write_clock().await?;
         *midway = false;
         Ok(report)
     }
@@ -95,7 +95,7 @@ impl Archive {
 impl Store {
     /// Writes the clock and the segments' counts at intervals. After a crash both may be behind: the clock then shows
     /// less, and the counts are hints.
-    async fn write_down(&self) -> Result<()> {
+    async fn write_clock(&self) -> Result<()> {
         if self.upkeep().clock_writing.is_due(self.elapsed()) {
             let clock = self.clock_row();
             let mut transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&clock));
@@ -118,11 +118,12 @@ impl Store {
             return Ok(());
         }
         report.freed += self.free_retired().await? as u64;
-        let short = self.segments().free() < SHORT;
+        let short = self.segments().free() < FREE_SHORT;
         let mut except = self.upkeep().unmovable();
         // Records under way are not visible to the walk.
         except.extend(self.appender().writing());
-        let Some(segment) = self.segments().poorest(if short { POOR_WHEN_SHORT } else { POOR }, &except) else {
+        let Some(segment) = self.segments().emptiest(if short { NEEDED_MAX_WHEN_SHORT } else { NEEDED_MAX }, &except)
+        else {
             return Ok(());
         };
         let reclaimed = match self.reclaim(segment).await {
@@ -136,7 +137,7 @@ impl Store {
         if !reclaimed.retired {
             report.alarms.push(Alarm::new(
                 AlarmKind::Damage,
-                format!("segment {segment} holds something that cannot be read; it stays as it is, scrub the pool"),
+                format!("segment {segment} has places that cannot be read; it stays as it is, scrub the pool"),
             ));
         }
         report.freed += self.free_retired().await? as u64;

@@ -36,7 +36,7 @@ impl Archive {
             store.volume().zero(before, u64::from(BLOCK)).await?;
         }
         let (segments, had) = (&store.segments(), store.segments().count());
-        segments.rise_to(segments_on(store.volume().geometry().size.0, segments.size));
+        segments.grow_to(segments_on(store.volume().geometry().size.0, segments.size));
         Ok(Bytes(u64::from(segments.count() - had) * u64::from(segments.size)))
     }
 }

@@ -165,7 +165,7 @@ impl Archive {
         }
         // The walk does not find a record with a damaged header. The catalog shows whether there is one.
         if what.is_empty() && walk.doubtful && store.upkeep().is_unmovable(number) && store.refers_to(number)? {
-            what.push("something in it is no record".to_owned());
+            what.push("a part of it is no record".to_owned());
         }
         if !what.is_empty() {
             report.find(ScrubPlace::Segment(number), format!("segment {number}: {}", what.join("; ")));
@@ -307,7 +307,7 @@ fn check(name: &str, same: bool) -> Result<()> {
         true => Ok(()),
         false => Err(ArchiveError::damaged(
             name.to_string(),
-            "its content does not match the digests it was stored under, although every frame is authentic",
+            "its content does not match its stored digests, although every frame is authentic",
         )),
     }
 }

@@ -50,7 +50,8 @@ impl Archive {
         if !unmovable.is_empty() {
             let numbers: Vec<String> = unmovable.iter().map(ToString::to_string).collect();
             let numbers = numbers.join(", ");
-            let message = format!("segments {numbers} hold something that cannot be read; they stay, scrub the pool");
+            let message =
+                format!("segments {numbers} have places that cannot be read; they stay as they are, scrub the pool");
             alarms.push(Alarm::new(AlarmKind::Damage, message));
         }
         let bad = store.keys().bad_blocks();

@@ -209,12 +209,12 @@ fn choose(
         let invalid = |message: &str| ArchiveError::InvalidPart { number: part.number, message: message.into() };
         let row = rows.remove(&part.number).ok_or_else(|| invalid("it was not uploaded"))?;
         if ETag::parse(&part.etag) != Some(ETag { md5: row.md5, parts: None }) {
-            return Err(invalid("its entity tag is another"));
+            return Err(invalid("its entity tag differs"));
         }
         for checksum in &part.checksums {
             let have = row.checksums.iter().find(|have| have.algorithm == checksum.algorithm);
             if have.is_none_or(|have| have.value != checksum.value) {
-                return Err(invalid("its checksum is another"));
+                return Err(invalid("its checksum differs"));
             }
         }
         if let Some(algorithm) = demanded

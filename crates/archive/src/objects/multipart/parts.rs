@@ -80,7 +80,8 @@ impl Archive {
             (Some(mark), Some(key)) if mark.recognises(key) => {}
             _ => {
                 return Err(ArchiveError::InvalidRequest(
-                    "the parts of an upload are encrypted as the upload was begun, with the same customer key".into(),
+                    "a part must carry the customer key with which its upload was begun, or none if there was none"
+                        .into(),
                 ));
             }
         }
