@@ -70,6 +70,7 @@ impl Archive {
             deleted: None,
             change: 0,
             note: Place::default(),
+            share: None,
         };
         let event = Event::new(caller, Action::CreateBucket).bucket(name);
         let absent = Transaction::new().absent(BUCKETS, keys::short(number));
@@ -105,6 +106,7 @@ impl Archive {
         store.writable()?;
         let bucket = store.buckets().by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
+        bucket.reached_through(caller)?;
         store.check_doubt(&bucket).map_err(ArchiveError::InvalidState)?;
         let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
         let snapshot = store.snapshot()?;
@@ -194,7 +196,18 @@ impl Archive {
         if row == bucket.row {
             return Ok(row.info());
         }
-        let unchanged = Transaction::new().equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone());
+        let mut unchanged = Transaction::new().equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone());
+        if row.is_share() != bucket.row.is_share() {
+            // Keys that exist already could be no path of a tree.
+            let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
+            let snapshot = store.snapshot()?;
+            for table in [VERSIONS, UPLOADS] {
+                if !snapshot.range(table, &inside, 1, Direction::Forward)?.is_empty() {
+                    return Err(ArchiveError::BucketNotEmpty(name.into()));
+                }
+                unchanged = unchanged.empty(table, inside.clone());
+            }
+        }
         self.write_bucket(bucket.number, row, unchanged, event, buckets_lock).await
     }
 
@@ -254,6 +267,7 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
             check_tags(&tags, TAGS_MAX)?;
             row.tags = tags;
         }
+        BucketChange::Share => row.share = Some(true),
     }
     Ok(())
 }

@@ -62,6 +62,7 @@ pub use retention::clock::ClockStatus;
 pub use retention::why::Why;
 pub use store::Archive;
 pub use store::foundation::{Foundation, Guard, NoGuard, Options};
+pub use store::gateway::Records;
 pub use upkeep::affected::Affected;
 pub use upkeep::background::StepReport;
 pub use upkeep::scrub::{ScrubCursor, ScrubPlace, ScrubReport};

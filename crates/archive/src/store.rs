@@ -7,6 +7,7 @@
 pub(crate) mod committing;
 pub(crate) mod foundation;
 pub(crate) mod gate;
+pub mod gateway;
 pub(crate) mod lease;
 pub(crate) mod lookup;
 pub(crate) mod notes;
@@ -313,6 +314,7 @@ impl Store {
     pub fn authorized(&self, caller: &Caller, access: Access, bucket: &str, prefix: &str) -> Result<Arc<Bucket>> {
         let bucket = self.buckets.by_name(bucket)?;
         bucket.authorize(caller, access, prefix)?;
+        bucket.reached_through(caller)?;
         Ok(bucket)
     }
 

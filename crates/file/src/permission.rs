@@ -30,6 +30,22 @@ pub fn may_write(caller: &Caller, file: &Attributes) -> Result<()> {
     allowed(bits(caller, file) & WRITE != 0)
 }
 
+/// Content of a regular file in a call that stands by itself. Its owner may always read, and may read what the mode lets
+/// anyone execute: a protocol with open files checked the mode when the file was opened (RFC 1813, 4.4).
+pub fn may_read_content(caller: &Caller, file: &Attributes) -> Result<()> {
+    allowed(caller.uid == file.uid || bits(caller, file) & (READ | EXECUTE) != 0)
+}
+
+/// Content of a regular file in a call that stands by itself. Its owner may always write, as in [`may_read_content`].
+pub fn may_write_content(caller: &Caller, file: &Attributes) -> Result<()> {
+    allowed(caller.uid == file.uid || bits(caller, file) & WRITE != 0)
+}
+
+/// Running a file, or searching a directory.
+pub fn may_execute(caller: &Caller, file: &Attributes) -> Result<()> {
+    allowed(bits(caller, file) & EXECUTE != 0)
+}
+
 /// Names in a directory.
 pub fn may_search(caller: &Caller, directory: &Attributes) -> Result<()> {
     if !matches!(directory.kind, Kind::Directory) {

@@ -94,8 +94,13 @@ impl Archive {
                 known
             }
         };
-        let caller =
-            Caller { actor: Actor::Key(id.into()), rights: Arc::clone(&known.rights), origin: None, peer: None };
+        let caller = Caller {
+            actor: Actor::Key(id.into()),
+            rights: Arc::clone(&known.rights),
+            origin: None,
+            peer: None,
+            gateway: false,
+        };
         Ok(Credentials { secret: known.secret.clone(), caller })
     }
 

@@ -158,6 +158,8 @@ pub enum BucketChange {
     Anonymous(AnonymousAccess),
     /// Replaces all tags. Empty removes them.
     Tags(Tags),
+    /// Makes an empty bucket a share of the file gateway, for good.
+    Share,
 }
 
 impl fmt::Display for Period {
@@ -207,6 +209,7 @@ impl fmt::Display for BucketChange {
                 let tags: Vec<String> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
                 write!(f, "tags: {}", if tags.is_empty() { "none".to_owned() } else { tags.join(", ") })
             }
+            BucketChange::Share => f.write_str("a share of the file gateway"),
         }
     }
 }
@@ -225,6 +228,8 @@ pub struct BucketInfo {
     pub quota: Quota,
     pub anonymous: AnonymousAccess,
     pub tags: Tags,
+    /// The bucket is a share: the file gateway alone changes and reads its objects.
+    pub share: bool,
 }
 
 /// The content of a bucket, with delete markers and noncurrent versions.

@@ -196,21 +196,42 @@ pub struct Caller {
     pub origin: Option<Arc<str>>,
     /// The user at the other end of the unix socket, also where the actor is a key.
     pub peer: Option<u32>,
+    /// The file gateway, which alone reaches the objects of shares.
+    pub gateway: bool,
 }
 
 impl Caller {
     /// A caller without a key. It has the access that buckets offer to everyone.
     pub fn anonymous() -> Caller {
-        Caller { actor: Actor::Anonymous, rights: Arc::default(), origin: None, peer: None }
+        Caller { actor: Actor::Anonymous, rights: Arc::default(), origin: None, peer: None, gateway: false }
     }
 
     /// A user of this machine that the unix socket let in.
     pub fn local(uid: u32) -> Caller {
-        Caller { actor: Actor::Local(uid), rights: Arc::new(Rights::all()), origin: None, peer: Some(uid) }
+        Caller {
+            actor: Actor::Local(uid),
+            rights: Arc::new(Rights::all()),
+            origin: None,
+            peer: Some(uid),
+            gateway: false,
+        }
     }
 
     pub(crate) fn system(name: &str) -> Caller {
-        Caller { actor: Actor::System(name.into()), rights: Arc::new(Rights::all()), origin: None, peer: None }
+        Caller {
+            actor: Actor::System(name.into()),
+            rights: Arc::new(Rights::all()),
+            origin: None,
+            peer: None,
+            gateway: false,
+        }
+    }
+
+    /// The file gateway on behalf of one of its users; `origin` says which. It has no bypass of GOVERNANCE.
+    pub fn gateway(origin: impl Into<Arc<str>>) -> Caller {
+        let rights = Rights { bypass_governance: false, ..Rights::all() };
+        let actor = Actor::System("file gateway".into());
+        Caller { actor, rights: Arc::new(rights), origin: Some(origin.into()), peer: None, gateway: true }
     }
 
     pub fn from(mut self, origin: impl Into<Arc<str>>) -> Caller {

@@ -42,6 +42,9 @@ pub(crate) struct BucketRow {
     pub change: u64,
     #[n(14)]
     pub note: Place,
+    /// The bucket is a share of the file gateway, for good.
+    #[n(15)]
+    pub share: Option<bool>,
 }
 
 impl BucketRow {
@@ -58,6 +61,11 @@ impl BucketRow {
             quota: self.quota,
             anonymous: self.anonymous,
             tags: self.tags.clone(),
+            share: self.is_share(),
         }
+    }
+
+    pub fn is_share(&self) -> bool {
+        self.share == Some(true)
     }
 }

@@ -84,7 +84,8 @@ pub(crate) fn initial_retention(
     if let Some(retention) = retention {
         check_future(retention, now)?;
     }
-    let default = bucket.row.lock.and_then(|lock| lock.default);
+    // A file of a share is under retention from its commit on, which names the date. Storing its content gives it none.
+    let default = bucket.row.lock.and_then(|lock| lock.default).filter(|_| !bucket.row.is_share());
     let retention = retention.or(default.map(|default| {
         let until = now.plus_days(default.period.days()).min(Timestamp::LATEST);
         Retention { mode: default.mode, until }

@@ -80,6 +80,17 @@ impl Bucket {
 }
 
 impl Bucket {
+    /// Refuses a share to every caller but the file gateway: only the gateway keeps its tree and its objects in step.
+    pub fn reached_through(&self, caller: &Caller) -> Result<()> {
+        match self.row.is_share() && !caller.gateway {
+            true => Err(ArchiveError::InvalidState(format!(
+                "bucket `{}` is a share; its files are read and changed through the file gateway alone",
+                self.name()
+            ))),
+            false => Ok(()),
+        }
+    }
+
     /// Refuses unless the caller's grants or the bucket's anonymous access allow it.
     pub fn authorize(&self, caller: &Caller, access: Access, prefix: &str) -> Result<()> {
         use crate::model::bucket::AnonymousAccess::{Read, ReadAndList};
