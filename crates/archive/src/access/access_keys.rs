@@ -69,7 +69,13 @@ impl Archive {
         self.credentials_of(id, false).await
     }
 
-    pub(crate) async fn credentials_of(&self, id: &str, even_suspended: bool) -> Result<Credentials> {
+    /// As [`Archive::credentials`], also for a key that the matter `rebuild` suspends, in order to decide about the
+    /// matter.
+    pub async fn officer_credentials(&self, id: &str) -> Result<Credentials> {
+        self.credentials_of(id, true).await
+    }
+
+    async fn credentials_of(&self, id: &str, even_suspended: bool) -> Result<Credentials> {
         let store = &self.store();
         let missing = || ArchiveError::NoSuchAccessKey(id.into());
         if !even_suspended && store.suspends(id) {
@@ -110,8 +116,14 @@ impl Archive {
         self.make_access_key(caller, description, rights, false).await
     }
 
+    /// Creates a new officer's key after all officers were lost. It becomes valid after a month unless an officer
+    /// refuses it. An alarm stands through that month.
+    pub async fn create_officer_after_loss(&self, caller: &Caller, description: &str) -> Result<NewAccessKey> {
+        self.make_access_key(caller, description, Rights::officer(), true).await
+    }
+
     /// As `create_access_key`. `lost`: no officer is left to approve, so the key takes a waiting time instead.
-    pub(crate) async fn make_access_key(
+    async fn make_access_key(
         &self,
         caller: &Caller,
         description: &str,

@@ -15,7 +15,7 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::error::{ArchiveError, Result};
-use crate::model::principal::{Actor, Caller, NewAccessKey, Rights, Role};
+use crate::model::principal::{Actor, Caller, Role};
 use crate::model::time::Timestamp;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::request::{Asked, RequestRow};
@@ -122,12 +122,6 @@ impl Archive {
         let event = event().detail(format!("asks with request {id}: {}", row.says));
         store.record(store.with_request(Transaction::new(), &id, &row), event).await?;
         Ok(row.info(&id))
-    }
-
-    /// Creates a new officer's key after all officers were lost. It becomes valid after a month unless an officer
-    /// refuses it. An alarm stands through that month.
-    pub async fn create_officer_after_loss(&self, caller: &Caller, description: &str) -> Result<NewAccessKey> {
-        self.make_access_key(caller, description, Rights::officer(), true).await
     }
 
     /// All requests that wait for approval.

@@ -20,7 +20,7 @@ use stele_catalog::Transaction;
 use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
-use crate::model::principal::{Actor, Caller, Credentials};
+use crate::model::principal::{Actor, Caller};
 use crate::model::time::Timestamp;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::request::RequestRow;
@@ -59,12 +59,6 @@ impl Archive {
     /// The time of the matter `rebuild`, and the first few unreadable places. None: there is no such matter.
     pub fn rebuild_matter(&self) -> Option<(String, Vec<String>)> {
         self.store().doubt().map(|doubt| (doubt.since.to_string(), doubt.places))
-    }
-
-    /// As [`Archive::credentials`], also for a key that the matter `rebuild` suspends, in order to decide about the
-    /// matter.
-    pub async fn officer_credentials(&self, id: &str) -> Result<Credentials> {
-        self.credentials_of(id, true).await
     }
 
     /// Two retention officers accept the found state as complete. Held versions are as their newest readable notes

@@ -58,7 +58,7 @@ impl Archive {
         report.alarms.append(&mut store.upkeep().take_unreported());
         report.alarms.extend(store.alarm_clock().await?);
         store.settle_abandoned().await?;
-        if store.upkeep().disposal_retry.is_due(store.elapsed()) {
+        if store.upkeep().is_retry_due(store.elapsed()) {
             store.disposals().retry_stuck();
         }
         let stuck = store.disposals().stuck();
@@ -96,7 +96,7 @@ impl Store {
     /// Writes the clock and the segments' counts at intervals. After a crash both may be behind: the clock then shows
     /// less, and the counts are hints.
     async fn write_clock(&self) -> Result<()> {
-        if self.upkeep().clock_writing.is_due(self.elapsed()) {
+        if self.upkeep().is_clock_due(self.elapsed()) {
             let clock = self.clock_row();
             let mut transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&clock));
             for (number, row) in self.segments().take_dirty() {
@@ -104,7 +104,7 @@ impl Store {
             }
             self.catalog().commit(transaction).await?;
         }
-        if self.upkeep().identity_noting.is_due(self.elapsed()) {
+        if self.upkeep().is_identity_due(self.elapsed()) {
             self.note_identity().await?;
             self.note_audit_end().await?;
         }
