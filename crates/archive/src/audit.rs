@@ -1,4 +1,4 @@
-//! The audit log: every change and every refusal, each record chained to the one before.
+//! The audit log: a record of every change and every refusal. Each record is chained to the one before it.
 
 pub(crate) mod chain;
 mod refusals;
@@ -21,8 +21,8 @@ use crate::record::settings::AUDIT_HEAD;
 use crate::record::{AUDIT, REVOKED, SETTINGS, encode};
 use crate::store::Store;
 
-/// Bytes of the texts of one record: of a name, of an S3 key, and of a reason or detail. What callers send can be longer; a
-/// record says how long it was.
+/// Limits in bytes on the texts of one record: a name, an S3 key, a reason or detail. A longer text is cut, and the
+/// record states its length.
 const NAME_MAX: usize = 256;
 const KEY_MAX: usize = 1024;
 const TEXT_MAX: usize = 4096;
@@ -39,14 +39,15 @@ pub struct AuditRecord {
     pub bucket: Option<String>,
     pub key: Option<String>,
     pub version: Option<String>,
-    /// None: it was done. Otherwise why it was refused.
+    /// None: the action took place. Otherwise the reason of the refusal.
     pub refused: Option<String>,
     pub detail: Option<String>,
-    /// The chain's end after this record, hexadecimal.
+    /// The link of this record in the hash chain, in hexadecimal.
     pub link: String,
 }
 
-/// The end of the log at some moment, signed. Kept elsewhere, it proves later that nothing before it was cut or changed.
+/// The end of the log at some moment, signed. A copy kept elsewhere proves later that no earlier record was cut or
+/// changed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SignedHead {
     pub store: String,
@@ -59,38 +60,38 @@ pub struct SignedHead {
     pub signature: String,
 }
 
-/// How a head that was kept elsewhere stands to the log.
+/// How the log compares with a head that was kept elsewhere.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum HeadVerdict {
     /// The log contains it.
     Contained,
-    /// It is of records that a rebuild since said are lost.
+    /// The head counts records that a later rebuild of the catalog lost.
     Lost,
-    /// It was signed when the log had more records: the store was set back since.
+    /// The head counts more records than the log has: the store was set back since.
     Newer { theirs: u64, ours: u64 },
-    /// The log is another at that record.
+    /// The log has another link at that record.
     Other { records: u64 },
-    /// It was not signed by this store.
+    /// This store did not sign it.
     Foreign(String),
 }
 
-/// What a verification found.
+/// The result of a verification.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AuditVerdict {
     pub records: u64,
     pub checkpoints: u64,
     /// The anchor's record count, if one was given and matched.
     pub anchored: Option<u64>,
-    /// Empty: no edit and no gap. Otherwise what and where.
+    /// Each edit and each gap, with its place. Empty: the log is whole.
     pub findings: Vec<String>,
 }
 
-/// What an audit record will say.
+/// The content of an audit record.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     actor: Actor,
-    /// What a key may do as often as it likes, as no administrator or officer: it uses half of the catalog's reserve at most, so
-    /// that the key can still be revoked.
+    /// A user's key may cause such records without limit. They use at most half of the catalog's reserve, so that the
+    /// key can still be revoked. Administrators and officers may use all of it.
     of_user: bool,
     origin: Option<Arc<str>>,
     action: Action,
@@ -170,10 +171,10 @@ impl Event {
 }
 
 impl Store {
-    /// Adds the record of an event to a transaction: they take place together or not at all.
+    /// Adds the record of an event to a transaction. Both take effect together or not at all.
     pub fn with_record(&self, transaction: Transaction, event: Event) -> Transaction {
         let transaction = match &event.actor {
-            // In the transaction itself, so that nothing a key does takes place after its revocation.
+            // A precondition of the same transaction: no change of a key takes effect after its revocation.
             Actor::Key(id) if event.refused.is_none() => transaction.absent(REVOKED, id.clone()),
             _ => transaction,
         };
@@ -182,17 +183,17 @@ impl Store {
         transaction.append((SETTINGS, AUDIT_HEAD), AUDIT, Template::new().number(), Template::new().bytes(row))
     }
 
-    /// Commits a transaction together with the record of its event. The catalog's commit is the flush behind whatever is
-    /// acknowledged on its strength.
+    /// Commits a transaction together with the record of its event. This commit is the flush behind the caller's
+    /// acknowledgement.
     pub async fn record(&self, transaction: Transaction, event: Event) -> Result<Receipt> {
         Ok(self.catalog().commit(self.with_record(transaction, event)).await?)
     }
 
-    /// Passes a result on; a refusal is recorded first. If even the record cannot be written, the refusal stands.
+    /// Passes a result on. A refusal is recorded first. It stands even where its record cannot be written.
     pub async fn audited<T>(&self, result: Result<T>, event: impl FnOnce() -> Event) -> Result<T> {
         let Err(error) = result else { return result };
         let (error, event) = match error {
-            // What a key had under way when it was revoked met the record of that.
+            // A change that was under way when its key was revoked fails on the revocation's row.
             ArchiveError::Conflict(_) => {
                 let event = event();
                 (self.revoked(&event.actor).err().unwrap_or(error), Some(event))
@@ -214,13 +215,14 @@ impl Store {
     pub(crate) fn revoked(&self, actor: &Actor) -> Result<()> {
         let Actor::Key(id) = actor else { return Ok(()) };
         match self.snapshot()?.get(REVOKED, id.as_bytes())? {
-            Some(_) => Err(ArchiveError::Denied(format!("access key {id} was revoked before this was done"))),
+            Some(_) => Err(ArchiveError::Denied(format!("access key {id} was revoked before the request took effect"))),
             None => Ok(()),
         }
     }
 }
 
-/// Refused on grounds of right, retention or rule, as opposed to not found, malformed or impossible just now.
+/// Whether the error refuses by right, retention or rule. Missing, malformed and temporarily impossible are no
+/// refusals.
 fn is_refusal(error: &ArchiveError) -> bool {
     matches!(
         error,
@@ -235,7 +237,7 @@ fn is_refusal(error: &ArchiveError) -> bool {
     )
 }
 
-/// A text of at most `limit` bytes, and then how long it was.
+/// A text of at most `limit` bytes, followed by the original length if it was cut.
 fn bounded(mut text: String, limit: usize) -> String {
     if text.len() <= limit {
         return text;

@@ -1,7 +1,7 @@
-//! Making, changing and removing buckets.
+//! Creating, changing and deleting buckets.
 //!
-//! All buckets are kept in memory, as their rows stand in the catalog; a transaction that depends on a bucket requires
-//! its row to be exactly that, so a change that slips in between refuses it.
+//! All buckets are in memory, as their rows are in the catalog. A transaction that depends on a bucket requires its
+//! row to be unchanged, so a concurrent change makes it fail.
 
 use stele_catalog::transaction::counter;
 use stele_catalog::{Direction, KeyRange, Transaction};
@@ -77,7 +77,8 @@ impl Archive {
         self.write_bucket(number, row, absent, event, buckets_lock).await
     }
 
-    /// Notes the row, commits it together with the event, and makes it known. Under the buckets' lock.
+    /// Notes the row, commits it together with the event, and updates the buckets in memory. The caller holds the
+    /// buckets' lock.
     async fn write_bucket(
         &self,
         number: u32,
@@ -90,8 +91,8 @@ impl Archive {
         self.store().compensated(NoteSubject::Bucket(number), answer).await
     }
 
-    /// Refused while it holds a version or delete marker. Its unfinished uploads go with it: nothing in them was acknowledged
-    /// as an object, so nothing in them can be retained.
+    /// Deletes a bucket. Refused while it holds a version or a delete marker. Its unfinished uploads are aborted:
+    /// none of their content was acknowledged as an object, so none of it can be retained.
     pub async fn delete_bucket(&self, caller: &Caller, name: &str) -> Result<()> {
         let store = &self.store();
         let result = self.try_delete_bucket(caller, name).await;
@@ -106,7 +107,7 @@ impl Archive {
         let bucket = store.buckets().by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
         bucket.reached_through(caller)?;
-        store.undoubted(&bucket).map_err(ArchiveError::InvalidState)?;
+        store.check_doubt(&bucket).map_err(ArchiveError::InvalidState)?;
         let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
         let snapshot = store.snapshot()?;
         for table in [VERSIONS, UPLOADS] {
@@ -128,14 +129,14 @@ impl Archive {
         }
     }
 
-    /// Aborts the unfinished uploads of a bucket that can be deleted otherwise. One begun meanwhile refuses the deletion; one
-    /// completed meanwhile is a version, and does too. A crash in between leaves the bucket with fewer uploads.
+    /// Aborts the unfinished uploads of a bucket that could otherwise be deleted. An upload begun or completed
+    /// meanwhile makes the deletion fail. A crash in between leaves the bucket with fewer uploads.
     async fn abort_uploads_of(&self, caller: &Caller, name: &str) -> Result<()> {
         let store = &self.store();
         store.writable()?;
         let bucket = store.buckets().by_name(name)?;
         caller.require_role(&[Role::StorageAdministrator], Action::DeleteBucket)?;
-        store.undoubted(&bucket).map_err(ArchiveError::InvalidState)?;
+        store.check_doubt(&bucket).map_err(ArchiveError::InvalidState)?;
         let inside = KeyRange::prefix(keys::prefix(bucket.number, ""));
         loop {
             let snapshot = store.snapshot()?;
@@ -222,7 +223,7 @@ impl Archive {
     }
 }
 
-/// The only place where a bucket's settings change, and where a weakening is refused.
+/// The only place where a bucket's settings change. A weakening is refused here.
 fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
     match change {
         BucketChange::Versioning(versioning) => {

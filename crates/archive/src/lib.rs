@@ -1,12 +1,13 @@
 //! Floor 3: the archive. One store of immutable versions, under retention that no frontend can weaken.
 //!
-//! Frontends translate; the archive decides what is allowed. Content lies in segments of authenticated frames on a data
-//! volume, the index in a catalog. Everything in the catalog that matters can be rebuilt from the volume.
+//! Frontends translate requests; the archive decides what is allowed. Content lies in segments of authenticated
+//! frames on a data volume, the index in a catalog. Everything in the catalog that matters can be rebuilt from the
+//! volume.
 //!
-//! The folders from the ground up, each of which imports only from those before it: `model` (the words of the interface),
-//! `cache`, `seal` (encryption), `record` (rows of the catalog), `space` (the data volume), `state` (what tasks share in
-//! memory), `store` (the parts put together, commits and notes), `audit`, `changes` (of rows that are noted), `retention`,
-//! `removal`, `access` (keys), `buckets`, `objects`, `upkeep` (background work), `opening`, `rebuild`, `inspect`.
+//! Each folder imports only from those before it in this list: `model` (types of the interface), `cache`, `seal`
+//! (encryption), `record` (rows of the catalog), `space` (the data volume), `state` (shared memory), `store` (the
+//! parts put together, commits and notes), `audit`, `changes` (of noted rows), `retention`, `removal`, `access`
+//! (keys), `buckets`, `objects`, `upkeep` (background work), `opening`, `rebuild`, `inspect`.
 
 mod access;
 mod audit;

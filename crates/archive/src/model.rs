@@ -1,4 +1,4 @@
-//! The words of the interface: ids, settings, rights, errors, alarms, and time as the caller gives it.
+//! The types of the interface: ids, settings, rights, errors, alarms, and time as the caller gives it.
 
 pub mod action;
 pub mod alarm;

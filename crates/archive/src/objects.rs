@@ -1,4 +1,4 @@
-//! What clients do with objects: put, get, copy, list, delete, tag, and upload in parts.
+//! Operations on objects: put, get, copy, list, delete, tag, and multipart upload.
 
 pub(crate) mod body;
 pub mod copy;

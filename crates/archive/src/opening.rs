@@ -1,7 +1,7 @@
-//! Making a store, opening it, closing it.
+//! Opening a store.
 //!
-//! Opening reads what is small: settings, buckets, segments, and the disposals left undone; never all versions. Where the
-//! store was not closed in order, the open segment is walked to find its end.
+//! An opening reads small tables only: settings, buckets, segments, and the disposals that were left. It never reads
+//! all versions. Where the store was not closed in order, it walks the open segments to find their ends.
 
 mod closing;
 mod creation;
@@ -14,7 +14,6 @@ use stele_catalog::{Catalog, Direction, Head, KeyRange, Transaction};
 
 use crate::audit::Event;
 use crate::model::action::Action;
-use crate::model::alarm::Alarm;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::pairing::Paired;
 use crate::model::principal::Caller;
@@ -32,7 +31,7 @@ use crate::store::gate::Gate;
 use crate::store::scan::scan;
 use crate::store::{Archive, CatalogState, Store};
 
-/// Free key slots taken up at an opening; more wait for the next one.
+/// Free key slots loaded at an opening. The rest is loaded at later openings.
 pub(crate) const FREE_SLOTS_PAGE: usize = 65_536;
 
 impl Archive {
@@ -40,14 +39,16 @@ impl Archive {
         Archive::open_from(foundation, options, From::Start).await
     }
 
-    /// Opens a store for writing that answers reads only, since what it stands on could not be written when it was opened.
-    /// Every clone may write from here on. Where this fails, all stays as it was, and it can be tried again.
+    /// Opens a store for writing that answers reads only, because its catalog or its data volume could not be written
+    /// at the opening. Every clone can write from then on. A failure changes nothing, and the call can be repeated.
     pub async fn open_again(&self, foundation: Foundation, options: Options) -> Result<()> {
         if !self.store().is_read_only() || options.read_only {
-            return Err(ArchiveError::InvalidState("only a store that is open for reading is opened again".into()));
+            return Err(ArchiveError::InvalidState(
+                "only a store that is open for reading only can be opened again".into(),
+            ));
         }
         let opened = Archive::open_from(foundation, options, From::Reading).await?;
-        self.become_one(opened);
+        self.switch_to(opened);
         Ok(())
     }
 
@@ -71,22 +72,15 @@ impl Archive {
         Ok(archive)
     }
 
-    /// What a store that may be written does before it serves: it is paired with its data volume, its copies are mended, and
-    /// what the last life left undone is finished; then the opening is recorded.
+    /// The start-up of a store for writing, phase by phase. The store serves nothing before the last phase is over.
     async fn begin(&self, beginning: Beginning, from: From) -> Result<()> {
         let store = &self.store();
         let Beginning { clean, next, head, retained, mut identity } = beginning;
         store.pair(&mut identity, next, head).await?;
-        let superblock = store.witnessing().superblock();
-        match superblock.mend(store.volume()).await {
-            Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
-                tracing::warn!("a copy of the superblock could not be written: {error}");
-            }
-            mended => mended?,
-        }
+        store.mend_superblock().await?;
         match from {
-            From::Start => self.resume_segments(clean).await?,
-            From::Reading => self.leave_segments(),
+            From::Start => store.resume_segments(clean).await?,
+            From::Reading => store.leave_segments(),
         }
         store.load_free_slots()?;
         store.finish_left_disposals().await?;
@@ -94,88 +88,103 @@ impl Archive {
             drop(store.ensure_protected().await?);
         }
         (identity.pairing, identity.next, identity.replaces) = (Some(next), None, None);
-        store.identity().step(|known| *known = identity.clone());
-        let event = Event::new(&Caller::system("store"), Action::OpenStore)
-            .detail(if clean { "closed in order before" } else { "not closed in order before" }.into());
-        // The clock too: how long the store was closed counts from what is stored.
-        let clock = store.clock_row();
-        let transaction = Transaction::new()
-            .put(SETTINGS, IDENTITY, encode(&identity))
-            .put(SETTINGS, CLOCK, encode(&clock))
-            .with_reserve();
-        store.record(transaction, event).await?;
-        let mut alarms: Vec<Alarm> = store.alarm_clock().await?.into_iter().collect();
-        alarms.extend(store.seal_step().await?.1);
-        store.upkeep().report_later(alarms);
+        store.record_opening(identity, clean).await?;
+        store.raise_alarms().await?;
         store.note_identity().await
     }
+}
 
-    /// Leaves every open segment as it is: an attempt to open the store that failed may have writes under way there still.
-    fn leave_segments(&self) {
-        let store = self.store();
-        let open = store.segments().rows().into_iter().filter(|(_, row)| row.usage == SegmentUse::Open);
-        for (number, _) in open {
-            store.segments().change(number, |row| {
-                row.usage = SegmentUse::Sealed;
-                row.used = store.segments().size - crate::space::BLOCK;
-            });
+impl Store {
+    /// Writes a copy of the superblock that is missing or damaged. A volume that takes no writes keeps the other
+    /// copy.
+    async fn mend_superblock(&self) -> Result<()> {
+        match self.witnessing().superblock().mend(self.volume()).await {
+            Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
+                tracing::warn!("a copy of the superblock could not be written: {error}");
+                Ok(())
+            }
+            mended => mended,
         }
     }
 
-    /// Goes on in the open segment with the most in it; seals any other.
+    /// Commits the identity together with the record of the opening.
+    async fn record_opening(&self, identity: IdentityRow, clean: bool) -> Result<()> {
+        let event = Event::new(&Caller::system("store"), Action::OpenStore)
+            .detail(if clean { "closed in order before" } else { "not closed in order before" }.into());
+        // With the clock: the time for which the store was closed counts from the stored row.
+        let transaction = Transaction::new()
+            .put(SETTINGS, IDENTITY, encode(&identity))
+            .put(SETTINGS, CLOCK, encode(&self.clock_row()))
+            .with_reserve();
+        self.identity().step(|known| *known = identity);
+        self.record(transaction, event).await.map(drop)
+    }
+
+    /// Keeps the alarms of the opening for the first step to report: of the clock, and of the audit log's end.
+    async fn raise_alarms(&self) -> Result<()> {
+        let clock = self.alarm_clock().await?;
+        let (_, audit) = self.seal_step().await?;
+        self.upkeep().report_later(clock.into_iter().chain(audit).collect());
+        Ok(())
+    }
+
+    /// Seals every open segment unused: an earlier attempt to open the store may still have writes under way there.
+    fn leave_segments(&self) {
+        let open = self.segments().rows().into_iter().filter(|(_, row)| row.usage == SegmentUse::Open);
+        for (number, _) in open {
+            self.segments().seal(number, self.segments().size - crate::space::BLOCK);
+        }
+    }
+
+    /// Continues in the fullest open segment, and seals the others.
     async fn resume_segments(&self, clean: bool) -> Result<()> {
-        let store = &self.store();
         let mut open = Vec::new();
-        for (number, row) in store.segments().rows() {
+        for (number, row) in self.segments().rows() {
             if row.usage != SegmentUse::Open {
                 continue;
             }
-            let used = if clean {
-                row.used
-            } else {
-                let start = store.segments().start(number);
-                let mut walk = Walk::new(store.volume().clone(), start, store.segments().size, row.incarnation);
-                let mut used = crate::space::BLOCK;
-                while let Some((at, header)) = walk.next().await? {
-                    used = at + header.length();
-                }
-                if !walk.unreadable.is_empty() {
-                    // What cannot be read may hold records, which may reach beyond it: nothing more goes into this segment.
-                    store.segments().change(number, |row| {
-                        row.usage = SegmentUse::Sealed;
-                        row.used = store.segments().size - crate::space::BLOCK;
-                    });
-                    continue;
-                }
-                used
+            let used = if clean { Some(row.used) } else { self.find_end(number, row.incarnation).await? };
+            let Some(used) = used else {
+                // Records may lie in the unreadable place and reach beyond it: nothing more is appended to this
+                // segment.
+                self.segments().seal(number, self.segments().size - crate::space::BLOCK);
+                continue;
             };
             open.push((used, number, row.incarnation));
         }
         open.sort_unstable();
         let resumed = open.pop();
         for (used, number, ..) in open {
-            store.segments().change(number, |row| {
-                row.usage = SegmentUse::Sealed;
-                row.used = used;
-            });
+            self.segments().seal(number, used);
         }
         if let Some((used, number, incarnation)) = resumed {
-            store.appender().resume(number, incarnation, used);
+            self.appender().resume(number, incarnation, used);
         }
         Ok(())
     }
+
+    /// The end of the records in an open segment. None: a place in it cannot be read.
+    async fn find_end(&self, number: u32, incarnation: u64) -> Result<Option<u32>> {
+        let start = self.segments().start(number);
+        let mut walk = Walk::new(self.volume().clone(), start, self.segments().size, incarnation);
+        let mut used = crate::space::BLOCK;
+        while let Some((at, header)) = walk.next().await? {
+            used = at + header.length();
+        }
+        Ok(walk.unreadable.is_empty().then_some(used))
+    }
 }
 
-/// What a store is opened from.
+/// The state of the process at an opening.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum From {
-    /// A start: nothing of an earlier life is under way.
+    /// Nothing of an earlier opening is under way.
     Start,
-    /// One that answers reads only, in the same process.
+    /// The same process has the store open for reading only.
     Reading,
 }
 
-/// What an opening that may write goes on from.
+/// The starting point of an opening for writing.
 struct Beginning {
     clean: bool,
     next: Pairing,
@@ -186,7 +195,7 @@ struct Beginning {
 }
 
 impl CatalogState {
-    /// Reads it from the catalog. Refuses a catalog that does not belong to the data volume, except for reading only.
+    /// Reads the small tables. Refuses a catalog that does not belong to the data volume, except for reading only.
     fn read(
         foundation: &Foundation,
         superblock: &Superblock,
@@ -197,7 +206,7 @@ impl CatalogState {
         let Some(identity) = fetch::<IdentityRow>(&*snapshot, SETTINGS, IDENTITY)? else {
             return Err(ArchiveError::damaged(
                 "the catalog",
-                "it holds no store, but the data volume does; `stele catalog rebuild` recovers it",
+                "it holds no store, although the data volume does; `stele catalog rebuild` recovers it",
             ));
         };
         if identity.format > FORMAT {
@@ -235,7 +244,7 @@ impl CatalogState {
     }
 }
 
-/// The data volume's superblock, and only where the master key is the store's.
+/// The superblock of the data volume, if the master key is the store's.
 async fn checked_superblock(foundation: &Foundation) -> Result<Superblock> {
     let Some(superblock) = Superblock::read(&foundation.data).await? else {
         return Err(ArchiveError::InvalidState("the data volume holds no store; create one".into()));
@@ -246,7 +255,7 @@ async fn checked_superblock(foundation: &Foundation) -> Result<Superblock> {
     }
 }
 
-/// All segments, and which of them are the parts of the key table, in order.
+/// All segments, and the segments of the key table in order.
 fn read_segments(catalog: &dyn Catalog) -> Result<(BTreeMap<u32, SegmentRow>, Vec<u32>)> {
     let mut rows = BTreeMap::new();
     let mut parts = BTreeMap::from([(0, 0)]);
@@ -271,7 +280,7 @@ fn read_segments(catalog: &dyn Catalog) -> Result<(BTreeMap<u32, SegmentRow>, Ve
 }
 
 impl Store {
-    /// Slots that were used and destroyed, for use again.
+    /// Loads key slots that were destroyed and can be used again.
     pub(crate) fn load_free_slots(&self) -> Result<()> {
         let rows = self.snapshot()?.range(FREE_SLOTS, &KeyRange::all(), FREE_SLOTS_PAGE, Direction::Forward)?;
         let slots = rows.iter().filter_map(|(key, _)| Some(u64::from_be_bytes(key.as_ref().try_into().ok()?)));

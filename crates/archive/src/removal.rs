@@ -32,17 +32,17 @@ use crate::store::committing::{Committing, Proof};
 use crate::store::lookup::Found;
 use crate::store::uploads::Upload;
 
-/// A removal that was committed, or will be: what its disposal needs.
+/// A removal whose commit is due or done, with the data for its disposal.
 pub(crate) struct Removed {
     pub slot: u64,
     pub disposal: DisposalRow,
-    /// Wait until the key is destroyed before answering.
+    /// The request waits until the key is destroyed.
     pub wait: bool,
 }
 
 impl Store {
-    /// Adds the removal of a version to a transaction, or refuses. Counting is left to the caller, who knows what else the
-    /// transaction adds. Once it is committed, `removed` must follow.
+    /// Adds the removal of a version to a transaction, or refuses it. The caller adds the change of the bucket's
+    /// counts, which depends on the rest of the transaction. Once that is committed, `Removed` must be disposed of.
     pub async fn remove(
         &self,
         transaction: Transaction,
@@ -54,7 +54,7 @@ impl Store {
     ) -> Result<(Transaction, Removed)> {
         let now = self.compliance_now();
         judge(bucket, key, found, caller, cause, now)?;
-        if let Err(reason) = self.undoubted(bucket) {
+        if let Err(reason) = self.check_doubt(bucket) {
             return Err(retained(bucket, key, found, reason));
         }
         let row = &found.row;
@@ -99,7 +99,7 @@ impl Store {
         Ok((transaction, Removed { slot: row.slot, disposal, wait }))
     }
 
-    /// Commits the removal of a version, and answers when its key is destroyed.
+    /// Commits the removal of a version. Returns when its key is destroyed.
     #[allow(clippy::too_many_arguments)]
     pub(crate) async fn commit_removal(
         self: &Arc<Store>,
@@ -123,7 +123,7 @@ impl Store {
         lock: KeyLock,
     ) -> Result<()> {
         let committing = Committing::new(self, proof).lock(lock).after(move |store| store.dispose(removed));
-        // The commit is the flush behind the acknowledgement, and the destroyed entry, written with `fua`, after it.
+        // The commit is the flush behind the acknowledgement. The destroyed entry, written with `fua`, follows it.
         let (_, destroyed) = committing.commit(transaction).await?;
         if let Some(destroyed) = destroyed {
             destroyed.await?;
@@ -131,7 +131,7 @@ impl Store {
         self.settle_due().await
     }
 
-    /// Removes an upload and its parts. Nothing of it is a version yet, so nothing can be retained.
+    /// Removes an upload and its parts. They are no version yet, so they cannot be retained.
     pub(crate) async fn remove_upload(
         self: &Arc<Store>,
         caller: &Caller,

@@ -1,4 +1,4 @@
-//! Retention: the rules, the changes they allow, the compliance clock, and what takes two officers.
+//! Retention: its rules and changes, the compliance clock, and the requests that take two officers.
 
 pub mod approval;
 pub mod clock;

@@ -1,8 +1,8 @@
-//! The store as a whole: the parts that it consists of, and the handle that frontends hold.
+//! The store as a whole: its parts, and the handle that frontends hold.
 //!
-//! Every piece of state has one owner, and its fields are private to that owner. State that tasks share is changed in
-//! closures that are not asynchronous (see [`Shared`]), so that no lock is held over an await. The few locks that requests
-//! hold over an await order those requests: the locks of keys, the protection, the witness and the background step.
+//! Every piece of state has one owner, and its fields are private to that owner. Shared state is changed in closures
+//! that are not asynchronous (see [`Shared`]), so no lock is held over an await. The few locks that are held over an
+//! await order requests: those of keys, the protection, the witness and the background step.
 
 pub(crate) mod committing;
 pub(crate) mod foundation;
@@ -74,19 +74,19 @@ impl Archive {
         Archive { current: Arc::new(RwLock::new(Arc::new(store))) }
     }
 
-    /// The store as it is open now. A request goes on with the one that it began with.
+    /// The store as it is open now. A request continues with the one that it began with.
     pub(crate) fn store(&self) -> Arc<Store> {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From here on every clone stands on the store of the other archive.
-    pub(crate) fn become_one(&self, other: Archive) {
+    /// Makes every clone use the store of the other archive.
+    pub(crate) fn switch_to(&self, other: Archive) {
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = other.store();
     }
 }
 
 pub(crate) struct Store {
-    // What the store stands on. Nothing of it changes while the store is open.
+    // Fixed while the store is open.
     /// The catalog behind the gate.
     catalog: Arc<dyn Catalog>,
     gate: Arc<Gate>,
@@ -106,7 +106,7 @@ pub(crate) struct Store {
     keys: Arc<KeyTable>,
     witnessing: Witnessing,
 
-    // What requests share.
+    // Shared by requests.
     buckets: Buckets,
     caches: Caches,
     bodies: Bodies,
@@ -115,7 +115,7 @@ pub(crate) struct Store {
     identity: Shared<IdentityRow>,
     protection: Protection,
 
-    // What requests leave to background work.
+    // Left by requests to background work.
     abandoned: Abandoned,
     disposals: Disposals,
     compensations: Compensations,
@@ -124,7 +124,7 @@ pub(crate) struct Store {
     upkeep: Upkeep,
 }
 
-/// What the catalog says of the store at an opening, all of it small.
+/// The small tables of the catalog, as an opening reads them.
 pub(crate) struct CatalogState {
     pub identity: IdentityRow,
     pub paired: Paired,
@@ -142,7 +142,7 @@ pub(crate) struct CatalogState {
 }
 
 impl Store {
-    /// Puts the parts together. Nothing is read or written.
+    /// Puts the parts together. Reads and writes nothing.
     pub fn new(
         foundation: Foundation,
         superblock: Superblock,
@@ -295,7 +295,7 @@ impl Store {
         self.read_only
     }
 
-    /// Protections taken away, in tests.
+    /// Removed protections, in tests.
     pub fn without(&self) -> Mutations {
         self.without
     }
@@ -303,9 +303,9 @@ impl Store {
     /// Refuses where the store was opened for reading only.
     pub fn writable(&self) -> Result<()> {
         match self.read_only {
-            true => {
-                Err(ArchiveError::ReadOnly("the store is open for reading only; start the server, and ask it".into()))
-            }
+            true => Err(ArchiveError::ReadOnly(
+                "the store is open for reading only; start the server and send the change to it".into(),
+            )),
             false => Ok(()),
         }
     }
@@ -322,7 +322,7 @@ impl Store {
         Ok(self.catalog.snapshot()?)
     }
 
-    /// Transactions take effect in order: once this has answered, so have all before it.
+    /// Waits until all earlier transactions have taken effect, since they do so in order.
     pub async fn barrier(&self) -> Result<()> {
         let clock = self.clock_row();
         let barrier = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&clock));
@@ -330,13 +330,13 @@ impl Store {
         Ok(())
     }
 
-    /// Commits a transaction as the last of all.
+    /// Commits the last transaction of all. Later ones are refused.
     pub async fn commit_last(&self, last: impl FnOnce() -> Transaction) -> Result<()> {
         self.gate.close(last).await?;
         Ok(())
     }
 
-    /// The wall clock: for what is shown, never for what retention ends by.
+    /// The wall clock: for display, never for the end of a retention.
     pub fn wall(&self) -> Timestamp {
         self.surroundings.now().wall
     }
@@ -355,8 +355,8 @@ impl Store {
         })
     }
 
-    /// The later of both clocks: what every new retention counts from. The compliance clock lags after time spent closed, the
-    /// wall clock where it was set back.
+    /// The later of both clocks, from which every new retention counts. The compliance clock lags after the store was
+    /// closed, the wall clock after it was set back.
     pub fn later_now(&self) -> Timestamp {
         self.compliance_now().max(self.wall())
     }

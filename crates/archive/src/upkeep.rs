@@ -1,4 +1,4 @@
-//! Work that no request waits for, and what operators ask of the store.
+//! Background work, and the questions of operators about the store.
 
 pub mod affected;
 pub mod background;

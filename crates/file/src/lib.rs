@@ -6,12 +6,14 @@
 
 pub mod error;
 pub mod files;
+pub mod fuse;
 pub mod locks;
 pub mod memory;
 pub mod model;
 pub mod nfs;
 pub mod permission;
 mod rules;
+pub mod samba;
 pub mod share;
 pub mod suite;
 

@@ -24,6 +24,8 @@ pub struct Config {
     #[serde(default)]
     pub iscsi: Iscsi,
     #[serde(default)]
+    pub nfs: Nfs,
+    #[serde(default)]
     pub block: Block,
     #[serde(default)]
     pub admin: Admin,
@@ -112,6 +114,15 @@ pub struct Nbd {
 #[serde(deny_unknown_fields, default)]
 pub struct Iscsi {
     /// TCP address; `None`: iSCSI is not served. The port of the protocol is 3260.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
+}
+
+/// Shares over NFS: where clients connect. `stele share create` makes shares.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nfs {
+    /// TCP address; none: NFS is not served. The port of the protocol is 2049.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<SocketAddr>,
 }
@@ -304,6 +315,7 @@ impl Config {
             s3: S3::default(),
             nbd: Nbd::default(),
             iscsi: Iscsi::default(),
+            nfs: Nfs::default(),
             block: Block::default(),
             admin: Admin::default(),
             archive: Archive::default(),

@@ -1,6 +1,7 @@
-//! Access keys: made, listed, revoked, and looked up by frontends that check signatures.
+//! Access keys: creation, listing, narrowing, revocation, and the lookup by frontends that check signatures.
 //!
-//! Secrets are stored sealed. What has been looked up is kept in memory and forgotten when it changes.
+//! Secrets are stored sealed. A decoded key stays in memory, and counts only while the catalog holds the row that it
+//! came from.
 
 use std::sync::Arc;
 
@@ -22,10 +23,10 @@ use crate::state::compensations::NoteSubject;
 use crate::state::key_locks::KeyLock;
 use crate::store::{Archive, Store};
 
-/// Bytes of a key's name, and of its rights in words.
+/// Bytes of a key's description, and of its rights in words.
 const DESCRIPTION_MAX: usize = 256;
 const RIGHTS_MAX: usize = 2048;
-/// Officers that the first set-up makes by itself.
+/// Officers whose keys the first set-up makes without approval.
 const FIRST_OFFICERS: u64 = 2;
 
 impl Store {
@@ -44,8 +45,9 @@ impl Store {
         }
     }
 
-    /// How many keys of officers were ever good, revoked ones too: revoking them all does not begin the set-up anew. And the
-    /// record that says so, if there is one; older stores and rebuilt catalogs have none.
+    /// How many officers' keys were ever valid, and the row that stores that number. Revoked keys count too, so that
+    /// revoking all of them does not begin the set-up again. Older stores and rebuilt catalogs have no row; there the
+    /// keys are counted.
     fn officers_ever(&self) -> Result<(u64, Option<Bytes>)> {
         match self.snapshot()?.get(SETTINGS, OFFICERS)? {
             Some(raw) => Ok((decode(SETTINGS, OFFICERS, &raw)?, Some(raw))),
@@ -62,18 +64,24 @@ impl Store {
 }
 
 impl Archive {
-    /// The secret behind an access key id, and the caller it stands for once the signature is right.
+    /// The secret of an access key, and the caller that it stands for once the signature is verified.
     pub async fn credentials(&self, id: &str) -> Result<Credentials> {
         self.credentials_of(id, false).await
     }
 
-    pub(crate) async fn credentials_of(&self, id: &str, even_suspended: bool) -> Result<Credentials> {
+    /// As [`Archive::credentials`], also for a key that the matter `rebuild` suspends, in order to decide about the
+    /// matter.
+    pub async fn officer_credentials(&self, id: &str) -> Result<Credentials> {
+        self.credentials_of(id, true).await
+    }
+
+    async fn credentials_of(&self, id: &str, even_suspended: bool) -> Result<Credentials> {
         let store = &self.store();
         let missing = || ArchiveError::NoSuchAccessKey(id.into());
         if !even_suspended && store.suspends(id) {
             return Err(missing());
         }
-        // Looked up each time, so that a key is void from the moment its revocation is committed, whoever waited for that.
+        // Read from the catalog each time: a key is void from the moment its revocation is committed.
         let raw = store.snapshot()?.get(ACCESS_KEYS, id.as_bytes())?.ok_or_else(missing)?;
         let known = store.caches().access_key(id).filter(|known| known.raw == raw);
         let known = match known {
@@ -86,7 +94,7 @@ impl Archive {
                 let secret = open_note(&store.secret_key(), id.as_bytes(), &row.secret)
                     .map_err(|_| wrong_key(&format!("the secret of access key {id}")))?;
                 let secret = String::from_utf8(secret)
-                    .map_err(|_| ArchiveError::damaged(format!("access key {id}"), "its secret is no text"))?;
+                    .map_err(|_| ArchiveError::damaged(format!("access key {id}"), "its secret is not text"))?;
                 let known = Arc::new(KnownKey { secret: Zeroizing::new(secret), rights: Arc::new(row.rights), raw });
                 store.caches().keep_access_key(id, Arc::clone(&known));
                 known
@@ -102,13 +110,20 @@ impl Archive {
         Ok(Credentials { secret: known.secret.clone(), caller })
     }
 
-    /// A key that makes a retention officer is void until another officer approves it, once there have been two.
+    /// Creates an access key. Once there have been two officers, a further officer's key is void until another
+    /// officer approves it.
     pub async fn create_access_key(&self, caller: &Caller, description: &str, rights: Rights) -> Result<NewAccessKey> {
         self.make_access_key(caller, description, rights, false).await
     }
 
-    /// As `create_access_key`, where no officer is left who could approve. `lost`: it then takes a long time instead.
-    pub(crate) async fn make_access_key(
+    /// Creates a new officer's key after all officers were lost. It becomes valid after a month unless an officer
+    /// refuses it. An alarm stands through that month.
+    pub async fn create_officer_after_loss(&self, caller: &Caller, description: &str) -> Result<NewAccessKey> {
+        self.make_access_key(caller, description, Rights::officer(), true).await
+    }
+
+    /// As `create_access_key`. `lost`: no officer is left to approve, so the key takes a waiting time instead.
+    async fn make_access_key(
         &self,
         caller: &Caller,
         description: &str,
@@ -120,7 +135,7 @@ impl Archive {
         self.store().audited(allowed, || Event::new(caller, Action::CreateAccessKey)).await?;
         let said = rights.to_string();
         if description.len() > DESCRIPTION_MAX || said.len() > RIGHTS_MAX {
-            // The audit record names both, whole.
+            // The audit record holds both in full.
             return Err(ArchiveError::InvalidArgument(format!(
                 "an access key's name has at most {DESCRIPTION_MAX} bytes and its rights, in words, {RIGHTS_MAX}; make several keys"
             )));
@@ -131,10 +146,10 @@ impl Archive {
         let mut pending = false;
         if rights.approves() {
             let (officers, counted) = self.store().officers_ever()?;
-            // In doubt, officers may have been lost with what could not be read: then it is no first set-up.
+            // Under the matter `rebuild`, officers' keys may be among the losses. It is then no first set-up.
             pending = officers >= FIRST_OFFICERS || self.store().doubt().is_some();
             if !pending {
-                // Two that are made at once are not both the last of the set-up.
+                // Of two keys that are made at once, only one can be the last of the set-up.
                 transaction = match counted {
                     Some(raw) => transaction.equals(SETTINGS, OFFICERS, raw),
                     None => transaction.absent(SETTINGS, OFFICERS),
@@ -191,7 +206,7 @@ impl Archive {
         self.store().access_keys()
     }
 
-    /// For good; the record stays, so that audit records keep their meaning.
+    /// Revokes a key for good. Its row stays, so that audit records keep their meaning.
     pub async fn revoke_access_key(&self, caller: &Caller, id: &str) -> Result<()> {
         let store = &self.store();
         store.writable()?;
@@ -205,7 +220,7 @@ impl Archive {
             return Err(ArchiveError::NoSuchAccessKey(id.into()));
         }
         row.revoked = Some(store.wall());
-        // What the key has under way and is not committed yet requires that this record is not there.
+        // Changes that the key has under way require that this row is absent, so none of them is committed any more.
         let unchanged = Transaction::new().with_reserve().equals(ACCESS_KEYS, id.to_string(), raw).put(
             REVOKED,
             id.to_string(),
@@ -215,8 +230,8 @@ impl Archive {
         self.write_access_key(id, row, unchanged, event, lock).await
     }
 
-    /// From now on the key may do no more than this, which must be within what it may do. A key is never given more: whoever
-    /// needs more gets another one.
+    /// Reduces the rights of a key to these, which must be within its present rights. The rights of a key never grow;
+    /// a caller that needs more rights needs another key.
     pub async fn narrow_access_key(&self, caller: &Caller, id: &str, rights: Rights) -> Result<AccessKeyInfo> {
         let said = rights.to_string();
         let result = self.try_narrow(caller, id, rights, &said).await;
@@ -237,12 +252,12 @@ impl Archive {
         }
         if row.is_pending() {
             return Err(ArchiveError::InvalidState(format!(
-                "access key {id} waits for approval; revoke it and make another"
+                "access key {id} waits for approval; revoke it and create another"
             )));
         }
         if !rights.is_within(&row.rights) {
             return Err(ArchiveError::Denied(format!(
-                "access key {id} may do less than that: {}; make another key for more",
+                "access key {id} has fewer rights than that: {}; create another key for more",
                 row.rights
             )));
         }
@@ -254,14 +269,15 @@ impl Archive {
         Ok(info)
     }
 
-    /// A frontend refused a request before it reached the archive (wrong signature, expired, unknown key): records it.
+    /// Records a refusal that a frontend made before the request reached the archive: wrong signature, expired,
+    /// unknown key.
     pub async fn audit_refusal(&self, caller: &Caller, action: &str, place: &str, reason: &str) -> Result<()> {
-        let event = Event::new(caller, Action::Face).detail(format!("{action} {place}")).refused(reason.into());
+        let event = Event::new(caller, Action::Frontend).detail(format!("{action} {place}")).refused(reason.into());
         self.store().record_refusal(event).await
     }
 
-    /// Records what an operator did, or was refused, to what the store stands on: a volume made, a drive replaced,
-    /// a quorum overridden.
+    /// Records an operator's action below the archive, or its refusal: a volume created, a drive replaced, a quorum
+    /// overridden.
     pub async fn audit_administration(&self, caller: &Caller, detail: &str, refused: Option<&str>) -> Result<()> {
         let event = Event::new(caller, Action::Administer).detail(detail.into());
         if let Some(refused) = refused {

@@ -1,4 +1,4 @@
-//! The master key in escrow: its export, and the check of a copy.
+//! The master key in escrow: its export, and the verification of an escrowed copy.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::state::buckets::Bucket;
 use crate::store::Archive;
 
 impl Archive {
-    /// The master key's text for escrow, audited before it is handed out.
+    /// The text of the master key for escrow. The audit record is durable before the text is handed out.
     pub async fn export_master_key(&self, caller: &Caller) -> Result<Zeroizing<String>> {
         let store = &self.store();
         let allowed = caller.require_role(&[Role::StorageAdministrator], Action::ExportMasterKey);
@@ -25,7 +25,7 @@ impl Archive {
         Ok(store.master().to_text())
     }
 
-    /// Whether a key (an escrowed copy) opens this store: it unwraps every bucket key there is.
+    /// Whether a key, for instance an escrowed copy, opens this store: it unwraps every bucket key.
     pub async fn check_master_key(&self, key: &MasterKey) -> Result<bool> {
         let store = &self.store();
         let fits = |bucket: &Arc<Bucket>| {

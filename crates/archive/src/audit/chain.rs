@@ -6,14 +6,14 @@ use crate::model::error::{ArchiveError, Result};
 use crate::record::audit::CheckpointRow;
 use crate::record::{AUDIT, CHECKPOINTS, decode, keys};
 
-/// Records read at once.
+/// Records per read.
 const PAGE: usize = 1024;
 /// Records under one checkpoint.
 pub(crate) const RUN: u64 = 1024;
 
 pub(super) type Link = [u8; 32];
 
-/// The chain's end after record `number`. None: the log does not reach so far.
+/// The chain's link at record `number`. None: the log does not reach so far.
 pub(crate) fn link_at(snapshot: &dyn Snapshot, number: u64) -> Result<Option<Link>> {
     let (mut covered, mut found) = (number / RUN * RUN, None);
     while covered > 0 && snapshot.get(CHECKPOINTS, &keys::number(covered - RUN + 1))?.is_none() {
@@ -30,7 +30,7 @@ pub(crate) fn link_at(snapshot: &dyn Snapshot, number: u64) -> Result<Option<Lin
     Ok(found)
 }
 
-/// The chain's end after each record behind `from`, until `each` says that it has seen enough.
+/// Calls `each` with every record's number and link behind `from`, until it answers false.
 pub(crate) fn walk_links(
     snapshot: &dyn Snapshot,
     from: (u64, [u8; 32]),
@@ -69,7 +69,7 @@ pub(super) fn roots(snapshot: &dyn Snapshot) -> Result<(Vec<Link>, u64)> {
     }
 }
 
-/// The chain's end after record `covered`, which a checkpoint ends with.
+/// The chain's link at record `covered`, the last one under a checkpoint.
 pub(super) fn last_link(snapshot: &dyn Snapshot, covered: u64) -> Result<Link> {
     if covered == 0 {
         return Ok(Link::default());
@@ -81,7 +81,7 @@ pub(super) fn last_link(snapshot: &dyn Snapshot, covered: u64) -> Result<Link> {
         .ok_or_else(|| ArchiveError::damaged("the audit log", format!("the checkpoint at record {covered} is missing")))
 }
 
-/// The root of a binary Merkle tree; inner nodes and leaves are told apart, an odd one goes up as it is.
+/// The root of a binary Merkle tree. Leaves and inner nodes are hashed differently; an odd node moves up unchanged.
 pub(crate) fn merkle(leaves: &[Link]) -> Link {
     let mut level: Vec<Link> = leaves.iter().map(|leaf| hash(&[&[0], leaf])).collect();
     while level.len() > 1 {

@@ -55,7 +55,10 @@ impl Store {
         let names: Vec<String> =
             self.refusals().alarming(NAMED_MAX, self.surroundings().now()).iter().map(name).collect();
         (!names.is_empty()).then(|| {
-            let message = format!("more is refused to {} than the audit log records one by one", names.join(", "));
+            let message = format!(
+                "the audit log counts refusals of {}, which are too many to record one by one",
+                names.join(", ")
+            );
             Alarm::new(AlarmKind::Refusals, message)
         })
     }

@@ -1,11 +1,10 @@
-//! The signed end of the log, and the checkpoints: what keeps a log that was changed and chained anew from being taken
-//! for the true one.
+//! Signs the end of the log and its checkpoints. The signature shows a log that was changed and chained again.
 //!
-//! The chain itself takes no secret: whoever can write the catalog can change a record and chain all that follow anew. So
-//! background work signs the end of the log whenever it has grown, and never without having walked from the last signed
-//! end to the new one. What is below a signed end is thereby fixed: a log whose link there is another, or that lacks a
-//! checkpoint there, is reported by every verification and never signed again. A log set back as a whole, its signed end
-//! with it, is found only by a head that was kept elsewhere.
+//! The chain itself needs no secret: a program that can write the catalog can change a record and chain all later
+//! ones again. Background work therefore signs the end of the log whenever it has grown, after walking from the last
+//! signed end to the new one. Everything before a signed end is fixed. A log with another link there, or without its
+//! checkpoint, fails every verification and is not signed again. A log that was set back together with its signed end
+//! is found only by a head that was kept elsewhere.
 
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use stele_catalog::{Catalog, Direction, Head, KeyRange, Snapshot, Transaction, link};
@@ -21,13 +20,13 @@ use crate::store::Store;
 use crate::store::signing::Signing;
 
 const PAGE: usize = 1024;
-/// Records walked in one go towards a new signed end.
+/// Records walked towards a new signed end in one pass.
 const WALK_MAX: u64 = 16_384;
 /// Bytes of records in one note.
 const NOTE_MAX: usize = 48 << 10;
 
 impl SealedRow {
-    /// Of a log without records.
+    /// The signed end of an empty log.
     pub fn first(signing: &Signing, store: &[u8; 16]) -> SealedRow {
         SealedRow::new(signing, store, Head::default(), 0)
     }
@@ -49,19 +48,20 @@ impl SealedRow {
     }
 }
 
-/// The signed end as it is stored, if it is genuine. Err: what is wrong with it.
+/// The stored signed end, if it is genuine. Err: the finding.
 pub(crate) fn sealed(store: &Store, snapshot: &dyn Snapshot) -> Result<Result<SealedRow, String>> {
     let head = Head::decode(snapshot.get(SETTINGS, AUDIT_HEAD)?.as_deref())?;
     Ok(match fetch::<SealedRow>(snapshot, SETTINGS, AUDIT_SEALED)? {
         Some(row) if row.is_signed(store.signing(), store.id()) => Ok(row),
-        Some(_) => Err("the signed end of the log was not signed by this store: it was changed".into()),
+        Some(_) => Err("the signed end of the log was changed: this store did not sign it".into()),
         None if head.count == 0 => Ok(SealedRow::first(store.signing(), store.id())),
-        None => Err("the signed end of the log is missing: it was taken away".into()),
+        None => Err("the signed end of the log is missing: it was removed".into()),
     })
 }
 
 impl Store {
-    /// Signs the end of the audit log. Answers how many checkpoints were written, and an alarm the first time it refuses.
+    /// Signs the end of the audit log. Returns the number of checkpoints written, and an alarm for the first refusal
+    /// to sign.
     pub(crate) async fn seal_step(&self) -> Result<(u64, Option<Alarm>)> {
         match self.seal_audit().await? {
             Ok(checkpoints) => {
@@ -69,15 +69,15 @@ impl Store {
                 Ok((checkpoints as u64, None))
             }
             Err(finding) => {
-                let message = format!("audit log: {finding}; nothing more of it is signed, run `stele audit verify`");
+                let message = format!("audit log: {finding}; the log is not signed any more, run `stele audit verify`");
                 let news = self.audit_end().note_finding(&message);
                 Ok((0, news.then(|| Alarm::new(AlarmKind::Audit, message))))
             }
         }
     }
 
-    /// Signs the end of the log if it has grown, and writes the checkpoints that are due. Answers how many; in the inner
-    /// result why it refused to: the log is not the one that was signed.
+    /// Signs the end of the log if it has grown, and writes the checkpoints that are due. Returns their number. The
+    /// inner error says why the log is not the one that was signed.
     pub async fn seal_audit(&self) -> Result<Result<usize, String>> {
         let mut written = 0;
         loop {
@@ -87,7 +87,7 @@ impl Store {
                 Ok(row) => row,
                 Err(finding) => return Ok(Err(finding)),
             };
-            // What this session has signed counts even where the catalog was set back behind its back.
+            // The end that this session signed counts even if the catalog was set back while the store was open.
             let known = self.audit_end().signed().filter(|known| known.records > row.records);
             if let Some(known) = known {
                 return Ok(Err(format!(
@@ -102,7 +102,7 @@ impl Store {
             let (checkpoints, covered) = roots(&*snapshot)?;
             if covered != row.covered || checkpoints.len() as u64 * RUN != covered {
                 return Ok(Err(format!(
-                    "checkpoints were signed up to record {}, those that are there are {} and end at {covered}",
+                    "checkpoints were signed up to record {}, but the catalog has {} and they end at {covered}",
                     row.covered,
                     checkpoints.len()
                 )));
@@ -137,7 +137,7 @@ impl Store {
         }
     }
 
-    /// The end of the chain, at most `WALK_MAX` records behind the signed one, from which it must follow.
+    /// The end of the chain, at most `WALK_MAX` records behind the signed end, if it follows from that end.
     fn walk_on(&self, snapshot: &dyn Snapshot, row: &SealedRow, head: &Head) -> Result<Result<Head, String>> {
         let mut end = Head { count: row.records, link: row.link };
         while end.count < head.count && end.count < row.records + WALK_MAX {
@@ -164,12 +164,12 @@ impl Store {
         })
     }
 
-    /// Keeps records up to `last` on the data volume too, where they are not yet, so that a rebuilt catalog has them. What is
-    /// noted and then not committed is noted twice, which is harmless.
+    /// Notes records up to `last` on the data volume where they are not noted yet, so that a rebuilt catalog has
+    /// them. A crash before the commit makes the next pass note them again, which is harmless.
     async fn note_audit(&self, transaction: Transaction, last: u64) -> Result<Transaction> {
         let snapshot = self.snapshot()?;
         let below = fetch::<ReservedRow>(&*snapshot, SETTINGS, AUDIT_NOTED)?.map(|row| row.below);
-        // Of a log that was begun before this was kept, full runs are noted.
+        // A log without this row was begun by an older version, which noted full runs only.
         let mut noted = below.map_or_else(|| roots(&*snapshot).map(|(_, covered)| covered), |below| Ok(below - 1))?;
         while noted < last {
             let limit = usize::try_from(last - noted).unwrap_or(PAGE).min(PAGE);
@@ -193,12 +193,12 @@ impl Store {
         Ok(transaction.put(SETTINGS, AUDIT_NOTED, encode(&ReservedRow { below: noted + 1 })))
     }
 
-    /// Notes the records behind the last full run, so that a rebuild after an orderly close has the whole log.
+    /// Notes the records behind the last full run, so that a rebuild after an orderly close finds the whole log.
     pub async fn note_audit_end(&self) -> Result<()> {
         let Some(sealed) = self.audit_end().signed() else { return Ok(()) };
         match self.note_audit(Transaction::new().with_reserve(), sealed.records).await {
             Ok(transaction) => Ok(self.catalog().commit(transaction).await.map(drop)?),
-            // They stand in the catalog; only a rebuild needs them here.
+            // The catalog has these records. Only a rebuild needs them here.
             Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
                 tracing::warn!("the end of the audit log could not be noted on the data volume: {error}");
                 Ok(())
@@ -232,7 +232,7 @@ fn run_checkpoint(
     Ok(Ok(CheckpointRow { last, link: previous, root, signature }))
 }
 
-/// Signs a log that was just rebuilt from the data volume: its records come from notes sealed under the master key.
+/// Signs a log that a rebuild has just filled. Its records come from notes that are sealed under the master key.
 pub(crate) async fn sign_rebuilt(catalog: &dyn Catalog, signing: &Signing, store: &[u8; 16]) -> Result<()> {
     let mut covered = 0;
     loop {

@@ -16,7 +16,7 @@ use crate::store::Store;
 use crate::store::committing::{Committing, Proof};
 
 impl Store {
-    /// The outer result is of the note, the inner of the commit behind it.
+    /// Notes a row and commits it. The outer result is that of the note, the inner one that of the commit.
     pub(crate) async fn write_bucket(
         self: &Arc<Store>,
         number: u32,

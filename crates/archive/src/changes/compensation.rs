@@ -28,7 +28,7 @@ impl Store {
         subject: NoteSubject,
         answer: std::result::Result<T, CatalogError>,
     ) -> Result<T> {
-        // What a catalog that has stopped refused is not known.
+        // A catalog that has stopped does not say which commits it refused.
         if let Err(error) = &answer
             && !matches!(error, CatalogError::Stopped(_))
         {

@@ -23,8 +23,8 @@ use crate::store::lookup::{self, Found};
 use crate::store::{Archive, Store};
 
 impl Archive {
-    /// A version for reading its properties.
-    pub(crate) async fn look(
+    /// Looks up a version in order to read its properties.
+    pub(crate) async fn find_version(
         &self,
         caller: &Caller,
         bucket: &str,
@@ -39,8 +39,8 @@ impl Archive {
         Ok((bucket, found))
     }
 
-    /// A version for changing its properties, under its key's lock.
-    pub(crate) async fn hold_version(
+    /// Looks up a version in order to change its properties, under its key's lock.
+    pub(crate) async fn lock_version(
         &self,
         caller: &Caller,
         access: Access,
@@ -59,7 +59,8 @@ impl Archive {
 }
 
 impl Store {
-    /// Changes a stored version's row: notes the new row, then commits it with its event, if it still stands as found.
+    /// Changes the row of a stored version: notes the new row, then commits it with its event, if the row is still as
+    /// found.
     pub async fn change_version(
         self: &Arc<Store>,
         bucket: &Bucket,
@@ -74,7 +75,7 @@ impl Store {
         self.compensated(NoteSubject::Version(at), answer).await
     }
 
-    /// The outer result is of the note, the inner of the commit behind it.
+    /// Notes a row and commits it. The outer result is that of the note, the inner one that of the commit.
     pub(crate) async fn write_version_anew(
         self: &Arc<Store>,
         bucket: &Bucket,
@@ -87,7 +88,7 @@ impl Store {
         let writing = self.segments().begin();
         let mut row = found.row.clone();
         change(&mut row);
-        // Tags could otherwise use up what is kept for deletes.
+        // Changes of tags must not use up the reserve for deletions.
         let reserve = event.is_none()
             || row.retention != found.row.retention
             || row.hold != found.row.hold
@@ -95,7 +96,7 @@ impl Store {
         let at = VersionRef { bucket: bucket.number, key: key.into(), number: found.number };
         let layout = if row.content == Content::Parts { Some(self.layout(row.object)?) } else { None };
         let note = VersionNote { at: at.clone(), row: row.clone(), layout };
-        // Before the note: what is noted and then not committed has to be noted again.
+        // Before the note: a note whose commit fails needs a compensating note.
         let _protected = if row.retention.is_some() || row.hold { Some(self.ensure_protected().await?) } else { None };
         row.note = self.note_within(Some(&writing), reserve, Kind::Version, Some(bucket), row.object, &note).await?;
         let raw = encode(&row);
@@ -116,11 +117,11 @@ impl Store {
             lost.into_iter().for_each(|place| store.segments().drop_live(place));
             None
         });
-        // The commit is the flush behind the acknowledgement; the note was durable before it.
+        // The commit is the flush behind the acknowledgement. The note was durable before it.
         Ok(committing.commit(transaction).await.map(drop))
     }
 
-    /// Adds the index records of a version's retention and hold as they become, and takes away those they were.
+    /// Replaces the index records of a version's retention and hold.
     pub fn reindex(
         &self,
         mut transaction: Transaction,

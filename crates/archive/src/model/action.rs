@@ -1,10 +1,10 @@
-//! What an audit record says was done or refused.
+//! The actions that audit records name.
 
 use std::fmt;
 
 use minicbor::{Decode, Encode};
 
-/// What was done or refused.
+/// An action that took place or was refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Action {
@@ -60,27 +60,31 @@ pub enum Action {
     List,
     #[n(25)]
     Audit,
-    /// Something a frontend refused; `detail` says what.
+    /// A refusal by a frontend; `detail` describes it.
     #[n(26)]
-    Face,
+    Frontend,
     #[n(27)]
     Protect,
-    /// Something an operator did to what the store stands on: drives, volumes, quorum; `detail` says what.
+    /// An operator's action on the drives, volumes or quorum below the store; `detail` describes it.
     #[n(28)]
     Administer,
-    /// One officer's consent to what another one asked for, or that it was refused or is void.
+    /// An officer's consent to a request, or the end of a request without it.
     #[n(29)]
     Approve,
-    /// Refusals that were counted, and not recorded one by one.
+    /// A summary of refusals that were counted instead of recorded.
     #[n(30)]
     Summary,
-    /// An access key may do less.
+    /// A reduction of an access key's rights.
     #[n(31)]
     NarrowAccessKey,
 }
 
 impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{self:?}")
+        match self {
+            // Exported records carry this name since the first release.
+            Action::Frontend => f.write_str("Face"),
+            other => write!(f, "{other:?}"),
+        }
     }
 }

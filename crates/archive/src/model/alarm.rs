@@ -1,34 +1,34 @@
-//! Alarms: what an operator should know.
+//! Alarms for operators.
 
 use serde::{Deserialize, Serialize};
 
-/// What an alarm is about.
+/// The subject of an alarm.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AlarmKind {
     /// The compliance clock is frozen.
     Clock,
-    /// Versions that have expired could not be looked after.
+    /// Expiration could not process some versions.
     Expiration,
-    /// No room, or reclamation cannot make any.
+    /// The data volume is full, or reclamation cannot free space.
     Space,
-    /// Something on the data volume cannot be read or written.
+    /// A part of the data volume cannot be read or written.
     Damage,
     /// Keys of deleted versions are not destroyed yet.
     Disposal,
     /// The audit log is not the one that was signed.
     Audit,
-    /// Somebody waits to become a retention officer without an officer's approval.
+    /// A request makes a retention officer without an officer's approval.
     Officers,
     /// Refusals are counted instead of recorded.
     Refusals,
-    /// A rebuild could not prove the latest state of what existed: it is held until two officers decide.
+    /// A rebuild could not prove the latest state of the store: everything is held until two officers decide.
     Rebuild,
     /// Catalog and data volume do not belong together.
     Pairing,
 }
 
-/// Something that an operator should know.
+/// A message for operators.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Alarm {
     pub kind: AlarmKind,
@@ -57,7 +57,7 @@ impl Alarm {
         Alarm { kind, message: message.into() }
     }
 
-    /// One word.
+    /// The kind in one word.
     pub fn kind(&self) -> &'static str {
         self.kind.name()
     }

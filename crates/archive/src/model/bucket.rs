@@ -11,18 +11,18 @@ use crate::model::version::{RetentionMode, Tags};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Versioning {
-    /// Never enabled: each key has one version, the null version.
+    /// Never enabled. Each key has one version, the null version.
     #[default]
     #[n(0)]
     Off,
     #[n(1)]
     Enabled,
-    /// Was enabled: new writes replace the null version, older versions stay.
+    /// Enabled once, and now suspended. New writes replace the null version; older versions stay.
     #[n(2)]
     Suspended,
 }
 
-/// What a default retention period counts in.
+/// The unit and length of a default retention period.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
 pub enum Period {
     #[n(0)]
@@ -41,7 +41,7 @@ impl Period {
     }
 }
 
-/// Given at put to versions that name no retention of their own. Changing it touches nothing stored.
+/// The retention of versions that are put without one of their own. A change of it does not touch stored versions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct DefaultRetention {
     #[n(0)]
@@ -57,48 +57,48 @@ pub struct ObjectLock {
     pub default: Option<DefaultRetention>,
 }
 
-/// Who can weaken a retention in this bucket. A level is only raised.
+/// The right that weakening a retention in this bucket takes. A level can only be raised.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Protection {
-    /// GOVERNANCE retention may be shortened by whoever may set it; everything is audited.
+    /// A caller that may set GOVERNANCE retention may shorten it. Every change is audited.
     #[default]
     #[n(0)]
     Basic,
     /// Shortening GOVERNANCE retention takes the permission and the explicit request.
     #[n(1)]
     Governance,
-    /// Nobody shortens anything; new retention in the bucket is COMPLIANCE whatever mode was asked for.
+    /// No caller can shorten a retention. New retention in the bucket is COMPLIANCE, whatever the request says.
     #[n(2)]
     Compliance,
 }
 
-/// What happens to a version when its retention has passed and nothing holds it.
+/// The action on a version when its retention has passed and no hold is on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
 #[cbor(index_only)]
 pub enum ExpiryAction {
     #[default]
     #[n(0)]
     Keep,
-    /// Expiration removes it and leaves a certificate.
+    /// Expiration removes the version and leaves a certificate.
     #[n(1)]
     Delete,
-    /// Expiration only writes an audit record, once.
+    /// Expiration writes one audit record.
     #[n(2)]
     Notify,
 }
 
-/// What everyone may do without signing.
+/// The access of requests without a signature.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Encode, Decode)]
 #[cbor(index_only)]
 pub enum AnonymousAccess {
     #[default]
     #[n(0)]
     None,
-    /// Get objects whose key is known.
+    /// Getting objects by key.
     #[n(1)]
     Read,
-    /// And list.
+    /// Getting objects, and listing.
     #[n(2)]
     ReadAndList,
 }
@@ -112,10 +112,10 @@ pub struct Quota {
     pub versions: Option<u64>,
 }
 
-/// What a new bucket is made with.
+/// The settings of a new bucket.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NewBucket {
-    /// Object Lock from the start; also enables versioning.
+    /// Object Lock from the start. It also enables versioning.
     pub object_lock: bool,
     pub versioning: bool,
     pub default_retention: Option<DefaultRetention>,
@@ -144,19 +144,19 @@ impl Default for NewBucket {
     }
 }
 
-/// A setting to change. Everything else stays.
+/// One setting to change. All others stay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum BucketChange {
-    /// Enable, or suspend where Object Lock allows it.
+    /// Enables versioning, or suspends it where Object Lock allows that.
     Versioning(Versioning),
-    /// Enables Object Lock (for good, and versioning with it) if it is off, and sets or clears the default.
+    /// Enables Object Lock for good, and versioning with it. Sets or clears the default retention.
     ObjectLock(ObjectLock),
-    /// Only upward.
+    /// Raises the level.
     Protection(Protection),
     Expiry(ExpiryAction),
     Quota(Quota),
     Anonymous(AnonymousAccess),
-    /// Replaces all; empty removes.
+    /// Replaces all tags. Empty removes them.
     Tags(Tags),
     /// Makes an empty bucket a share of the file gateway, for good.
     Share,
@@ -181,7 +181,7 @@ impl fmt::Display for Protection {
     }
 }
 
-/// What an audit record says of it.
+/// The text for audit records.
 impl fmt::Display for BucketChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let limit = |limit: Option<u64>| limit.map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
@@ -196,15 +196,15 @@ impl fmt::Display for BucketChange {
                 write!(f, "Object Lock, default retention {} for {}", default.mode, default.period)
             }
             BucketChange::Protection(level) => write!(f, "protection level {level}"),
-            BucketChange::Expiry(ExpiryAction::Keep) => f.write_str("keep what has expired"),
-            BucketChange::Expiry(ExpiryAction::Delete) => f.write_str("delete what has expired"),
-            BucketChange::Expiry(ExpiryAction::Notify) => f.write_str("notify of what has expired"),
+            BucketChange::Expiry(ExpiryAction::Keep) => f.write_str("keep expired versions"),
+            BucketChange::Expiry(ExpiryAction::Delete) => f.write_str("delete expired versions"),
+            BucketChange::Expiry(ExpiryAction::Notify) => f.write_str("notify of expired versions"),
             BucketChange::Quota(quota) => {
                 write!(f, "quota in bytes: {}, in versions: {}", limit(quota.bytes), limit(quota.versions))
             }
-            BucketChange::Anonymous(AnonymousAccess::None) => f.write_str("nothing without a key"),
-            BucketChange::Anonymous(AnonymousAccess::Read) => f.write_str("anybody reads"),
-            BucketChange::Anonymous(AnonymousAccess::ReadAndList) => f.write_str("anybody reads and lists"),
+            BucketChange::Anonymous(AnonymousAccess::None) => f.write_str("no anonymous access"),
+            BucketChange::Anonymous(AnonymousAccess::Read) => f.write_str("anonymous callers read"),
+            BucketChange::Anonymous(AnonymousAccess::ReadAndList) => f.write_str("anonymous callers read and list"),
             BucketChange::Tags(tags) => {
                 let tags: Vec<String> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
                 write!(f, "tags: {}", if tags.is_empty() { "none".to_owned() } else { tags.join(", ") })
@@ -218,7 +218,7 @@ impl fmt::Display for BucketChange {
 pub struct BucketInfo {
     pub name: String,
     pub created: Timestamp,
-    /// The actor that made it.
+    /// The actor that created it.
     pub owner: String,
     pub region: String,
     pub versioning: Versioning,
@@ -232,7 +232,7 @@ pub struct BucketInfo {
     pub share: bool,
 }
 
-/// What a bucket holds, delete markers and noncurrent versions included.
+/// The content of a bucket, with delete markers and noncurrent versions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Usage {
     pub versions: u64,
@@ -263,7 +263,7 @@ pub fn check_bucket_name(name: &str) -> Result<()> {
     let reserved = ["xn--", "sthree-", "amzn-s3-demo-"].iter().any(|start| name.starts_with(start))
         || ["-s3alias", "--ol-s3", ".mrap", "--x-s3"].iter().any(|end| name.ends_with(end));
     if reserved {
-        return refuse("it begins or ends like a name that is reserved");
+        return refuse("its beginning or ending is reserved");
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! The digests of content: those that clients send, verified and stored, and our own BLAKE3.
+//! Digests of content: those that clients send, which are verified and stored, and BLAKE3.
 //!
-//! One pass over memory computes all that are wanted but the MD5, which is gathered and computed beside those of other
-//! contents. CRCs of parts combine into that of the whole object;
-//! SHA-1 and SHA-256 of a multipart object exist only as composites (the hash of the parts' hashes), as on AWS.
+//! One pass over memory computes all wanted digests except the MD5, which is gathered and computed together with
+//! other contents. CRCs of parts combine into that of the whole object. SHA-1 and SHA-256 of a multipart object exist
+//! only as composites: the hash of the parts' hashes, as on AWS.
 
 use std::fmt;
 use std::sync::Arc;
@@ -61,7 +61,8 @@ impl Algorithm {
         }
     }
 
-    /// The CRC's parameters; none for the others, whose whole-object value cannot be had from the parts'.
+    /// The parameters of a CRC. None: other algorithms, whose whole-object value cannot be combined from the parts'
+    /// values.
     fn crc(self) -> Option<CrcAlgorithm> {
         match self {
             Algorithm::Crc32 => Some(CrcAlgorithm::Crc32IsoHdlc),
@@ -71,7 +72,7 @@ impl Algorithm {
         }
     }
 
-    /// What a multipart upload uses when the client names no type: CRC64NVME is of the whole object, the rest composite.
+    /// The type for a multipart upload that names none: full object for CRC64NVME, composite for the others.
     pub fn default_kind(self) -> ChecksumKind {
         if self == Algorithm::Crc64Nvme { ChecksumKind::FullObject } else { ChecksumKind::Composite }
     }
@@ -125,7 +126,7 @@ impl fmt::Display for Checksum {
     }
 }
 
-/// What the client says the content must hash to. Headers name it before the body, trailers after.
+/// The digests that the client expects of the content. Headers carry them before the body, trailers after it.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct Expected {
     /// `Content-MD5`.
@@ -135,8 +136,8 @@ pub struct Expected {
     pub checksums: Vec<Checksum>,
 }
 
-/// Hashes a content as it streams by. What is gathered for the MD5 keeps its memory until it is hashed: about
-/// [`Lanes::BACKLOG_MAX`] for each content, and as much again while that is being hashed.
+/// Computes the digests of a content that arrives in pieces. Chunks gathered for the MD5 stay in memory until they
+/// are hashed: about [`Lanes::BACKLOG_MAX`] for each content, and as much again during the hashing.
 pub(crate) struct Hashes {
     blake3: blake3::Hasher,
     md5: Md5Stream,
@@ -190,7 +191,7 @@ impl Hashes {
         hashes
     }
 
-    /// Computes this one too. Before the first byte.
+    /// Adds an algorithm. Only before the first byte.
     fn also(&mut self, algorithm: Algorithm) {
         if !self.computes(algorithm) {
             self.others.push((algorithm, Hasher::new(algorithm)));
@@ -201,7 +202,8 @@ impl Hashes {
         self.others.iter().any(|(there, _)| *there == algorithm)
     }
 
-    /// The next bytes for the MD5. They may run ahead of those that `update` takes; in the end both have had all.
+    /// Takes the next bytes for the MD5. They may run ahead of those for `update`; in the end both have had all
+    /// bytes.
     pub fn gather(&mut self, chunk: Bytes) {
         self.md5.push(chunk);
     }
@@ -230,7 +232,7 @@ impl Hashes {
 }
 
 impl Digests {
-    /// Refuses what differs from what the client said, and what it said about something not computed.
+    /// Refuses a digest that differs from the expected one, or that was expected and not computed.
     pub fn verify(&self, expected: &Expected) -> Result<()> {
         let bad = |algorithm, expected: &[u8], computed: &[u8]| {
             Err(ArchiveError::BadDigest { algorithm, expected: to_base64(expected), computed: to_base64(computed) })
@@ -248,7 +250,7 @@ impl Digests {
                 Some(have) => return bad(wanted.algorithm.name(), &wanted.value, &have.value),
                 None => {
                     return Err(ArchiveError::InvalidRequest(format!(
-                        "a {} checksum arrived behind the body, but was not announced before it",
+                        "a {} checksum came in the trailers, but the headers did not announce it",
                         wanted.algorithm.name()
                     )));
                 }

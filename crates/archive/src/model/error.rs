@@ -1,6 +1,6 @@
-//! What the archive refuses or cannot do, by what the caller can do about it.
+//! The errors of the archive, one variant for each reaction of the caller.
 //!
-//! Faces translate these into their own codes. The text names cause, place and next step.
+//! Frontends translate these into their own codes. The text names cause, place and next step.
 
 use std::fmt;
 
@@ -26,7 +26,7 @@ pub enum ArchiveError {
         key: String,
         version: String,
     },
-    /// The version named is a delete marker: it can be deleted, not read.
+    /// The named version is a delete marker: it can be deleted, but not read.
     IsDeleteMarker {
         version: VersionId,
         modified: Timestamp,
@@ -40,18 +40,18 @@ pub enum ArchiveError {
     },
     BucketExists {
         name: String,
-        /// The caller made it.
+        /// The caller owns it.
         own: bool,
     },
     BucketNotEmpty(String),
-    /// A bucket name outside the rules.
+    /// The bucket name breaks the rules.
     InvalidBucketName(String),
-    /// A key of no bytes or more than 1024.
+    /// The key is empty or longer than 1024 bytes.
     InvalidKey(String),
-    /// A version id, upload id or continuation token that was never given out.
+    /// A version id, upload id or continuation token that the store never issued.
     InvalidArgument(String),
     InvalidRequest(String),
-    /// Not possible in the bucket's present state (suspending versioning under Object Lock, say).
+    /// Impossible in the bucket's present state, for instance suspending versioning under Object Lock.
     InvalidState(String),
     /// The range begins behind the end.
     InvalidRange {
@@ -59,7 +59,7 @@ pub enum ArchiveError {
     },
     /// A condition of the request does not hold; nothing changed.
     PreconditionFailed(String),
-    /// The reader already has it.
+    /// The client has the current content already.
     NotModified {
         etag: String,
         modified: Timestamp,
@@ -68,8 +68,7 @@ pub enum ArchiveError {
     Conflict(String),
     /// The caller has no right to it.
     Denied(String),
-    /// Retention or a hold stands in the way. No right that the caller could be given on S3 changes it, unless
-    /// `mode` is governance.
+    /// Retention or a hold forbids it. No right on S3 changes that, unless `mode` is governance.
     Retained {
         bucket: String,
         key: String,
@@ -79,7 +78,7 @@ pub enum ArchiveError {
         legal_hold: bool,
         message: String,
     },
-    /// What arrived does not match what the client said; `algorithm` names which digest.
+    /// The content does not match a digest of the request; `algorithm` names the digest.
     BadDigest {
         algorithm: &'static str,
         expected: String,
@@ -103,7 +102,7 @@ pub enum ArchiveError {
         message: String,
     },
     InvalidPartOrder,
-    /// The object is encrypted under a key that the customer keeps, and the request carries none or another.
+    /// The object is encrypted under a customer's key, and the request carries no key or another one.
     CustomerKey(String),
     /// The data volume or catalog is full; nothing was stored. Reads and deletes still work.
     NoSpace(String),
@@ -113,21 +112,22 @@ pub enum ArchiveError {
     },
     /// A queue is at its limit; try again later.
     Busy(String),
-    /// Stored bytes do not verify and redundancy below could not repair them. Names what and where.
+    /// Stored bytes do not verify, and the redundancy below could not repair them. Names place and fault.
     Damaged {
         place: String,
         message: String,
     },
-    /// Catalog and data volume do not belong together: one is an older copy, or of another history of the store. It can be
-    /// opened for reading only.
+    /// The catalog and the data volume do not belong together: one is an older copy, or of another history of the
+    /// store. The store can be opened for reading only.
     Unpaired(String),
-    /// A later version of Stele wrote the store. Nothing of it is damaged, and nothing is to be made in its place.
+    /// A later version of Stele wrote the store. It is not damaged, and must not be created again.
     Newer(String),
     /// This store was opened for reading only.
     ReadOnly(String),
-    /// The master key is not the one that this store was made with, or is missing.
+    /// The master key is missing, or is not the key of this store.
     WrongKey(String),
-    /// The store has stopped, or what it stands on has. Whether the request took place is known after reopening.
+    /// The store, its catalog or its data volume has stopped. Whether the request took place is known after
+    /// reopening.
     Stopped(String),
 }
 
@@ -175,12 +175,14 @@ impl fmt::Display for ArchiveError {
             NotModified { etag, .. } => write!(f, "not modified: the entity tag is still {etag}"),
             Retained { message, .. } => f.write_str(message),
             BadDigest { algorithm, expected, computed } => {
-                write!(f, "the {algorithm} of what arrived is {computed}, the request says {expected}")
+                write!(f, "the {algorithm} of the received content is {computed}, the request says {expected}")
             }
             IncompleteBody { expected, received } => {
                 write!(f, "the body ended after {received} of {expected} bytes; nothing was stored")
             }
-            TooLarge { limit } => write!(f, "larger than the limit of {limit} bytes; nothing was stored"),
+            TooLarge { limit } => {
+                write!(f, "the content is larger than the limit of {limit} bytes; nothing was stored")
+            }
             PartTooSmall { number, size } => {
                 write!(f, "part {number} has {size} bytes; every part but the last needs at least 5 MiB")
             }

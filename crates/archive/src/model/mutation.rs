@@ -1,21 +1,21 @@
-//! Switches that remove one protection each, so that the model of the administrator can prove that it would notice.
-//! The product is built without the feature `mutations`: there no store can lack a protection.
+//! Switches that remove one protection each. The model of the administrator uses them to prove that it notices the
+//! loss. Without the feature `mutations`, as in the product, no store can lack a protection.
 
-/// One protection that can be taken away.
+/// One protection that can be removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Mutation {
-    /// Commands do not ask whose a volume is that the configuration names (defects 1 and 7).
+    /// Commands do not ask which owner the configured volume has (defects 1 and 7).
     Owners,
-    /// A catalog is opened for writing whatever the data volume says (defect 2).
+    /// A catalog is opened for writing although it does not belong to the data volume (defect 2).
     Pairing,
-    /// A rebuild goes through although something cannot be read, and holds nothing (defect 4).
+    /// A rebuild succeeds although places cannot be read, and holds no version (defect 4).
     Losses,
     /// A segment whose header cannot be read counts as free (defect 8).
     UnreadableSegments,
-    /// A rebuild deletes the catalogs there are before it has made the new one (defect 6).
+    /// A rebuild deletes the old catalogs before it has made the new one (defect 6).
     KeepUntilDone,
-    /// What a rebuild could not prove is taken for proven (defects 4 and 8).
+    /// A rebuild treats its unproven results as proven (defects 4 and 8).
     Doubt,
     /// The head is not compared with the heads that were sent elsewhere.
     Heads,
@@ -36,18 +36,18 @@ impl Mutation {
         Mutation::Gaps,
     ];
 
-    /// The one of that name.
+    /// The protection of that name.
     pub fn named(name: &str) -> Option<Mutation> {
         Mutation::ALL.into_iter().find(|mutation| format!("{mutation:?}") == name)
     }
 }
 
-/// The protections taken away.
+/// A set of removed protections.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Mutations(u64);
 
 impl Mutations {
-    /// Not in the product: see the feature `mutations`.
+    /// Absent from the product: see the feature `mutations`.
     #[cfg(any(test, feature = "mutations"))]
     pub fn with(self, mutation: Mutation) -> Mutations {
         Mutations(self.0 | 1 << mutation as u8)

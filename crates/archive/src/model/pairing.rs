@@ -1,11 +1,11 @@
-//! How the catalog and the data volume of a store stand to each other.
+//! Whether the catalog and the data volume of a store belong together.
 
-/// How catalog and data volume stand to each other.
+/// The relation of the catalog to the data volume.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Paired {
     Yes,
-    /// The data volume is further on: nothing the catalog knows is newer.
+    /// The data volume is ahead: the catalog is an older copy and knows nothing newer.
     CatalogOlder(String),
-    /// The catalog may know what the data volume does not.
+    /// The catalog may know changes that the data volume does not have.
     No(String),
 }

@@ -1,7 +1,7 @@
-//! Who asks: actors, their rights, and access keys.
+//! Callers: actors, their rights, and access keys.
 //!
-//! A frontend finds out who the caller is; what the caller may do is decided here. A right is a role (what may be done
-//! to the store and its buckets) or a grant (what may be done to the objects of one bucket or below one prefix).
+//! A frontend identifies the caller; the archive decides what the caller may do. A right is a role, for the store and
+//! its buckets, or a grant, for the objects of one bucket or below one prefix.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -14,7 +14,7 @@ use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::time::Timestamp;
 
-/// Named in every audit record.
+/// The actor that an audit record names.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
 pub enum Actor {
     #[n(0)]
@@ -22,7 +22,7 @@ pub enum Actor {
     /// The id of an access key.
     #[n(1)]
     Key(#[n(0)] String),
-    /// A user of this machine, through the unix socket or the command line.
+    /// A user of this machine, over the unix socket or the command line.
     #[n(2)]
     Local(#[n(0)] u32),
     /// The archive's own background work: "expiration", "reclamation", "clock", "rebuild".
@@ -58,7 +58,7 @@ pub enum Role {
     User,
 }
 
-/// What a grant allows with objects.
+/// The operations on objects that a grant allows.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
 #[cbor(index_only)]
 pub enum Access {
@@ -85,14 +85,14 @@ pub struct Grant {
     /// None: every bucket.
     #[n(0)]
     pub bucket: Option<String>,
-    /// Empty: every key. A listing needs a prefix of its own that starts with this.
+    /// Empty: every key. A listing needs a prefix that starts with this one.
     #[n(1)]
     pub prefix: String,
     #[n(2)]
     pub access: BTreeSet<Access>,
 }
 
-/// Everything a key or a local user may do.
+/// All rights of a key or of a local user.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Rights {
     #[n(0)]
@@ -105,7 +105,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Every role, every bucket, and the bypass of GOVERNANCE. COMPLIANCE stays as closed to it as to anyone.
+    /// Every role, every bucket, and the bypass of GOVERNANCE. They do not open COMPLIANCE retention.
     pub fn all() -> Rights {
         Rights {
             roles: BTreeSet::from([Role::StorageAdministrator, Role::RetentionOfficer, Role::Auditor, Role::User]),
@@ -114,7 +114,7 @@ impl Rights {
         }
     }
 
-    /// Whether these allow nothing that the others do not.
+    /// Whether these rights allow nothing beyond the others.
     pub fn is_within(&self, other: &Rights) -> bool {
         let covers = |wide: &Grant, narrow: &Grant| {
             (wide.bucket.is_none() || wide.bucket == narrow.bucket)
@@ -131,13 +131,13 @@ impl Rights {
         Rights { roles: BTreeSet::from([Role::RetentionOfficer]), ..Rights::default() }
     }
 
-    /// Whether a key with these rights is a second person beside the administrator: it may approve what takes two people.
-    /// One that is also an administrator's is not.
+    /// Whether a key with these rights is a second person beside the administrator, and may approve requests that
+    /// take two people. An administrator's key may not.
     pub fn approves(&self) -> bool {
         self.roles.contains(&Role::RetentionOfficer) && !self.roles.contains(&Role::StorageAdministrator)
     }
 
-    /// A user who reads, writes, deletes and lists below a prefix of one bucket.
+    /// A user that reads, writes, deletes and lists below a prefix of one bucket.
     pub fn user(bucket: &str, prefix: &str) -> Rights {
         Rights {
             roles: BTreeSet::from([Role::User]),
@@ -174,7 +174,7 @@ impl fmt::Display for Grant {
     }
 }
 
-/// For audit records: what a key may do, in words.
+/// The rights in words, for audit records.
 impl fmt::Display for Rights {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let roles: Vec<String> = self.roles.iter().map(Role::to_string).collect();
@@ -187,26 +187,26 @@ impl fmt::Display for Rights {
     }
 }
 
-/// Who asks, with what rights, from where. Cheap to clone.
+/// The caller of a request: its actor, rights and origin. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Caller {
     pub actor: Actor,
     pub rights: Arc<Rights>,
     /// Peer address and request id, for the audit record.
     pub origin: Option<Arc<str>>,
-    /// The user of this machine at the other end of the unix socket, also where the actor is a key.
+    /// The user at the other end of the unix socket, also where the actor is a key.
     pub peer: Option<u32>,
     /// The file gateway, which alone reaches the objects of shares.
     pub gateway: bool,
 }
 
 impl Caller {
-    /// Nobody in particular: only what a bucket offers to everyone.
+    /// A caller without a key. It has the access that buckets offer to everyone.
     pub fn anonymous() -> Caller {
         Caller { actor: Actor::Anonymous, rights: Arc::default(), origin: None, peer: None, gateway: false }
     }
 
-    /// A user of this machine whom the unix socket let in.
+    /// A user of this machine that the unix socket let in.
     pub fn local(uid: u32) -> Caller {
         Caller {
             actor: Actor::Local(uid),
@@ -239,7 +239,7 @@ impl Caller {
         self
     }
 
-    /// The same caller, known to be this user of this machine. The audit record says so.
+    /// The same caller, identified as this user of this machine. The audit record names the user.
     pub fn at(mut self, uid: u32) -> Caller {
         self.peer = Some(uid);
         self.origin = Some(format!("uid {uid} over the unix socket").into());
@@ -250,7 +250,8 @@ impl Caller {
         self.rights.roles.contains(&role)
     }
 
-    /// Whether the caller may do this to keys that start with `prefix` (a whole key for one object).
+    /// Whether the caller has this access to keys that start with `prefix`. For one object the prefix is its whole
+    /// key.
     pub(crate) fn granted(&self, access: Access, bucket: &str, prefix: &str) -> bool {
         self.has(Role::User)
             && self.rights.grants.iter().any(|grant| {
@@ -274,7 +275,7 @@ impl Caller {
     }
 }
 
-/// An access key as an administrator sees it: without its secret.
+/// An access key without its secret, for administrators.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AccessKeyInfo {
     pub id: String,
@@ -282,20 +283,20 @@ pub struct AccessKeyInfo {
     pub rights: Rights,
     pub created: Timestamp,
     pub revoked: Option<Timestamp>,
-    /// Void until an officer has approved it.
+    /// Void until an officer approves it.
     pub pending: bool,
 }
 
-/// What creating a key returns: the only time its secret is shown.
+/// A created key. Its secret is shown only here.
 #[derive(Clone)]
 pub struct NewAccessKey {
     pub id: String,
     pub secret: Zeroizing<String>,
-    /// The request that an officer has to approve before the key is good for anything.
+    /// The request that an officer has to approve before the key is valid.
     pub awaits: Option<String>,
 }
 
-/// What a frontend needs to check a signature: the secret, and who the caller is if the signature is right.
+/// The secret for checking a signature, and the caller if the signature is right.
 #[derive(Clone)]
 pub struct Credentials {
     pub secret: Zeroizing<String>,

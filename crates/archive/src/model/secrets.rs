@@ -1,4 +1,4 @@
-//! The keys that come from outside: the master key, and keys that customers keep.
+//! Keys that come from outside: the master key, and the keys of customers.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 use crate::model::error::{ArchiveError, Result};
 use crate::model::time::Surroundings;
 
-/// The key that wraps every bucket key. Losing it loses every record: export it to escrow.
+/// The key that wraps every bucket key. Its loss is the loss of every record: export it to escrow.
 #[derive(Clone)]
 pub struct MasterKey(pub(crate) Zeroizing<[u8; 32]>);
 
@@ -18,7 +18,7 @@ impl MasterKey {
         MasterKey(key)
     }
 
-    /// Parses the text of a key file, environment variable or command: 64 hexadecimal digits, blanks around them ignored.
+    /// Parses 64 hexadecimal digits from a key file, environment variable or command. Surrounding blanks are ignored.
     pub fn parse(text: &str) -> Result<MasterKey> {
         crate::model::checksum::from_hex(text.trim())
             .and_then(|bytes| bytes.try_into().ok())
@@ -26,7 +26,7 @@ impl MasterKey {
             .ok_or_else(|| ArchiveError::WrongKey("a master key is 64 hexadecimal digits".into()))
     }
 
-    /// The text that `parse` takes. Secret.
+    /// The text that `parse` reads. Secret.
     pub fn to_text(&self) -> Zeroizing<String> {
         Zeroizing::new(crate::model::checksum::to_hex(self.0.as_ref()))
     }
@@ -43,7 +43,7 @@ impl fmt::Debug for MasterKey {
 pub struct CustomerKey(pub(crate) Zeroizing<[u8; 32]>);
 
 impl CustomerKey {
-    /// From the three headers: `AES256`, the key in base64, and the base64 of its MD5.
+    /// Parses the three headers: `AES256`, the key in base64, and the base64 of its MD5.
     pub fn parse(algorithm: &str, key: &str, md5: &str) -> Result<CustomerKey> {
         let refuse = |message: &str| Err(ArchiveError::InvalidArgument(message.into()));
         if algorithm != "AES256" {
@@ -60,7 +60,7 @@ impl CustomerKey {
         Ok(key)
     }
 
-    /// Base64, as requests and answers carry it.
+    /// The MD5 of the key in base64, as in requests and answers.
     pub fn md5(&self) -> String {
         use md5::Digest;
         crate::model::checksum::to_base64(&md5::Md5::digest(self.0.as_ref()))

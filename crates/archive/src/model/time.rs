@@ -1,4 +1,4 @@
-//! Time and chance as the caller gives them. Nothing in the archive reads a clock or asks the system for entropy.
+//! Time and entropy as the caller gives them. The archive reads no clock and asks the system for no entropy.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub(crate) const SECOND: u64 = 1_000;
 pub(crate) const DAY: u64 = 86_400 * SECOND;
 
 impl Timestamp {
-    /// The last moment that frontends can write as a date of four-digit years: 9999-12-31T23:59:59.999Z. No retention ends later.
+    /// The last moment that a date of four-digit years can state: 9999-12-31T23:59:59.999Z. No retention ends later.
     pub const LATEST: Timestamp = Timestamp(253_402_300_799_999);
 
     pub const fn from_secs(seconds: u64) -> Timestamp {
@@ -41,17 +41,17 @@ impl fmt::Display for Timestamp {
 /// Both clocks at one moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Reading {
-    /// Counts real elapsed time since an origin of this process; never set.
+    /// Real elapsed time since an origin of this process. It cannot be set.
     pub monotonic: Instant,
-    /// What the system believes the time of day is; may be set by anyone with the right to.
+    /// The time of day according to the system. An administrator can set it.
     pub wall: Timestamp,
 }
 
-/// What the archive needs from outside: the system's in production, the world's under simulation.
+/// The source of time and entropy: the system in production, the simulated world in tests.
 pub trait Surroundings: Send + Sync + 'static {
     fn now(&self) -> Reading;
 
-    /// Fills with bytes that nobody can guess: they become keys.
+    /// Fills the buffer with unpredictable bytes. They become keys.
     fn entropy(&self, into: &mut [u8]);
 }
 

@@ -1,4 +1,4 @@
-//! The words for objects and versions that frontends speak: ids, tags, retention, and what an object says of itself.
+//! The types of objects and versions in the interface: ids, tags, retention, and the properties of an object.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::model::time::Timestamp;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum VersionId {
     Null,
-    /// The version's number in the store, and random bits, so that an id is not guessed.
+    /// The version's number in the store, and random bits that keep the id from being guessed.
     Number(u64, u64),
 }
 
@@ -76,10 +76,10 @@ impl fmt::Display for ETag {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Encode, Decode)]
 #[cbor(index_only)]
 pub enum RetentionMode {
-    /// A caller with the permission may shorten or lift it, on explicit request.
+    /// A caller with the permission may shorten or lift it on explicit request.
     #[n(0)]
     Governance,
-    /// Nobody shortens or lifts it.
+    /// No caller can shorten or lift it.
     #[n(1)]
     Compliance,
 }
@@ -93,7 +93,7 @@ impl fmt::Display for RetentionMode {
     }
 }
 
-/// A version's retention: not deleted before `until` on the compliance clock.
+/// A version's retention: no deletion before `until` on the compliance clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Retention {
     #[n(0)]
@@ -105,7 +105,7 @@ pub struct Retention {
 /// Tags in the order of their keys; at most 10 on an object.
 pub type Tags = BTreeMap<String, String>;
 
-/// What a client says of the content besides the content.
+/// Metadata that the client sends with the content.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Encode, Decode)]
 pub struct Metadata {
     /// System headers by their lower-case HTTP names: `content-type`, `content-encoding`, `content-disposition`,
@@ -117,13 +117,13 @@ pub struct Metadata {
     pub user: BTreeMap<String, String>,
 }
 
-/// Everything a version says of itself.
+/// All properties of a version.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectInfo {
     pub bucket: String,
     pub key: String,
     pub version: VersionId,
-    /// The bucket has or had versioning: frontends then name the version in their answers, the null version too.
+    /// The bucket has or had versioning. Frontends then name the version in their answers, the null version too.
     pub versioned: bool,
     /// No newer version of the key exists. Known to listings and to reads without a version.
     pub latest: bool,
@@ -137,17 +137,17 @@ pub struct ObjectInfo {
     pub legal_hold: bool,
     /// The number of parts of a multipart object.
     pub parts: Option<u32>,
-    /// As the client sent or asked for, verified on ingest. BLAKE3 is apart.
+    /// Checksums that the client sent or asked for, verified on arrival. BLAKE3 is separate.
     pub checksums: Vec<Checksum>,
-    /// BLAKE3 of the content; of a multipart object, of its parts' BLAKE3s one after another.
+    /// BLAKE3 of the content. Of a multipart object: BLAKE3 over its parts' BLAKE3s.
     pub blake3: [u8; 32],
     /// The base64 MD5 of the customer's key, if the customer keeps it (SSE-C).
     pub customer_key_md5: Option<String>,
-    /// Who wrote it.
+    /// The actor that wrote it.
     pub owner: String,
 }
 
-/// What `GetObjectAttributes` tells of one part.
+/// The properties of one part in `GetObjectAttributes`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PartInfo {
     pub number: u32,

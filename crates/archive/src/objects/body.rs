@@ -1,11 +1,12 @@
-//! A body on its way in: hashed, sealed and handed to the appender piece by piece.
+//! The body of a put on its way to the data volume: hashed, sealed and handed to the appender in pieces.
 //!
-//! One pass over memory: each frame is hashed while the cache holds it, then sealed where it lies in the piece's buffer.
-//! Only the MD5 comes later, from the chunks that came in, together with those of other bodies.
-//! The last piece stays until the end, so that a short body goes out as one record together with its note.
-//! Memory: a piece of at most 16 frames being filled and `PIECES_MAX` on their way, all within the store's room for bodies;
-//! the first buffer starts with one frame and grows. A body whose sender has fallen silent gives way to others: it keeps less
-//! than a frame. The chunks kept for the MD5 are beside that room; `Hashes` bounds them.
+//! One pass over memory: each frame is hashed while it is in the processor's cache, then sealed in place in the
+//! piece's buffer. Only the MD5 comes later: it is computed from the received chunks, together with those of other
+//! bodies. The last piece stays until the end, so that a short body becomes one record together with its note.
+//!
+//! Memory: a piece of at most 16 frames being filled and `PIECES_MAX` under way, all within the memory that bodies
+//! share. The first buffer starts with one frame and grows. A body whose client has fallen silent gives way to others
+//! and keeps less than a frame. The chunks for the MD5 are not part of that memory; `Hashes` bounds them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,10 +27,10 @@ use crate::space::segments::Writing;
 use crate::state::body_memory::BodyMemory;
 use crate::store::Store;
 
-/// Pieces of one body on their way at most.
+/// Pieces of one body under way at most.
 const PIECES_MAX: usize = 4;
 const HEADER: usize = RECORD_HEADER as usize;
-/// Room kept behind a short body for its note.
+/// Bytes kept behind a short body for its note.
 const NOTE_ROOM: usize = 1024;
 
 pub(crate) struct Body {
@@ -48,29 +49,29 @@ pub(crate) struct Body {
     writing: Arc<Writing>,
 }
 
-/// A piece being filled: room for the header, then frames where they will lie.
+/// A piece being filled: space for the header, then frames in their final places.
 struct Piece {
     buffer: Buffer,
     content: usize,
-    /// Frames the buffer has room for.
+    /// Frames that fit the buffer.
     frames: usize,
     permit: OwnedSemaphorePermit,
 }
 
-/// A body whose records are all ordered: what a commit may refer to.
+/// A body whose records are all ordered: a commit may refer to them.
 pub(crate) struct Stored {
     /// In order.
     pub extents: Vec<Extent>,
-    /// Of the whole record, if it carries the note.
+    /// The place of the whole record, if it carries the note.
     pub place: Option<Place>,
-    /// Awaited before anything is acknowledged.
+    /// The caller awaits these before it acknowledges anything.
     pub durable: Vec<Durable<Place>>,
     _permits: Vec<OwnedSemaphorePermit>,
 }
 
-/// The end of a body: the record that is still to be appended.
+/// The end of a body: the record that is not appended yet.
 pub(crate) struct LastPiece {
-    /// Header with room, sealed frames; the note goes behind them.
+    /// Space for the header, then sealed frames. The note goes behind them.
     buffer: Buffer,
     content: u32,
     permit: OwnedSemaphorePermit,
@@ -141,7 +142,8 @@ impl Body {
             if piece.frames < store.bodies().piece_frames() {
                 let frames = (piece.frames * 4).min(store.bodies().piece_frames());
                 let more = (frames - piece.frames) * SEALED_FRAME;
-                // Waiting for more while holding some could stop everyone: a short piece goes out instead.
+                // A body that waits for more memory while it holds some could block all others: a short piece goes
+                // out instead.
                 if let Some(permit) = store.bodies().memory().try_take(more) {
                     piece.permit.merge(permit);
                     grow(&mut piece.buffer, HEADER + frames * SEALED_FRAME);
@@ -161,18 +163,19 @@ impl Body {
         let permit = match store.bodies().memory().try_take(room) {
             Some(permit) => permit,
             None => {
-                // Whoever waits holds nothing: bodies that kept their pieces while they wait would stop each other for good.
+                // A waiting body holds no memory. Bodies that kept their pieces while they wait would block each
+                // other for good.
                 self.all_arrived().await?;
                 store.bodies().memory().take(room).await?
             }
         };
-        // All of it is written before it goes out, and cut off behind what was.
+        // Every byte is written before the piece goes out; the unwritten end is cut off.
         let buffer = Buffer::stale(HEADER + room);
         self.piece = Some(Piece { buffer, content: 0, frames, permit });
         Ok(())
     }
 
-    /// Hands the full piece to the appender. At most `PIECES_MAX` are on their way.
+    /// Hands the full piece to the appender. At most `PIECES_MAX` are under way.
     async fn send_piece(&mut self, store: &Arc<Store>) -> Result<()> {
         let Some(mut piece) = self.piece.take() else { return Ok(()) };
         let length = HEADER + sealed_length(piece.content);
@@ -188,7 +191,7 @@ impl Body {
         Ok(())
     }
 
-    /// Waits until the oldest piece on its way is durable.
+    /// Waits until the oldest piece under way is durable.
     async fn arrived(&mut self) -> Result<()> {
         if let Some((appended, bytes, _permit)) = self.on_their_way.pop_front() {
             let place = appended.await?;
@@ -208,12 +211,12 @@ impl Body {
         Ok(())
     }
 
-    /// Whether it keeps more room than a frame's.
+    /// Whether it holds more memory than a frame needs.
     fn keeps_more(&self) -> bool {
         !self.on_their_way.is_empty() || self.piece.as_ref().is_some_and(|piece| piece.frames > 1)
     }
 
-    /// Resolves when other bodies wait for room of which this one keeps more than it needs for its next frame.
+    /// Resolves when other bodies wait for memory and this one holds more than its next frame needs.
     pub async fn crowded(&self, store: &Store) {
         match self.keeps_more() {
             true => store.bodies().memory().wanted().await,
@@ -221,7 +224,7 @@ impl Body {
         }
     }
 
-    /// Hands on all whole frames, waits until they are durable, and keeps room for the one begun.
+    /// Hands on all whole frames, waits until they are durable, and keeps memory for the frame that was begun.
     pub async fn give_way(&mut self, store: &Arc<Store>) -> Result<()> {
         let large = self.piece.take_if(|piece| piece.frames > 1);
         if let Some(mut large) = large {
@@ -248,7 +251,7 @@ impl Body {
         self.all_arrived().await
     }
 
-    /// Bytes of it that were handed on.
+    /// Bytes of the body that were handed on.
     pub fn handed_on(&self) -> u64 {
         u64::from(self.first_frame) * FRAME as u64
     }
@@ -269,7 +272,7 @@ impl Body {
         }
     }
 
-    /// Seals the last frame and answers the digests of the whole. Nothing can be written after.
+    /// Seals the last frame and returns the digests of the whole content. Nothing can be written after it.
     pub fn digests(&mut self) -> Result<Digests> {
         let Some(mut hashes) = self.hashes.take() else {
             return Err(ArchiveError::InvalidRequest("the body has ended already".into()));
@@ -285,14 +288,14 @@ impl Body {
         Ok(hashes.finish())
     }
 
-    /// Whether everything fits one record, which can then carry the note too.
+    /// Whether the body fits one record, which can then carry the note too.
     pub fn is_short(&self) -> bool {
         self.first_frame == 0
             && self.on_their_way.is_empty()
             && self.piece.as_ref().is_none_or(|piece| piece.frames <= 4)
     }
 
-    /// Appends what is left, with the note where the body is short, else without, and waits until a commit may follow.
+    /// Appends the rest, with the note if the body is short, and waits until a commit may follow.
     pub async fn finish(mut self, store: &Arc<Store>, note: Option<(&[u8], u32, u64)>) -> Result<Stored> {
         let last = self.piece.take().map(|piece| {
             let Piece { mut buffer, content, permit, .. } = piece;
@@ -343,7 +346,7 @@ fn seal_frame(key: &StreamKey, hashes: &mut Hashes, buffer: &mut Buffer, at: usi
     buffer[at + length..at + length + TAG].copy_from_slice(&tag);
 }
 
-/// Makes the buffer this long, in place where its pages reach. What is new is stale.
+/// Grows the buffer to this length, in place where its pages suffice. The new bytes are not cleared.
 fn grow(buffer: &mut Buffer, length: usize) {
     if length <= buffer.capacity() {
         buffer.set_length(length);

@@ -1,4 +1,4 @@
-//! Copying inside the store: read, verify, and write under a key of its own.
+//! Copying inside the store: the content is read, verified, and written under a new key.
 
 use std::ops::RangeInclusive;
 
@@ -26,7 +26,7 @@ pub struct CopyRequest {
     pub source: CopySource,
     pub bucket: String,
     pub key: String,
-    /// None: the source's. A copy onto itself must replace something.
+    /// None: the source's metadata. A copy onto itself must replace something.
     pub metadata: Option<Metadata>,
     pub tags: Option<Tags>,
     pub retention: Option<Retention>,
@@ -36,7 +36,7 @@ pub struct CopyRequest {
     pub customer_key: Option<CustomerKey>,
 }
 
-/// What a copy made, and of what.
+/// The copy, and the version that was copied.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Copied {
     pub object: ObjectInfo,
@@ -81,11 +81,12 @@ impl Archive {
             customer_key: request.customer_key,
         };
         let writer = self.put(caller, put).await?;
-        let object = pour(&mut reader, writer).await?;
+        let object = transfer(&mut reader, writer).await?;
         Ok(Copied { object, source: from.version, source_versioned: from.versioned })
     }
 
-    /// A part from a range of an object; `part.length` and digests are ignored. Also answers the source's version.
+    /// Copies a range of an object as a part. `part.length` and digests are ignored. Also returns the source's
+    /// version.
     pub async fn copy_part(
         &self,
         caller: &Caller,
@@ -98,7 +99,7 @@ impl Archive {
             None => ByteRange::Whole,
         };
         let mut reader = self.open_source(caller, &source, wanted).await?;
-        // Unlike a get, a copy does not make do with less than was asked for.
+        // Unlike a get, a copy of a range that ends behind the source is refused.
         if let Some(range) = &range
             && *range.end() >= reader.info.size
         {
@@ -112,7 +113,7 @@ impl Archive {
         let length = reader.range.end - reader.range.start;
         let part = PartRequest { length: Some(length), expected: Expected::default(), ..part };
         let writer = self.put_part(caller, part).await?;
-        let info = pour(&mut reader, writer).await?;
+        let info = transfer(&mut reader, writer).await?;
         let part =
             PartInfo { number, size: info.size, etag: info.etag, modified: info.modified, checksums: info.checksums };
         Ok((part, version))
@@ -129,14 +130,14 @@ impl Archive {
         };
         match self.get(caller, request).await {
             Err(ArchiveError::NotModified { .. }) => {
-                Err(ArchiveError::PreconditionFailed("the source is as the condition excludes".into()))
+                Err(ArchiveError::PreconditionFailed("the condition excludes the source".into()))
             }
             other => other,
         }
     }
 }
 
-async fn pour(reader: &mut ObjectReader, mut writer: ObjectWriter) -> Result<ObjectInfo> {
+async fn transfer(reader: &mut ObjectReader, mut writer: ObjectWriter) -> Result<ObjectInfo> {
     while let Some(bytes) = reader.next().await {
         writer.write(bytes?).await?;
     }

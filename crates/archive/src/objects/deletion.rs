@@ -1,12 +1,6 @@
-//! The one way anything stored goes away.
+//! Deleting objects: by version, or by a delete marker above the versions.
 //!
-//! Every delete, every overwrite of a null version, expiration, abort and bucket removal comes through here, and
-//! nothing else in this crate issues a mutation that removes a version. [`Store::remove`] judges retention and holds
-//! against the row that its transaction then requires unchanged, on the compliance clock.
-//!
-//! Removal has two halves: the commit that takes the version out of the catalog and leaves a disposal record, and the
-//! disposal: zeros over the key's entry, without which the content is noise. A crash between them is made good at the
-//! next opening.
+//! The removal itself is in [`crate::removal`], the only path by which anything stored goes away.
 
 use std::sync::Arc;
 
@@ -25,32 +19,30 @@ use crate::record::version::VersionRow;
 use crate::retention::rules::Cause;
 use crate::state::buckets::Bucket;
 use crate::state::key_locks::KeyLock;
+use crate::store::Archive;
 use crate::store::lease::Lease;
 use crate::store::lookup::{self, Found};
-use crate::store::{Archive, Store};
 
 #[derive(Clone, Default, Debug)]
 pub struct DeleteRequest {
     pub bucket: String,
     pub key: String,
-    /// None: adds a delete marker where the bucket is versioned, removes the object where it is not.
+    /// None: adds a delete marker in a versioned bucket, and removes the object in another.
     pub version: Option<VersionId>,
-    /// The explicit request to bypass GOVERNANCE; it also takes the permission.
+    /// Asks to bypass GOVERNANCE. The caller also needs the permission.
     pub bypass_governance: bool,
-    /// `If-Match`: the entity tag of what is to be deleted.
+    /// `If-Match`: the entity tag of the version to delete.
     pub etag: Option<String>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Deleted {
     pub key: String,
-    /// The version removed, or the marker added. None: nothing was there, which is no error.
+    /// The removed version, or the added marker. None: the key had no version, which is no error.
     pub version: Option<VersionId>,
-    /// A marker was added, or what was removed was one.
+    /// A marker was added, or the removed version was one.
     pub delete_marker: bool,
 }
-
-impl Store {}
 
 impl Archive {
     pub async fn delete(&self, caller: &Caller, request: DeleteRequest) -> Result<Deleted> {
@@ -66,10 +58,11 @@ impl Archive {
         self.store().audited(result, event).await
     }
 
-    /// Deletes up to 1000 keys of one bucket, an answer for each, in order.
+    /// Deletes up to 1000 keys of one bucket. Returns one result for each, in order.
     pub async fn delete_many(&self, caller: &Caller, requests: Vec<DeleteRequest>) -> Vec<Result<Deleted>> {
         use futures_util::StreamExt;
-        // Concurrently, so that many share a commit; bounded, so that a large batch does not crowd out others.
+        // Concurrently, so that many deletions share a commit. Bounded, so that a large batch leaves room for other
+        // requests.
         futures_util::stream::iter(requests.into_iter().map(|request| self.delete(caller, request)))
             .buffered(64)
             .collect()
@@ -133,8 +126,8 @@ impl Archive {
         Ok(Deleted { key: key.into(), version: Some(found.id()), delete_marker: found.row.marker })
     }
 
-    /// Always allowed: a marker removes nothing. Where versioning is suspended it takes the null version's place, and the
-    /// deletion path judges that.
+    /// Adds a delete marker. That is always allowed, since a marker removes nothing. Where versioning is suspended
+    /// the marker replaces the null version, and the removal judges that.
     async fn add_marker(&self, caller: &Caller, bucket: &Arc<Bucket>, key: &str, lock: KeyLock) -> Result<Deleted> {
         let store = &self.store();
         let lease = Lease::marker(store).await?;
@@ -174,7 +167,3 @@ impl Archive {
         Ok(Deleted { key: key.into(), version: Some(info.version), delete_marker: true })
     }
 }
-
-impl Store {}
-
-impl Store {}

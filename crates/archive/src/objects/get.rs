@@ -1,11 +1,11 @@
-//! Reading an object: pieces are fetched ahead, opened, and only then handed out.
+//! Reading an object. Pieces are fetched ahead and verified before their bytes are handed out.
 //!
-//! A range opens only the frames it touches. Memory of one reader: at most `AHEAD` pieces of 1 MiB.
+//! A range opens only the frames that it touches. Memory of one reader: at most `AHEAD` pieces of 1 MiB.
 //!
-//! A reader holds a state of the catalog and the segments that it names, for `PATIENCE` and no longer: it reads as slowly as
-//! somebody outside takes what it reads. After that it looks up its version anew and goes on where it was; a version
-//! that has gone meanwhile ends the reading with an error. What it reads from a segment that was used anew in between does
-//! not authenticate, so that it never hands out a byte of anything else.
+//! A reader keeps its snapshot of the catalog, and the segments that it names, for at most `CLIENT_READ_MAX`, since a
+//! slow client sets the pace. After that it looks its version up again and continues where it was. A version that is
+//! gone meanwhile ends the reading with an error. Bytes from a segment that was reused meanwhile do not authenticate,
+//! so the reader never hands out other bytes.
 
 mod pieces;
 
@@ -16,7 +16,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesOrdered;
-use pieces::CACHED_MAX;
 use stele_catalog::Snapshot;
 
 use crate::audit::Event;
@@ -31,20 +30,22 @@ use crate::record::content::{Content, Layout};
 use crate::record::version::VersionRef;
 use crate::record::{LAYOUTS, fetch, keys};
 use crate::seal::Secret;
-use crate::space::segments::{PATIENCE, Reading};
+use crate::space::segments::{CLIENT_READ_MAX, Reading};
 use crate::state::buckets::Bucket;
 use crate::store::lookup::{self, Found};
 use crate::store::uploads::part_row;
 use crate::store::{Archive, Store};
 
+use pieces::CACHED_MAX;
+
 pub(crate) use pieces::{Opening, Pieces};
 
-/// Times that an object may be replaced between being found and being opened, before its reader is told to try again.
+/// How often an object may be replaced between its lookup and its opening before the read is refused.
 const REPLACED_MAX: usize = 16;
-/// Pieces on their way to a reader at most.
+/// Pieces under way to a reader at most.
 const AHEAD: usize = 4;
 
-/// Which bytes are asked for.
+/// The requested bytes.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub enum ByteRange {
     #[default]
@@ -81,9 +82,9 @@ pub struct GetRequest {
 /// An object being read.
 pub struct ObjectReader {
     pub info: ObjectInfo,
-    /// The bytes of the object that come.
+    /// The range of bytes that will be read.
     pub range: Range<u64>,
-    /// What is needed to look it up anew; none: all of it is here.
+    /// The data for another lookup. None: all content is here already.
     origin: Option<Origin>,
     pieces: Option<Pieces>,
     on_their_way: FuturesOrdered<Opening>,
@@ -93,7 +94,7 @@ pub struct ObjectReader {
     failed: bool,
 }
 
-/// What is being read, and since when it is known where it lies.
+/// The version being read, and the registration that keeps its segments.
 struct Origin {
     store: Arc<Store>,
     at: VersionRef,
@@ -111,7 +112,7 @@ impl ReadCondition {
                 tag == "*" || ETag::parse(tag.strip_prefix("W/").unwrap_or(tag)) == Some(info.etag)
             })
         };
-        // HTTP dates have seconds.
+        // HTTP dates have a resolution of seconds.
         let modified = info.modified.seconds();
         let unmatched = match (&self.if_match, self.if_unmodified_since) {
             (Some(list), _) => !matches(list),
@@ -119,7 +120,7 @@ impl ReadCondition {
             (None, None) => false,
         };
         if unmatched {
-            return Err(ArchiveError::PreconditionFailed("the object is another than the one expected".into()));
+            return Err(ArchiveError::PreconditionFailed("the object is not the expected one".into()));
         }
         let same = match (&self.if_none_match, self.if_modified_since) {
             (Some(list), _) => matches(list),
@@ -133,7 +134,7 @@ impl ReadCondition {
     }
 }
 
-/// What a read found out before any content is touched.
+/// The result of a lookup, before any content is read.
 pub(crate) struct Opened {
     bucket: Arc<Bucket>,
     found: Found,
@@ -144,7 +145,7 @@ pub(crate) struct Opened {
 }
 
 impl Archive {
-    /// Opens a version for reading. The first frames are verified before this answers.
+    /// Opens a version for reading. The first frames are verified before it returns.
     pub async fn get(&self, caller: &Caller, request: GetRequest) -> Result<ObjectReader> {
         let result = self.try_get(caller, &request).await;
         self.store().audited(result, || Event::new(caller, Action::Read).object(&request.bucket, &request.key)).await
@@ -163,7 +164,7 @@ impl Archive {
         )))
     }
 
-    /// None: the version has gone since it was looked up, and its key with it. Another may be there.
+    /// None: the version and its key are gone since the lookup. Another version may be there.
     pub(crate) async fn read_opened(&self, request: &GetRequest, opened: Opened) -> Result<Option<ObjectReader>> {
         let Opened { bucket, found, info, range, snapshot, reading } = opened;
         let store = &self.store();
@@ -217,7 +218,8 @@ impl Archive {
         Ok(Some(reader))
     }
 
-    /// As `get`, without content: the information (with the checksums of the part, where one is asked for) and the range that a `get` would send.
+    /// As `get`, without content: the properties and the range that a `get` would send. For a part, the checksums are
+    /// the part's.
     pub async fn head(&self, caller: &Caller, request: GetRequest) -> Result<(ObjectInfo, Range<u64>)> {
         let result = self.open_version(caller, &request).map(|opened| (opened.info, opened.range));
         self.store().audited(result, || Event::new(caller, Action::Read).object(&request.bucket, &request.key)).await
@@ -227,7 +229,7 @@ impl Archive {
         let store = &self.store();
         check_key(&request.key)?;
         let bucket = store.authorized(caller, Access::Read, &request.bucket, &request.key)?;
-        let reading = store.segments().reading_as_guest(store.surroundings().now().monotonic);
+        let reading = store.segments().reading_for_client(store.surroundings().now().monotonic);
         let snapshot = store.snapshot()?;
         let found = lookup::readable(&*snapshot, &bucket, &request.key, request.version)?;
         let mut info = found.info(&bucket, &request.key);
@@ -273,13 +275,13 @@ impl Archive {
     }
 }
 
-/// The customer's key must be there exactly where one is needed, and be the right one.
+/// Checks that the request carries the right customer key if the object has one, and none otherwise.
 pub(crate) fn check_customer(found: &Found, key: Option<&CustomerKey>) -> Result<()> {
     match (&found.row.customer, key) {
         (None, None) => Ok(()),
         (Some(mark), Some(key)) if mark.recognises(key) => Ok(()),
         (Some(_), Some(_)) => {
-            Err(ArchiveError::CustomerKey("the customer key is not the one it was stored with".into()))
+            Err(ArchiveError::CustomerKey("the customer key is not the one that the object was stored with".into()))
         }
         (Some(_), None) => Err(ArchiveError::InvalidRequest(
             "the object is encrypted under a customer key; the request must carry it".into(),
@@ -327,7 +329,7 @@ fn resolve(snapshot: &dyn Snapshot, found: &Found, range: ByteRange) -> Result<R
 }
 
 impl ObjectReader {
-    /// The next bytes, every one verified; none at the end of the range.
+    /// The next verified bytes. None: the end of the range.
     pub async fn next(&mut self) -> Option<Result<Bytes>> {
         loop {
             if let Some(bytes) = self.ready.pop_front() {
@@ -338,7 +340,7 @@ impl ObjectReader {
             }
             if self.is_overtaken()
                 && self.next < self.range.end
-                && let Err(error) = self.look_anew()
+                && let Err(error) = self.look_up_again()
             {
                 self.failed = true;
                 return Some(Err(error));
@@ -360,10 +362,10 @@ impl ObjectReader {
                     self.next += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
                     self.ready.extend(frames);
                 }
-                // What it read may have been moved away and written over since it was looked up.
+                // Reclamation may have moved the piece and reused its segment since the lookup.
                 Err(_) if self.is_overtaken() => {}
                 Err(error) => {
-                    // After a damaged frame nothing more is handed out.
+                    // A damaged frame ends the reading.
                     self.failed = true;
                     return Some(Err(error));
                 }
@@ -376,18 +378,18 @@ impl ObjectReader {
         self.origin.as_ref().is_some_and(overtaken)
     }
 
-    /// Finds where the rest lies now.
-    fn look_anew(&mut self) -> Result<()> {
+    /// Looks up the places of the remaining bytes.
+    fn look_up_again(&mut self) -> Result<()> {
         let Some(origin) = &mut self.origin else { return Ok(()) };
         let store = Arc::clone(&origin.store);
-        let reading = store.segments().reading_as_guest(store.surroundings().now().monotonic);
+        let reading = store.segments().reading_for_client(store.surroundings().now().monotonic);
         let snapshot = store.snapshot()?;
         let found = lookup::referred(&*snapshot, &origin.at)?.filter(|found| found.row.object == origin.object);
         let Some(found) = found else {
             return Err(ArchiveError::Conflict(format!(
-                "{} was removed while it was being read for more than {} minutes; byte {} and those behind it are gone",
+                "{} was removed during a read of more than {} minutes; the bytes from {} on are gone",
                 origin.name,
-                PATIENCE.0 / 60_000_000_000,
+                CLIENT_READ_MAX.0 / 60_000_000_000,
                 self.next
             )));
         };

@@ -1,6 +1,8 @@
-//! Putting a version in place: note and key entry, then the catalog's commit, never durable without them, then the answer.
+//! Installing a version: note and key entry, then the catalog's commit, then the answer. The commit is never durable
+//! without note and key.
 //!
-//! Whoever installs holds the key's lock, so what was judged still holds at the commit; the transaction requires it too.
+//! The caller holds the key's lock, so the conditions that it checked still hold at the commit. The transaction
+//! requires them too.
 
 use std::sync::Arc;
 
@@ -28,7 +30,7 @@ use crate::store::committing::{Committing, Proof};
 use crate::store::lease::Lease;
 use crate::store::{Store, lookup};
 
-/// What is about to be installed, and for whom.
+/// A version about to be installed.
 pub(crate) struct Install<'a> {
     pub caller: &'a Caller,
     pub action: Action,
@@ -36,9 +38,9 @@ pub(crate) struct Install<'a> {
     pub key: &'a str,
     pub condition: &'a WriteCondition,
     pub detail: Option<String>,
-    /// The key's, taken before anything was judged.
+    /// The key's lock, taken before any condition was checked.
     pub lock: KeyLock,
-    /// What the version's transaction takes out of the catalog besides: streams and notes of parts that are not listed.
+    /// Streams and notes of unlisted parts, which the version's transaction removes from the catalog.
     pub left: Vec<(Stream, Place)>,
 }
 
@@ -75,7 +77,7 @@ impl Install<'_> {
         if let Content::Stream(content) = &mut row.content {
             assert!(content.number == stream && content.salt == salt, "a row names another stream than it stores");
             transaction = place_extents(transaction, row.object, content, &extents);
-            // A whole record names its version itself; loose pieces need an index to be found by.
+            // A whole record names its version. Loose pieces are found through an index.
             if !whole {
                 let at = VersionRef { bucket: self.bucket.number, key: self.key.into(), number };
                 transaction = transaction.put(OBJECTS, keys::number(row.object), encode(&Owner::Version(at)));
@@ -85,7 +87,7 @@ impl Install<'_> {
         let ((), entry) = entry.ordered().await?;
         let live = places(&row.note, &extents);
         let info = self.commit(store, transaction, number, row, lease, live).await?;
-        // What is acknowledged rests on all of them: every piece, the note and the key were written with `fua`.
+        // The acknowledgement rests on every piece, the note and the key; all of them were written with `fua`.
         for durable in stored.durable {
             durable.await?;
         }
@@ -93,7 +95,7 @@ impl Install<'_> {
         Ok(info)
     }
 
-    /// Installs a version whose content is in place already: a completed upload, or a delete marker.
+    /// Installs a version whose content is stored already: a completed upload, or a delete marker.
     pub async fn plain(
         self,
         store: &Arc<Store>,
@@ -105,7 +107,7 @@ impl Install<'_> {
         self.judge(store)?;
         let number = store.numbers().next().await?;
         let marker = row.marker;
-        // An upload's entry was written when it began.
+        // An upload's entry was written when the upload began.
         let entry = if marker { Some(lease.write(self.bucket)) } else { None };
         let (sealed, sequence) = self.sealed_note(store, number, &row, layout).await?;
         let header = self.note_header(row.object, sealed.len(), sequence);
@@ -176,6 +178,28 @@ impl Install<'_> {
         }
     }
 
+    /// Adds the indexes by which the version's retention and its hold are found.
+    fn index(&self, transaction: Transaction, number: u64, row: &VersionRow) -> Transaction {
+        let at = VersionRef { bucket: self.bucket.number, key: self.key.into(), number };
+        let transaction = match row.retention {
+            Some(retention) => transaction.put(RETAINED, keys::numbers(retention.until.0, row.object), encode(&at)),
+            None => transaction,
+        };
+        match row.hold {
+            true => transaction.put(HOLDS, keys::number(row.object), encode(&at)),
+            false => transaction,
+        }
+    }
+
+    fn event(&self, number: u64, row: &VersionRow) -> Event {
+        let event = Event::new(self.caller, self.action).object(self.bucket.name(), self.key).version(row.id(number));
+        match &self.detail {
+            Some(detail) => event.detail(detail.clone()),
+            None if row.marker => event,
+            None => event.detail(format!("{} bytes, blake3 {}", row.size, row.fingerprint())),
+        }
+    }
+
     async fn commit(
         self,
         store: &Arc<Store>,
@@ -189,16 +213,15 @@ impl Install<'_> {
         let record_key = keys::version(bucket.number, self.key, number);
         let (mut versions, mut bytes) = (1, row.size as i64);
         let mut removed: Option<Removed> = None;
-        if row.null {
-            let snapshot = store.snapshot()?;
-            if let Some(replaced) = lookup::null_version(&*snapshot, bucket, self.key)? {
-                let (with_removal, what) =
-                    store.remove(transaction, self.caller, bucket, self.key, &replaced, Cause::Replaced).await?;
-                transaction = with_removal;
-                versions -= 1;
-                bytes -= replaced.row.size as i64;
-                removed = Some(what);
-            }
+        if row.null
+            && let Some(replaced) = lookup::null_version(&*store.snapshot()?, bucket, self.key)?
+        {
+            let (with_removal, disposal) =
+                store.remove(transaction, self.caller, bucket, self.key, &replaced, Cause::Replaced).await?;
+            transaction = with_removal;
+            versions -= 1;
+            bytes -= replaced.row.size as i64;
+            removed = Some(disposal);
         }
         let raw = encode(&row);
         transaction = transaction.equals(BUCKETS, keys::short(bucket.number), bucket.raw.clone()).put(
@@ -206,13 +229,7 @@ impl Install<'_> {
             record_key.clone(),
             raw.clone(),
         );
-        let at = VersionRef { bucket: bucket.number, key: self.key.into(), number };
-        if let Some(retention) = row.retention {
-            transaction = transaction.put(RETAINED, keys::numbers(retention.until.0, row.object), encode(&at));
-        }
-        if row.hold {
-            transaction = transaction.put(HOLDS, keys::number(row.object), encode(&at));
-        }
+        transaction = self.index(transaction, number, &row);
         let _protected = if row.retention.is_some() || row.hold { Some(store.ensure_protected().await?) } else { None };
         if lease.slot.used {
             transaction = transaction.delete(FREE_SLOTS, keys::number(lease.slot.number));
@@ -220,13 +237,7 @@ impl Install<'_> {
         let before = transaction.preconditions.len();
         let transaction = bucket.count(transaction, versions, bytes);
         let counted = transaction.preconditions.len();
-        let mut event = Event::new(self.caller, self.action).object(bucket.name(), self.key).version(row.id(number));
-        event = match self.detail {
-            Some(detail) => event.detail(detail),
-            None if row.marker => event,
-            None => event.detail(format!("{} bytes, blake3 {}", row.size, row.fingerprint())),
-        };
-        let transaction = store.with_record(transaction, event);
+        let transaction = store.with_record(transaction, self.event(number, &row));
         let writing = Arc::clone(&lease.writing);
         let left = self.left;
         let committing = Committing::new(store, Proof { table: VERSIONS, key: record_key, value: Some(raw) })
@@ -246,12 +257,10 @@ impl Install<'_> {
                     limit: quota.bytes.or(quota.versions).unwrap_or_default(),
                 });
             }
-            // A key that was replaced is destroyed soon: nobody waits for it.
+            // The key of a replaced version is destroyed soon. The request does not wait for that.
             answer => answer.map(drop)?,
         }
         store.settle_due().await?;
         Ok(row.info(&bucket.row, self.key, number, true))
     }
 }
-
-impl Store {}

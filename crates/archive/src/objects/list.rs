@@ -1,10 +1,9 @@
-//! Listing: range scans over the versions, skipping what a delimiter folds together.
+//! Listing: range scans over the versions that skip the keys which a delimiter folds together.
 //!
-//! A page reads what it gives and the skips between; never more than it must. What a scan reads is in key order, so
-//! nothing is sorted.
+//! A page reads only its own records and the skips between them. A scan reads in key order, so nothing is sorted.
 
 use bytes::Bytes;
-use stele_catalog::KeyRange;
+use stele_catalog::{KeyRange, Snapshot, Table};
 
 use crate::audit::Event;
 use crate::model::action::Action;
@@ -16,6 +15,7 @@ use crate::record::version::VersionRow;
 use crate::record::{VERSIONS, decode, keys};
 use crate::state::buckets::Bucket;
 use crate::store::Archive;
+use crate::store::lookup::null_version;
 use crate::store::scan::Scan;
 
 pub(crate) const LIMIT_MAX: usize = 1000;
@@ -24,11 +24,11 @@ pub struct ListRequest {
     pub bucket: String,
     pub prefix: String,
     pub delimiter: Option<String>,
-    /// Only keys behind this: V1's marker, V2's start-after. A marker that is a common prefix skips all of it.
+    /// Only keys behind this one: V1's marker, V2's start-after. A marker that is a common prefix skips all its keys.
     pub after: Option<String>,
-    /// V2: a token that an earlier page gave. It wins over `after`.
+    /// V2: the token of an earlier page. It takes precedence over `after`.
     pub token: Option<String>,
-    /// Keys and common prefixes together; at most 1000 are given.
+    /// Keys and common prefixes together, at most 1000.
     pub limit: usize,
 }
 
@@ -38,9 +38,9 @@ pub struct ListPage {
     pub common_prefixes: Vec<String>,
     /// More follow.
     pub truncated: bool,
-    /// V2: opaque. Set when truncated.
+    /// V2: opaque. Present when truncated.
     pub next_token: Option<String>,
-    /// V1: the last key or common prefix given. Set when truncated.
+    /// V1: the last key or common prefix of the page. Present when truncated.
     pub next_marker: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub struct ListVersionsRequest {
     pub prefix: String,
     pub delimiter: Option<String>,
     pub key_marker: Option<String>,
-    /// Only together with `key_marker`: continue behind this version of it.
+    /// Only together with `key_marker`: continue behind this version of that key.
     pub version_marker: Option<VersionId>,
     pub limit: usize,
 }
@@ -65,20 +65,91 @@ pub struct VersionsPage {
     pub next_version_marker: Option<VersionId>,
 }
 
-/// Where keys beginning with this prefix end; none: nothing lies behind them.
-pub(crate) fn end_of_prefix(bucket: u32, prefix: &str) -> Option<Bytes> {
+/// One entry of a listing.
+pub(crate) enum Entry<T> {
+    /// A common prefix of keys that the delimiter folds together.
+    Prefix(String),
+    /// A record: its key, the number in its record key, and its content.
+    Record { key: String, number: u64, row: T },
+}
+
+/// The records of a bucket's keys with a prefix, in order. A delimiter folds keys together, and the scan skips the
+/// folded ones.
+pub(crate) struct Listing<'a> {
+    scan: Scan<'a>,
+    bucket: u32,
+    prefix: &'a str,
+    delimiter: Option<&'a str>,
+    ended: bool,
+}
+
+impl<'a> Listing<'a> {
+    pub fn new(
+        snapshot: &'a dyn Snapshot,
+        table: Table,
+        bucket: &Bucket,
+        prefix: &'a str,
+        delimiter: Option<&'a str>,
+    ) -> Listing<'a> {
+        let scan = Scan::new(snapshot, table, KeyRange::prefix(keys::prefix(bucket.number, prefix)));
+        Listing { scan, bucket: bucket.number, prefix, delimiter, ended: false }
+    }
+
+    /// Continues behind a marker: behind all records of the key, or behind all keys that it folds.
+    pub fn skip_marker(&mut self, marker: &str) {
+        let folded = marker.starts_with(self.prefix) && self.folded(marker) == Some(marker);
+        let target = if folded { end_of_prefix(self.bucket, marker) } else { None };
+        let target = target.unwrap_or_else(|| keys::behind(self.bucket, marker));
+        if target > self.scan.low() {
+            self.scan.skip_to(target);
+        }
+    }
+
+    /// Continues behind all records of the key.
+    pub fn skip_key(&mut self, key: &str) {
+        self.scan.skip_to(keys::behind(self.bucket, key));
+    }
+
+    /// Continues at this record, which lies ahead.
+    pub fn skip_to(&mut self, record_key: Bytes) {
+        self.scan.skip_to(record_key);
+    }
+
+    /// The next entry. `read` decodes a record; none hides it, and with it all records of its key.
+    pub fn next<T>(&mut self, read: impl Fn(&Bytes, &Bytes) -> Result<Option<T>>) -> Result<Option<Entry<T>>> {
+        while !self.ended {
+            let Some((record_key, value)) = self.scan.next()? else { break };
+            let (_, key, number) = keys::split(&record_key)?;
+            let Some(row) = read(&record_key, &value)? else {
+                self.skip_key(&key);
+                continue;
+            };
+            let Some(common) = self.folded(&key).map(str::to_string) else {
+                return Ok(Some(Entry::Record { key, number, row }));
+            };
+            match end_of_prefix(self.bucket, &common) {
+                Some(end) => self.scan.skip_to(end),
+                None => self.ended = true,
+            }
+            return Ok(Some(Entry::Prefix(common)));
+        }
+        Ok(None)
+    }
+
+    /// The part of a key up to and including the first delimiter behind the prefix.
+    fn folded<'k>(&self, key: &'k str) -> Option<&'k str> {
+        let delimiter = self.delimiter.filter(|delimiter| !delimiter.is_empty())?;
+        let at = key.get(self.prefix.len()..)?.find(delimiter)?;
+        key.get(..self.prefix.len() + at + delimiter.len())
+    }
+}
+
+/// The end of the keys with this prefix. None: no key can lie behind them.
+fn end_of_prefix(bucket: u32, prefix: &str) -> Option<Bytes> {
     match KeyRange::prefix(keys::prefix(bucket, prefix)).high {
         std::ops::Bound::Excluded(high) => Some(high),
         _ => None,
     }
-}
-
-/// The part of a key up to and with the first delimiter behind the prefix.
-pub(crate) fn common_prefix<'k>(key: &'k str, prefix: &str, delimiter: Option<&str>) -> Option<&'k str> {
-    let delimiter = delimiter.filter(|delimiter| !delimiter.is_empty())?;
-    let rest = key.get(prefix.len()..)?;
-    let at = rest.find(delimiter)?;
-    key.get(..prefix.len() + at + delimiter.len())
 }
 
 impl Archive {
@@ -105,36 +176,28 @@ impl Archive {
             return Ok(page);
         }
         let snapshot = store.snapshot()?;
-        let mut scan = Scan::new(&*snapshot, VERSIONS, KeyRange::prefix(keys::prefix(bucket.number, &request.prefix)));
+        let delimiter = request.delimiter.as_deref();
+        let mut listing = Listing::new(&*snapshot, VERSIONS, &bucket, &request.prefix, delimiter);
         if let Some(after) = &after {
-            skip_behind(&mut scan, &bucket, after, &request.prefix, request.delimiter.as_deref());
+            listing.skip_marker(after);
         }
+        let read = |key: &Bytes, value: &Bytes| Ok(Some(read_version(key, value)?).filter(|row| !row.marker));
         let mut last: Option<String> = None;
-        while let Some((record_key, value)) = scan.next()? {
-            let (_, key, inverted) = keys::split(&record_key)?;
-            let row: VersionRow = decode(VERSIONS, &record_key, &value)?;
-            if row.marker {
-                scan.skip_to(keys::behind(bucket.number, &key));
-                continue;
-            }
+        while let Some(entry) = listing.next(read)? {
             if page.objects.len() + page.common_prefixes.len() == limit {
                 page.truncated = true;
                 page.next_token = last.as_ref().map(|last| to_base64(last.as_bytes()));
                 page.next_marker = last;
                 break;
             }
-            match common_prefix(&key, &request.prefix, request.delimiter.as_deref()) {
-                Some(common) => {
-                    last = Some(common.to_string());
-                    page.common_prefixes.push(common.to_string());
-                    match end_of_prefix(bucket.number, common) {
-                        Some(end) => scan.skip_to(end),
-                        None => break,
-                    }
+            match entry {
+                Entry::Prefix(common) => {
+                    last = Some(common.clone());
+                    page.common_prefixes.push(common);
                 }
-                None => {
-                    page.objects.push(row.info(&bucket.row, &key, !inverted, true));
-                    scan.skip_to(keys::behind(bucket.number, &key));
+                Entry::Record { key, number, row } => {
+                    page.objects.push(row.info(&bucket.row, &key, !number, true));
+                    listing.skip_key(&key);
                     last = Some(key);
                 }
             }
@@ -157,36 +220,12 @@ impl Archive {
             return Ok(page);
         }
         let snapshot = store.snapshot()?;
-        let mut scan = Scan::new(&*snapshot, VERSIONS, KeyRange::prefix(keys::prefix(bucket.number, &request.prefix)));
-        // The key whose newest version lies behind the page's start.
-        let mut previous: Option<String> = None;
-        let marker = request.key_marker.clone().filter(|marker| !marker.is_empty());
-        match (&marker, request.version_marker) {
-            (None, None) => {}
-            (None, Some(_)) => {
-                return Err(ArchiveError::InvalidArgument("a version marker needs a key marker".into()));
-            }
-            (Some(marker), None) => {
-                skip_behind(&mut scan, &bucket, marker, &request.prefix, request.delimiter.as_deref());
-            }
-            (Some(marker), Some(version)) => {
-                let number = match version {
-                    VersionId::Number(number, _) => Some(number),
-                    VersionId::Null => {
-                        crate::store::lookup::null_version(&*snapshot, &bucket, marker)?.map(|found| found.number)
-                    }
-                };
-                match number {
-                    // The version's successor: numbers are stored inverted, so it is the one below.
-                    Some(0) | None => scan.skip_to(keys::behind(bucket.number, marker)),
-                    Some(number) => scan.skip_to(keys::version(bucket.number, marker, number - 1)),
-                }
-                previous = Some(marker.clone());
-            }
-        }
+        let delimiter = request.delimiter.as_deref();
+        let mut listing = Listing::new(&*snapshot, VERSIONS, &bucket, &request.prefix, delimiter);
+        // The key whose newest version lies before the page's start.
+        let mut previous = start_versions(&mut listing, &*snapshot, &bucket, request)?;
         let mut last: Option<(String, Option<VersionId>)> = None;
-        while let Some((record_key, value)) = scan.next()? {
-            let (_, key, inverted) = keys::split(&record_key)?;
+        while let Some(entry) = listing.next(|key, value| read_version(key, value).map(Some))? {
             if page.versions.len() + page.common_prefixes.len() == limit {
                 page.truncated = true;
                 if let Some((key, version)) = last {
@@ -195,19 +234,14 @@ impl Archive {
                 }
                 break;
             }
-            match common_prefix(&key, &request.prefix, request.delimiter.as_deref()) {
-                Some(common) => {
-                    last = Some((common.to_string(), None));
-                    page.common_prefixes.push(common.to_string());
-                    match end_of_prefix(bucket.number, common) {
-                        Some(end) => scan.skip_to(end),
-                        None => break,
-                    }
+            match entry {
+                Entry::Prefix(common) => {
+                    last = Some((common.clone(), None));
+                    page.common_prefixes.push(common);
                 }
-                None => {
-                    let row: VersionRow = decode(VERSIONS, &record_key, &value)?;
+                Entry::Record { key, number, row } => {
                     let latest = previous.as_ref() != Some(&key);
-                    let info = row.info(&bucket.row, &key, !inverted, latest);
+                    let info = row.info(&bucket.row, &key, !number, latest);
                     last = Some((key.clone(), Some(info.version)));
                     page.versions.push(info);
                     previous = Some(key);
@@ -218,12 +252,36 @@ impl Archive {
     }
 }
 
-/// Goes behind a marker: behind all versions of the key, or, if it is a common prefix, behind everything in it.
-fn skip_behind(scan: &mut Scan<'_>, bucket: &Bucket, marker: &str, prefix: &str, delimiter: Option<&str>) {
-    let folded = marker.starts_with(prefix) && common_prefix(marker, prefix, delimiter) == Some(marker);
-    let target = if folded { end_of_prefix(bucket.number, marker) } else { None };
-    let target = target.unwrap_or_else(|| keys::behind(bucket.number, marker));
-    if target > scan.low() {
-        scan.skip_to(target);
+fn read_version(record_key: &Bytes, value: &Bytes) -> Result<VersionRow> {
+    decode(VERSIONS, record_key, value)
+}
+
+/// Moves a listing of versions to the request's markers. Returns the key within which the page begins.
+fn start_versions(
+    listing: &mut Listing<'_>,
+    snapshot: &dyn Snapshot,
+    bucket: &Bucket,
+    request: &ListVersionsRequest,
+) -> Result<Option<String>> {
+    let marker = request.key_marker.as_deref().filter(|marker| !marker.is_empty());
+    match (marker, request.version_marker) {
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err(ArchiveError::InvalidArgument("a version marker needs a key marker".into())),
+        (Some(marker), None) => {
+            listing.skip_marker(marker);
+            Ok(None)
+        }
+        (Some(marker), Some(version)) => {
+            let number = match version {
+                VersionId::Number(number, _) => Some(number),
+                VersionId::Null => null_version(snapshot, bucket, marker)?.map(|found| found.number),
+            };
+            match number {
+                // The version's successor: numbers are stored inverted, so it is the one below.
+                Some(0) | None => listing.skip_key(marker),
+                Some(number) => listing.skip_to(keys::version(bucket.number, marker, number - 1)),
+            }
+            Ok(Some(marker.into()))
+        }
     }
 }

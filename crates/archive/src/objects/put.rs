@@ -1,7 +1,7 @@
-//! Writing an object: the body streams in, is hashed once, sealed frame by frame and handed to the appender.
+//! Writing an object: the body is hashed once, sealed frame by frame and handed to the appender as it arrives.
 //!
 //! The order: content and key durable on the data volume, then the catalog's commit, then the answer. A body whose
-//! writing ends early, for whatever reason, leaves nothing but dead bytes in segments.
+//! writing ends early leaves only dead bytes in segments.
 
 use std::sync::Arc;
 
@@ -28,11 +28,11 @@ use crate::store::lookup::{self, Found};
 
 /// The longest body of one put or part.
 pub const BODY_MAX: u64 = 5 << 30;
-/// Names and values of the client's own metadata together.
+/// Bytes of names and values of the client's own metadata together.
 const USER_METADATA_MAX: usize = 8 << 10;
 const OBJECT_TAGS_MAX: usize = 10;
 
-/// What must hold of the key's current version for a write to take place.
+/// Conditions on the key's current version that a write requires.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub struct WriteCondition {
     /// `If-None-Match: *`: the key has no current version, or it is a delete marker.
@@ -46,7 +46,7 @@ pub struct WriteCondition {
 pub struct PutRequest {
     pub bucket: String,
     pub key: String,
-    /// Bytes that will come, where the client said. The put fails if more or fewer do.
+    /// The announced length of the body, if the client sent one. A body of another length is refused.
     pub length: Option<u64>,
     pub metadata: Metadata,
     pub tags: Tags,
@@ -54,9 +54,9 @@ pub struct PutRequest {
     pub retention: Option<Retention>,
     pub legal_hold: bool,
     pub condition: WriteCondition,
-    /// What headers say the body hashes to.
+    /// The digests of the body in the headers.
     pub expected: Expected,
-    /// To compute even where the value comes only with the trailers, or not at all.
+    /// Further digests to compute: their values come with the trailers, or not at all.
     pub algorithms: Vec<Algorithm>,
     pub customer_key: Option<CustomerKey>,
 }
@@ -80,7 +80,7 @@ pub(crate) enum Target {
 }
 
 impl WriteCondition {
-    /// For a write: what should be replaced and is not there is a missing key.
+    /// For a write, a condition on the content of a missing key is a missing key.
     pub(crate) fn judge_write(&self, current: Option<&Found>, bucket: &Bucket, key: &str) -> Result<()> {
         if self.etag.is_some() && current.is_none_or(|found| found.row.marker) {
             return Err(ArchiveError::NoSuchKey { bucket: bucket.name().into(), key: key.into(), marker: None });
@@ -99,7 +99,7 @@ impl WriteCondition {
             (Some(_), None) => fail("the key does not exist"),
             (Some(etag), Some(_)) if etag.trim() == "*" => Ok(()),
             (Some(etag), Some(found)) if ETag::parse(etag) == Some(found.row.etag) => Ok(()),
-            (Some(_), Some(_)) => fail("the entity tag is another"),
+            (Some(_), Some(_)) => fail("the entity tag differs"),
         }
     }
 
@@ -119,7 +119,7 @@ pub(crate) fn check_metadata(metadata: &Metadata) -> Result<()> {
 }
 
 impl Archive {
-    /// Begins to write an object. Everything that can be refused without the body is refused here.
+    /// Begins to write an object. Every refusal that does not need the body happens here.
     pub async fn put(&self, caller: &Caller, request: PutRequest) -> Result<ObjectWriter> {
         let (bucket, key) = (request.bucket.clone(), request.key.clone());
         let result = self.begin_put(caller, request).await;
@@ -138,7 +138,7 @@ impl Archive {
         }
         initial_retention(store, caller, &bucket, &request.key, request.retention, request.legal_hold)?;
         if request.condition.is_any() {
-            // Judged again before the commit; here it spares the body.
+            // Checked again before the commit. The early check spares the transfer of the body.
             let snapshot = store.snapshot()?;
             let current = lookup::newest(&*snapshot, &bucket, &request.key)?;
             request.condition.judge_write(current.as_ref(), &bucket, &request.key)?;
@@ -167,7 +167,7 @@ pub(crate) fn wanted(expected: &Expected, algorithms: &[Algorithm]) -> Vec<Algor
     wanted
 }
 
-/// The checksums to keep: those the client named. A SHA-256 that was only part of the signature is not one.
+/// The checksums to store: those that the client named. A SHA-256 that was only part of the signature is not one.
 pub(crate) fn kept(digests: &Digests, named: &[Algorithm], expected: &Expected) -> Vec<Checksum> {
     let keep = |algorithm: Algorithm| {
         named.contains(&algorithm) || expected.checksums.iter().any(|checksum| checksum.algorithm == algorithm)
@@ -176,7 +176,7 @@ pub(crate) fn kept(digests: &Digests, named: &[Algorithm], expected: &Expected) 
 }
 
 impl ObjectWriter {
-    /// Takes in the next bytes, of any length. Waits while too much of this or other bodies is in flight.
+    /// Takes the next bytes, of any length. Waits while too many bytes of this or other bodies are in flight.
     pub async fn write(&mut self, data: Bytes) -> Result<()> {
         let limit = self.length.unwrap_or(BODY_MAX);
         if self.body.length() + data.len() as u64 > limit {
@@ -190,24 +190,24 @@ impl ObjectWriter {
         self.body.write(&self.archive.store(), data).await
     }
 
-    /// Resolves when other bodies wait for room of which this one keeps more than it needs. Who feeds it slowly should then
-    /// call [`ObjectWriter::give_way`].
+    /// Resolves when other bodies wait for memory and this one holds more than it needs. A caller that feeds it
+    /// slowly should then call [`ObjectWriter::give_way`].
     pub async fn crowded(&self) {
         self.body.crowded(&self.archive.store()).await;
     }
 
-    /// Stores what has arrived, all but the last 64 KiB begun, and gives the room back.
+    /// Stores the received bytes, except the last unfinished 64 KiB, and gives the memory back.
     pub async fn give_way(&mut self) -> Result<()> {
         self.body.give_way(&self.archive.store()).await
     }
 
-    /// Bytes that have left this writer for the data volume.
+    /// Bytes that this writer has handed to the data volume.
     pub fn handed_on(&self) -> u64 {
         self.body.handed_on()
     }
 
-    /// The body is complete; `trailers` are digests that came behind it. Answers once the object is durable and in
-    /// the catalog. For a part, the information is the part's.
+    /// Ends the body. `trailers` are digests that came behind it. Returns once the object is durable and in the
+    /// catalog. For a part, the properties are the part's.
     pub async fn finish(self, trailers: Expected) -> Result<ObjectInfo> {
         let archive = self.archive.clone();
         let (caller, bucket, key) = (self.caller.clone(), self.bucket.name().to_string(), self.key.clone());
@@ -253,7 +253,8 @@ async fn finish_object(
 ) -> Result<ObjectInfo> {
     let store = &archive.store();
     let lock = store.lock(bucket.number, &request.key).await?;
-    // Its settings may have changed while the body came in; another of the same name is not the one that was asked for.
+    // The bucket's settings may have changed while the body arrived. Another bucket of the same name is not the
+    // requested one.
     let now = store.authorized(caller, Access::Write, bucket.name(), &request.key)?;
     if now.number != bucket.number {
         return Err(ArchiveError::NoSuchBucket(bucket.name().into()));

@@ -9,7 +9,7 @@ use crate::model::version::{Tags, VersionId};
 use crate::store::Archive;
 
 impl Archive {
-    /// The tags and the version they belong to.
+    /// The tags, and the version that they belong to.
     pub async fn tags(
         &self,
         caller: &Caller,
@@ -17,12 +17,13 @@ impl Archive {
         key: &str,
         version: Option<VersionId>,
     ) -> Result<(Tags, VersionId)> {
-        let (_, found) = self.look(caller, bucket, key, version).await?;
+        let (_, found) = self.find_version(caller, bucket, key, version).await?;
         let id = found.id();
         Ok((found.row.tags, id))
     }
 
-    /// Replaces all of them; empty removes. Answers the version. Tags are not content: retention does not fix them.
+    /// Replaces all tags; empty removes them. Returns the version. Retention does not protect tags, since they are no
+    /// content.
     pub async fn set_tags(
         &self,
         caller: &Caller,
@@ -34,7 +35,7 @@ impl Archive {
         let event = Event::new(caller, Action::SetTags).object(bucket, key).detail(format!("{} tags", tags.len()));
         let result = async {
             check_tags(&tags, 10)?;
-            let (bucket, lock, found) = self.hold_version(caller, Access::Write, bucket, key, version).await?;
+            let (bucket, lock, found) = self.lock_version(caller, Access::Write, bucket, key, version).await?;
             let event = event.clone().version(found.id());
             self.store().change_version(&bucket, key, &found, lock, event, |row| row.tags = tags).await?;
             Ok(found.id())

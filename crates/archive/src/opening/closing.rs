@@ -8,8 +8,8 @@ use crate::record::{SEGMENTS, SETTINGS, encode, keys};
 use crate::store::Archive;
 
 impl Archive {
-    /// Writes what is kept in memory for the next opening. Without it the next opening takes a little longer. Whatever is
-    /// still under way, or follows, is refused: nothing is acknowledged that the next opening would not find.
+    /// Writes the state that the next opening would otherwise have to find again. Requests that are under way or
+    /// follow are refused, so none is acknowledged that the next opening would not find.
     pub async fn close(&self) -> Result<()> {
         let store = &self.store();
         if store.is_read_only() {
@@ -20,8 +20,8 @@ impl Archive {
         store.seal_step().await?;
         store.note_audit_end().await?;
         store.renew_witness(true).await?;
-        // First the place where records go, then the catalog: what got a place before may still be committed before the end
-        // is recorded, and lies before the tail.
+        // The appender closes before the catalog. A record that has its place already may still be committed before
+        // the end is stored, and lies before the tail.
         let tail = store.appender().close();
         let last = || {
             if let Some((number, tail)) = tail {

@@ -1,19 +1,18 @@
-//! Whether catalog and data volume belong together.
+//! Whether the catalog and the data volume belong together.
 //!
-//! Either alone says what store it is of, but not which moment of that store: a copy of the catalog from last month has the
-//! right store, and would free every segment it does not know. So each opening for writing gives both the same generation
-//! and tag, and the data volume also remembers how far the catalog's audit log had come, and its link there. A catalog that
-//! has neither is older, or of another history of the store, and is never written.
+//! Each of them names its store, but not the moment of that store. A copy of the catalog from last month names the
+//! right store, and would free every segment that it does not know. Therefore each opening for writing gives both the
+//! same generation and tag. The data volume also stores the length of the catalog's audit log and its link there, the
+//! witness. A catalog that lacks these is older, or of another history of the store, and is never written.
 //!
-//! Crash points of an opening, each of which leaves a pair that is recognised:
+//! Crash points of an opening. After each of them the pair is recognised:
 //! 1. before the catalog's commit: both have the former pairing;
-//! 2. after it: the catalog has the former one, and names the new one as its next;
-//! 3. after the data volume's superblock: it has the new one, which the catalog names as its next;
-//! 4. after the commit that records the opening: both have the new one.
+//! 2. after it: the catalog has the former pairing, and names the new one as its next;
+//! 3. after the write of the superblock: it has the new pairing, which the catalog names as its next;
+//! 4. after the commit that records the opening: both have the new pairing.
 //!
-//! The witness on the data volume is written again whenever the audit log has been signed some seconds after the last time,
-//! and at closing, always after the commit it speaks of is durable. So what a crash can leave is a witness that is behind,
-//! never one that is ahead.
+//! The witness is written again some seconds after the audit log was signed, and at closing. Each write follows the
+//! commit that it describes, so a crash can leave a witness that is behind, never one that is ahead.
 
 use std::cmp::Ordering;
 
@@ -30,13 +29,13 @@ use crate::store::foundation::Foundation;
 use crate::store::{Archive, Store};
 
 impl Archive {
-    /// Whether catalog and data volume belong together. Of a store that is open for writing they do.
+    /// Whether the catalog and the data volume belong together. They do if the store is open for writing.
     pub fn paired(&self) -> Paired {
         self.store().paired().clone()
     }
 }
 
-/// Whether the catalog is the one that belongs to the data volume as it is.
+/// Whether the catalog belongs to the data volume in its present state.
 pub(crate) fn paired(
     identity: &IdentityRow,
     superblock: &Superblock,
@@ -70,14 +69,14 @@ pub(crate) fn paired(
     }
     if witness.records > 0 && link_at(snapshot, witness.records)? != Some(witness.link) {
         return Ok(Paired::No(format!(
-            "the catalog's audit log is not the one the data volume knew at record {}: the catalog is of another history",
+            "the catalog's audit log differs from the one that the data volume knows at record {}: the catalog is of another history",
             witness.records
         )));
     }
     Ok(Paired::Yes)
 }
 
-/// The pairing that follows what catalog and data volume have now.
+/// A new pairing, later than those of the catalog and of the data volume.
 pub(crate) fn following(foundation: &Foundation, identity: &IdentityRow, superblock: &Superblock) -> Pairing {
     let there = superblock.witness.unwrap_or_default().generation;
     let here = identity.pairing.unwrap_or_default().generation;
@@ -88,7 +87,7 @@ pub(crate) fn following(foundation: &Foundation, identity: &IdentityRow, superbl
 }
 
 impl Store {
-    /// Begins an opening: see the crash points above. What is written of the identity here is what stood there, and `next`.
+    /// Pairs catalog and data volume: crash points 1 to 3 above. Of the identity, only `next` is changed here.
     pub(crate) async fn pair(&self, identity: &mut IdentityRow, next: Pairing, head: Head) -> Result<()> {
         identity.next = Some(next);
         let transaction = Transaction::new().with_reserve().put(SETTINGS, IDENTITY, encode(identity));

@@ -1,4 +1,4 @@
-//! What the data volume says, as far as it can be read.
+//! The survey: everything that can be read from the data volume.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,7 +32,12 @@ use crate::state::buckets::Bucket;
 use crate::store::foundation::Foundation;
 use crate::store::signing::Signing;
 
-/// Everything the volume says.
+/// The extent of the piece in a record with so many sealed bytes.
+fn piece_at(place: Place, sealed: u32) -> Extent {
+    Extent { segment: place.segment, at: place.at, bytes: content_length(sealed as usize) as u32 }
+}
+
+/// The content of the volume.
 #[derive(Default)]
 pub(super) struct Survey {
     pub segments: BTreeMap<u32, SegmentRow>,
@@ -53,9 +58,9 @@ pub(super) struct Survey {
     pub records: u64,
     pub findings: Vec<String>,
     pub losses: Vec<String>,
-    /// Slots of the key table that cannot be read: whether their objects exist is not known.
+    /// Slots of the key table that cannot be read. Their objects may or may not exist.
     pub hidden: Vec<Range<u64>>,
-    /// The highest bucket that any record or entry names.
+    /// The highest number of a bucket in any record or entry.
     pub scopes: u32,
     pub without: Mutations,
 }
@@ -74,7 +79,7 @@ impl Survey {
                 Err(error) => return Err(error.into()),
             };
             let Some(header) = SegmentHeader::decode(&block, &superblock.store, number) else {
-                // What another store left here before was free when this one was made.
+                // A sound header of another store: the segment was free when this store was created.
                 if block.iter().any(|byte| *byte != 0) && !SegmentHeader::is_foreign(&block, &superblock.store, number)
                 {
                     self.lose_segment(number, format!("segment {number}: its header is damaged"));
@@ -99,7 +104,7 @@ impl Survey {
         Ok(())
     }
 
-    /// A segment that may hold records: it is never free.
+    /// A segment that may hold records is never free.
     fn lose_segment(&mut self, number: u32, what: String) {
         if !self.without.has(Mutation::UnreadableSegments) {
             let row = SegmentRow { usage: SegmentUse::Unreadable, incarnation: 0, used: BLOCK, live: 0 };
@@ -145,7 +150,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Without buckets: everything sealed under the master key. With them: everything else.
+    /// Walks all segments. Without `buckets`: the records sealed under the master key. With them: all other records.
     pub async fn walk(
         &mut self,
         volume: &Handle,
@@ -176,8 +181,10 @@ impl Survey {
                 self.records += u64::from(mine);
                 if mine && let Err(found) = self.take(&mut walk, place, &header, note_key, buckets).await? {
                     match found {
-                        Untaken::Torn(what) => self.findings.push(format!("segment {segment} at byte {at}: {what}")),
-                        Untaken::Lost(what) => self.losses.push(format!("segment {segment} at byte {at}: {what}")),
+                        RecordFault::Torn(what) => {
+                            self.findings.push(format!("segment {segment} at byte {at}: {what}"))
+                        }
+                        RecordFault::Lost(what) => self.losses.push(format!("segment {segment} at byte {at}: {what}")),
                     }
                 }
             }
@@ -207,23 +214,18 @@ impl Survey {
         header: &RecordHeader,
         note_key: &Secret,
         buckets: Option<&BTreeMap<u32, Bucket>>,
-    ) -> Result<Result<(), Untaken>> {
-        let extent = |sealed: u32| Extent {
-            segment: place.segment,
-            at: place.at,
-            bytes: content_length(sealed as usize) as u32,
-        };
+    ) -> Result<Result<(), RecordFault>> {
         if header.kind == Kind::Piece {
             let key = (header.object, header.stream, header.first_frame);
-            self.pieces.insert(key, extent(header.payload));
+            self.pieces.insert(key, piece_at(place, header.payload));
             return Ok(Ok(()));
         }
         let Some(payload) = walk.payload(place.at, header).await? else {
-            return Ok(Err(Untaken::Lost("the record cannot be read")));
+            return Ok(Err(RecordFault::Lost("the record cannot be read")));
         };
         if stele_ground::digest::crc32c(&payload) != header.check {
-            // The drives' own digests match: a crash left it half written, and it was never acknowledged.
-            return Ok(Err(Untaken::Torn("the record's checksum does not match; it was torn or damaged")));
+            // The drives' own digests match, so a crash left the record half written. It was never acknowledged.
+            return Ok(Err(RecordFault::Torn("the record's checksum does not match; it was torn or damaged")));
         }
         let key = match (header.scope, buckets) {
             (0, _) => Some(note_key),
@@ -232,55 +234,61 @@ impl Survey {
         };
         let sealed = &payload[payload.len() - header.note as usize..];
         let Some(note) = key.and_then(|key| open_note(key, &header.sequence.to_be_bytes(), sealed).ok()) else {
-            return Ok(Err(Untaken::Lost("its note does not open")));
+            return Ok(Err(RecordFault::Lost("its note does not open")));
         };
+        self.keep_note(place, header, &note)?;
+        Ok(Ok(()))
+    }
+
+    /// Keeps the content of a note, unless a later note of the same thing was found.
+    fn keep_note(&mut self, place: Place, header: &RecordHeader, note: &[u8]) -> Result<()> {
         let sequence = header.sequence;
         match header.kind {
             Kind::Piece => {}
             Kind::Whole | Kind::Version => {
-                let note: VersionNote = decode(VERSIONS, &[], &note)?;
+                let note: VersionNote = decode(VERSIONS, &[], note)?;
                 if header.kind == Kind::Whole {
                     let key = (header.object, header.stream, header.first_frame);
-                    self.pieces.insert(key, extent(header.payload - header.note));
+                    self.pieces.insert(key, piece_at(place, header.payload - header.note));
                 }
                 self.highest = self.highest.max(note.at.number);
                 newest(&mut self.versions, note.row.object, (sequence, note, place));
             }
             Kind::Part => {
-                let note: PartNote = decode(PARTS, &[], &note)?;
+                let note: PartNote = decode(PARTS, &[], note)?;
                 newest(&mut self.part_notes, (note.object, note.row.stream.number), (sequence, note, place));
             }
             Kind::Bucket => {
-                let row: BucketRow = decode(BUCKETS, &[], &note)?;
+                let row: BucketRow = decode(BUCKETS, &[], note)?;
                 newest(&mut self.buckets, u32::try_from(header.object).unwrap_or(0), (sequence, row, place));
             }
             Kind::AccessKey => {
-                let note: AccessKeyNote = decode(ACCESS_KEYS, &[], &note)?;
+                let note: AccessKeyNote = decode(ACCESS_KEYS, &[], note)?;
                 newest(&mut self.access_keys, note.id, (sequence, note.row, place));
             }
             Kind::Tombstone => {
-                let (at, row): (VersionRef, TombstoneRow) = decode(TOMBSTONES, &[], &note)?;
+                let (at, row): (VersionRef, TombstoneRow) = decode(TOMBSTONES, &[], note)?;
                 self.tombstones.insert(at.record_key(), row);
             }
             Kind::Identity => {
-                let note: IdentityNote = decode(SETTINGS, &[], &note)?;
+                let note: IdentityNote = decode(SETTINGS, &[], note)?;
                 if self.identity.as_ref().is_none_or(|(before, _)| *before < sequence) {
                     self.identity = Some((sequence, note));
                 }
             }
             Kind::Audit => {
-                let note: AuditNote = decode(AUDIT, &[], &note)?;
+                let note: AuditNote = decode(AUDIT, &[], note)?;
                 for (number, value) in (note.first..).zip(note.values) {
                     self.audit.insert(number, value.into());
                 }
             }
         }
-        Ok(Ok(()))
+        Ok(())
     }
 
-    /// Of several buckets that have one name only the newest can be known by it. The others were deleted, which a note said
-    /// that is not there.
-    pub fn name_buckets(&mut self, wall: Timestamp) {
+    /// Of several live buckets with one name, only the newest can have it. The others were deleted by notes that are
+    /// missing.
+    pub fn rename_duplicate_buckets(&mut self, wall: Timestamp) {
         let mut newest: BTreeMap<String, u32> = BTreeMap::new();
         for (number, (_, row, _)) in &self.buckets {
             if row.deleted.is_none() {
@@ -295,8 +303,9 @@ impl Survey {
         }
     }
 
-    /// How many records the log had, as far as the data volume and heads sent elsewhere know. A head is sent after the data
-    /// volume was told: where it knows of more, the volume was set back, and what was noted since is lost.
+    /// How many records the audit log had, as far as the data volume and heads kept elsewhere show. A head is sent
+    /// after the witness is written. A head that counts more than the witness shows that the volume was set back, and
+    /// later notes are lost.
     pub fn reached(&mut self, foundation: &Foundation, superblock: &Superblock, heads: &[SignedHead]) -> Result<u64> {
         let Some((_, note)) = &self.identity else { return Ok(0) };
         let signing = Signing::open(foundation, &superblock.store, &note.identity.signing)?;
@@ -308,15 +317,15 @@ impl Survey {
         let sent = sent.map(|head| head.records).max().unwrap_or(0);
         if let Some(witness) = superblock.witness.filter(|witness| witness.records < sent) {
             self.losses.push(format!(
-                "a head was sent elsewhere at record {sent} of the audit log, the data volume knows of {}: it was set back",
+                "a head was sent at record {sent} of the audit log, but the data volume knows of {} records: it was set back",
                 witness.records
             ));
         }
         Ok(sent.max(superblock.witness.map_or(0, |witness| witness.records)))
     }
 
-    /// Content of versions that exist which is not there is a loss too.
-    pub fn miss_pieces(&mut self) {
+    /// Missing content of existing versions is a loss too.
+    pub fn report_missing_pieces(&mut self) {
         let mut missing = Vec::new();
         for (object, (_, note, _)) in self.versions.iter().filter(|(_, (_, note, _))| exists(self, note)) {
             let whole = match &note.row.content {
@@ -349,11 +358,11 @@ impl Survey {
     }
 }
 
-/// Why a record was not taken into account.
-enum Untaken {
+/// The reason why a record was not used.
+enum RecordFault {
     /// It was never acknowledged.
     Torn(&'static str),
-    /// It may have been the latest of something.
+    /// It may have been the latest state of something.
     Lost(&'static str),
 }
 
@@ -366,7 +375,7 @@ fn newest<K: Ord, V>(map: &mut BTreeMap<K, (u64, V, Place)>, key: K, found: (u64
     }
 }
 
-/// A version exists if the key table has its entry, or may have it where that cannot be read.
+/// A version exists if the key table has its entry. Where the table cannot be read, it may exist and counts.
 pub(super) fn exists(survey: &Survey, note: &VersionNote) -> bool {
     match survey.entries.get(&note.row.object) {
         Some((_, entry)) => entry.bucket == note.at.bucket,

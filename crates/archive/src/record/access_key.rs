@@ -23,12 +23,12 @@ pub(crate) struct AccessKeyRow {
     pub change: u64,
     #[n(6)]
     pub note: Place,
-    /// A new officer's key, void until another officer has approved it.
+    /// A new officer's key, void until another officer approves it.
     #[n(7)]
     pub pending: Option<bool>,
 }
 
-/// What a segment keeps of an access key.
+/// The note of an access key in a segment.
 #[derive(minicbor::Encode, minicbor::Decode)]
 pub(crate) struct AccessKeyNote {
     #[n(0)]

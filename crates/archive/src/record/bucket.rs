@@ -1,4 +1,4 @@
-//! A bucket, deleted ones included: their numbers are never used again, and audit records refer to them.
+//! A bucket. The rows of deleted buckets stay: their numbers are never used again, and audit records refer to them.
 
 use minicbor::{Decode, Encode};
 
@@ -37,7 +37,7 @@ pub(crate) struct BucketRow {
     pub wrapped: Vec<u8>,
     #[n(12)]
     pub deleted: Option<Timestamp>,
-    /// Rises with every change: of two notes the higher counts.
+    /// Rises with every change. Of two notes the one with the higher value counts.
     #[n(13)]
     pub change: u64,
     #[n(14)]

@@ -24,7 +24,7 @@ pub(crate) struct PartRow {
     pub note: Place,
 }
 
-/// What a segment keeps of a part.
+/// The note of a part in a segment.
 #[derive(Clone, PartialEq, Eq, Debug, Encode, Decode)]
 pub(crate) struct PartNote {
     #[n(0)]

@@ -1,8 +1,8 @@
-//! The second half of a removal: destroying the key, giving its slot back, clearing away the rows of long content.
+//! The second half of a removal: the key is destroyed, its slot is freed, and the rows of long content are cleared.
 //!
-//! The removal's transaction left a disposal record; it goes, and the slot becomes free, only when the entry is zeros,
-//! durably. Work that is dropped midway comes up again; what an earlier session left is found by its records. Entries
-//! that cannot be overwritten are set aside and tried again, and hold up nothing else.
+//! The removal's transaction left a disposal row. The row goes, and the slot becomes free, only when the entry is
+//! zeros, durably. Work that is dropped midway is queued again. Work of an earlier session is found by its rows.
+//! Entries that cannot be overwritten are set aside, tried again later, and delay no others.
 
 use stele_catalog::{Direction, KeyRange, Transaction};
 
@@ -22,9 +22,9 @@ use crate::state::buckets::Bucket;
 use crate::state::disposals::Stuck;
 use crate::store::Store;
 
-/// Disposals that are worth settling at once.
+/// Disposals that are worth a transaction of their own.
 const SETTLE: usize = 64;
-/// Bounds the transaction that frees them.
+/// Disposals in one transaction at most.
 const SETTLE_MAX: usize = 4096;
 const CLEAR_PAGE: usize = 500;
 
@@ -38,8 +38,8 @@ impl Store {
         Some(Alarm::new(AlarmKind::Disposal, message))
     }
 
-    /// Notes a certificate on the data volume, for a rebuild. Where there is no room for it, the removal goes on, which is
-    /// what makes room; the certificate stands in the catalog, and its note follows.
+    /// Notes a certificate on the data volume, for a rebuild. Without room for the note the removal proceeds all the
+    /// same, because removals make room. The catalog has the certificate, and the note follows later.
     pub async fn note_tombstone(&self, bucket: &Bucket, at: VersionRef, row: TombstoneRow) -> Result<()> {
         let note = (at, row);
         match self.note(Kind::Tombstone, Some(bucket), note.1.object, &note).await {
@@ -50,7 +50,7 @@ impl Store {
         Ok(())
     }
 
-    /// Notes certificates that there was no room for.
+    /// Notes the certificates for which there was no room.
     pub async fn note_left_tombstones(&self) -> Result<()> {
         loop {
             let Some((at, row)) = self.disposals().next_certificate() else { return Ok(()) };
@@ -66,8 +66,8 @@ impl Store {
         }
     }
 
-    /// The second half: starts to destroy the key. Short content is thereby disposed of; long content is cleared by
-    /// `finish_disposals`. Answers what to wait for before the removal is acknowledged.
+    /// The second half: starts to destroy the key. That completes the disposal of short content; `finish_disposals`
+    /// clears long content. Returns the change that the removal waits for before it is acknowledged.
     pub fn dispose(&self, removed: Removed) -> Option<Changed> {
         let Removed { slot, disposal, wait } = removed;
         self.caches().forget_object_key(disposal.object);
@@ -85,7 +85,7 @@ impl Store {
         wait.then_some(destroyed)
     }
 
-    /// Content that no row names any more: its place is no longer needed, and its extents go from the catalog.
+    /// Clears content that no row names any more: its place is not needed, and its extents leave the catalog.
     pub fn clear_later(&self, stream: Stream, note: Place) {
         self.caches().forget_pieces(stream.number);
         match &stream.extents {
@@ -105,7 +105,7 @@ impl Store {
         places(&disposal.note, extents).into_iter().for_each(|place| self.segments().drop_live(place));
     }
 
-    /// Settles short disposals if enough have come together.
+    /// Settles short disposals once there are enough of them.
     pub async fn settle_due(&self) -> Result<()> {
         if self.disposals().slots() < SETTLE {
             return Ok(());
@@ -113,10 +113,10 @@ impl Store {
         self.settle(Due::short(self)).await.map(drop)
     }
 
-    /// Slots whose versions are gone become free: their entries zeros, then in the catalog, then for use. Those whose
-    /// entries cannot be overwritten are set aside, to be tried again later. Answers how many became free.
+    /// Frees the slots of removed versions: first zeros over their entries, then the catalog's rows, then their use.
+    /// Slots whose entries cannot be overwritten are set aside for later. Returns how many became free.
     async fn settle(&self, mut due: Due<'_>) -> Result<usize> {
-        // Zeros over some were not waited for; writing them again tells that all are durable.
+        // Some removals did not wait for their zeros. Writing them again shows that all are durable.
         let changes: Vec<Changed> =
             due.slots.iter().map(|(slot, object)| self.keys().destroy(*slot, *object)).collect();
         let mut stuck = Vec::new();
@@ -149,7 +149,7 @@ impl Store {
         Ok(count)
     }
 
-    /// Finishes up to `limit` disposals of this session. Answers how many.
+    /// Finishes up to `limit` disposals of this session. Returns how many.
     pub async fn finish_disposals(&self, limit: usize) -> Result<usize> {
         let mut done = 0;
         while done < limit && self.disposals().slots() > 0 {
@@ -171,7 +171,7 @@ impl Store {
         Ok(done)
     }
 
-    /// Finishes what an earlier session left. Only while nothing else runs.
+    /// Finishes the disposals of earlier sessions. Only during an opening.
     pub async fn finish_left_disposals(&self) -> Result<()> {
         let mut range = KeyRange::all();
         loop {
@@ -192,7 +192,7 @@ impl Store {
         }
     }
 
-    /// Clears away the rows of long content, a bounded number in each transaction.
+    /// Clears the rows of long content, a bounded number in each transaction.
     async fn clear(&self, disposal: &DisposalRow) -> Result<()> {
         match &disposal.content {
             Content::None => {}
@@ -254,7 +254,7 @@ impl Store {
     }
 }
 
-/// Disposals being settled, slot and object; those that are not free in the end come up again.
+/// Slots being freed. Those that are not freed when this is dropped are queued again.
 struct Due<'a> {
     store: &'a Store,
     slots: Vec<(u64, u64)>,
@@ -273,7 +273,7 @@ impl Drop for Due<'_> {
     }
 }
 
-/// A disposal of long content being cleared; one that is not cleared in the end comes up again.
+/// A disposal of long content being cleared. If it is not cleared when this is dropped, it is queued again.
 struct Long<'a> {
     store: &'a Store,
     slot: u64,
@@ -301,7 +301,7 @@ impl Drop for Long<'_> {
     }
 }
 
-/// Where all of it lies is said in the version's own row.
+/// Whether the version's row has all its places.
 fn is_short(content: &Content) -> bool {
     match content {
         Content::None => true,

@@ -1,8 +1,8 @@
-//! What takes two people: one officer asks, another one approves.
+//! Requests that take two people: one officer asks, another one approves.
 //!
-//! People are told apart by key and by user of this machine, both: two keys in one hand are one person, and so are two users
-//! with one key. A request says what will happen, is void after some days, and is never approved by who asked. Where no
-//! officer is left, a new one can be had by waiting; an alarm stands all the while, and any officer can refuse it.
+//! Two callers are two people if both their keys and their users of this machine differ. A request states its effect,
+//! is void after some days, and is never approved by its author. Where no officer is left, a new one can be admitted
+//! after a waiting time. An alarm stands all the while, and any officer can refuse the request.
 //!
 //! Failure model: a request takes effect with the commit that removes it, so once or not at all.
 
@@ -15,7 +15,7 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::error::{ArchiveError, Result};
-use crate::model::principal::{Actor, Caller, NewAccessKey, Rights, Role};
+use crate::model::principal::{Actor, Caller, Role};
 use crate::model::time::Timestamp;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::request::{Asked, RequestRow};
@@ -25,39 +25,39 @@ use crate::state::clock::{ComplianceClock, Credit};
 use crate::state::compensations::NoteSubject;
 use crate::store::{Archive, Store};
 
-/// Days after which a request is void, and days that a new officer takes where none is left to approve.
+/// Days until a request is void, and days until a new officer needs no approval after a loss of officers.
 const LIFE_DAYS: u64 = 3;
 const LOST_DAYS: u64 = 30;
-/// Requests open at once.
+/// Open requests at most.
 const OPEN_MAX: usize = 64;
 
 /// A request that waits for another officer.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct RequestInfo {
     pub id: String,
-    /// What will happen.
+    /// The effect of an approval, in words.
     pub says: String,
     pub asked_by: String,
     /// RFC 3339.
     pub expires: String,
-    /// From when on it takes no approval, where officers are lost. On the compliance clock.
+    /// After a loss of officers: the time on the compliance clock from which no approval is needed.
     pub alone_from: Option<String>,
 }
 
 impl Caller {
     /// Whether two callers are two people: different actors, and different users of this machine.
-    fn is_another_than(&self, actor: &Actor, peer: Option<u32>) -> bool {
+    fn is_another_person_than(&self, actor: &Actor, peer: Option<u32>) -> bool {
         self.actor != *actor && self.peer.is_some() && peer.is_some() && self.peer != peer
     }
 
-    /// An officer who may ask and approve: a key of its own, given by a user of this machine.
+    /// Refuses unless the caller is an officer with a key of its own and a user of this machine.
     fn require_approver(&self) -> Result<()> {
         let officer = matches!(self.actor, Actor::Key(_)) && self.rights.approves() && self.peer.is_some();
         match officer {
             true => Ok(()),
             false => Err(ArchiveError::Denied(format!(
-                "{} is no retention officer with a key of its own: what takes two people takes two officers' keys, and an \
-                 administrator's is none",
+                "{} is no retention officer with a key of its own: a request for two people takes the keys of two officers, and \
+                 an administrator's key is none",
                 self.actor
             ))),
         }
@@ -77,7 +77,7 @@ impl RequestRow {
 }
 
 impl Archive {
-    /// One officer asks that the time the store was closed count; it does once another one approves.
+    /// One officer asks to credit the time for which the store was closed. Another one has to approve.
     pub async fn request_credit(&self, caller: &Caller) -> Result<RequestInfo> {
         let store = &self.store();
         store.writable()?;
@@ -92,7 +92,7 @@ impl Archive {
         });
         store.audited(asked, event).await?;
         let says = format!(
-            "{}, for time in which the store was closed; what is retained until then can be deleted from then on",
+            "{}, for time in which the store was closed; versions whose retention ends by then can be deleted from then on",
             moved(credit)
         );
         let (id, row) = store.new_request(caller, Asked::CreditClock(credit.to.0 - credit.from.0), says, false);
@@ -102,13 +102,14 @@ impl Archive {
         Ok(row.info(&id))
     }
 
-    /// One officer asks that the matter `rebuild` end: what was found counts as all there is, once another one approves.
+    /// One officer asks to end the matter `rebuild` and to accept the found state as complete. Another one has to
+    /// approve.
     pub async fn request_release(&self, caller: &Caller) -> Result<RequestInfo> {
         let store = &self.store();
         store.writable()?;
         let event = || Event::new(caller, Action::Rebuild).detail("asks to end the matter `rebuild`".into());
         let missing = || ArchiveError::InvalidState("there is no matter `rebuild`".into());
-        // A key that the matter suspends decides about that very matter.
+        // A key that the matter suspends may still decide about the matter itself.
         let asked = caller.require_approver().and_then(|()| store.doubt().ok_or_else(missing));
         let doubt = store.audited(asked, event).await?;
         let says = format!(
@@ -123,12 +124,7 @@ impl Archive {
         Ok(row.info(&id))
     }
 
-    /// A new officer where none is left to approve: good after a month, through which an alarm stands, unless refused.
-    pub async fn create_officer_after_loss(&self, caller: &Caller, description: &str) -> Result<NewAccessKey> {
-        self.make_access_key(caller, description, Rights::officer(), true).await
-    }
-
-    /// Everything that waits for approval.
+    /// All requests that wait for approval.
     pub async fn requests(&self, caller: &Caller) -> Result<Vec<RequestInfo>> {
         let roles = [Role::StorageAdministrator, Role::RetentionOfficer, Role::Auditor];
         let allowed = caller.require_role(&roles, Action::Read);
@@ -136,7 +132,7 @@ impl Archive {
         Ok(self.store().open_requests()?.iter().map(|(id, row)| row.info(id)).collect())
     }
 
-    /// Another officer than the one who asked agrees: it happens. Answers what.
+    /// Approves a request as another officer than its author. Returns its effect.
     pub async fn approve(&self, caller: &Caller, id: &str) -> Result<String> {
         let store = &self.store();
         store.writable()?;
@@ -156,13 +152,13 @@ impl Archive {
         }
     }
 
-    /// Any officer refuses: it never happens.
+    /// Refuses a request. Any officer may do so.
     pub async fn refuse_request(&self, caller: &Caller, id: &str) -> Result<()> {
         let store = &self.store();
         store.writable()?;
         let event = || Event::new(caller, Action::Approve).detail(format!("request {id} is refused"));
         let allowed = match caller.actor {
-            // An administrator may take back what it could ask for: nothing is weakened by that.
+            // An administrator may withdraw a request that it could have made. That weakens nothing.
             Actor::Local(_) => Ok(()),
             _ => store.require_approver(caller),
         };
@@ -189,21 +185,22 @@ impl Archive {
             Asked::Release(_) => caller.require_approver()?,
             _ => self.store().require_approver(caller)?,
         }
-        if !caller.is_another_than(&row.by, row.peer) {
+        if !caller.is_another_person_than(&row.by, row.peer) {
             return Err(ArchiveError::Denied(format!(
                 "{}{} asked for it: another person approves, with another key and as another user of this machine",
                 row.by,
                 of_peer(row.peer)
             )));
         }
-        // The key it makes cannot be used before; a key that was made by the asker's hand is not found out otherwise.
+        // The key that the request admits cannot be used before. A key that the author made earlier is not detected
+        // here.
         Ok(row)
     }
 
     async fn credit_clock(&self, id: &str, row: &RequestRow, most: u64, event: Event) -> Result<String> {
         let store = &self.store();
         store.compliance_now();
-        // What was asked for is the most; the slew may have made up some of it since.
+        // The requested credit is an upper limit. The slew may have made up some of it since.
         let credit = {
             let credit = store.clock().look(ComplianceClock::creditable);
             Credit { to: credit.to.min(Timestamp(credit.from.0.saturating_add(most))), ..credit }
@@ -242,18 +239,19 @@ impl Archive {
 }
 
 impl Store {
-    /// An officer who may ask and approve now: the matter `rebuild` suspends keys that existed, but for ending it.
+    /// Refuses unless the officer may ask and approve now. The matter `rebuild` suspends keys that existed, except
+    /// for ending it.
     fn require_approver(&self, caller: &Caller) -> Result<()> {
         caller.require_approver()?;
         match &caller.actor {
             Actor::Key(id) if self.suspends(id) => Err(ArchiveError::Denied(format!(
-                "key {id} is suspended by the matter `rebuild`, and may decide about nothing else"
+                "the matter `rebuild` suspends key {id}, which may decide about that matter only"
             ))),
             _ => Ok(()),
         }
     }
 
-    /// Adds the request that makes a pending key an officer's. Answers its id and what it says.
+    /// Adds the request that makes a pending key an officer's. Returns its id and its effect in words.
     pub(crate) fn ask_for_officer(
         &self,
         transaction: Transaction,
@@ -279,7 +277,9 @@ impl Store {
         let life = if lost { 2 * LOST_DAYS } else { LIFE_DAYS };
         let says = match alone_from {
             Some(from) => {
-                format!("{says}; without any officer's approval from {from} on, since all are said to be lost")
+                format!(
+                    "{says}; it needs no officer's approval from {from} on, since all officers are reported as lost"
+                )
             }
             None => says,
         };
@@ -311,11 +311,11 @@ impl Store {
     fn request(&self, id: &str) -> Result<RequestRow> {
         let open = self.open_requests()?.into_iter().find(|(known, _)| known == id);
         open.map(|(_, row)| row).ok_or_else(|| {
-            ArchiveError::InvalidRequest(format!("no request `{id}` waits for approval: none was made, or it is over"))
+            ArchiveError::InvalidRequest(format!("no request `{id}` waits for approval: it was never made, or is void"))
         })
     }
 
-    /// Those that are not over yet.
+    /// The requests that are not void.
     fn open_requests(&self) -> Result<Vec<(String, RequestRow)>> {
         let rows = self.snapshot()?.range(REQUESTS, &KeyRange::all(), 4 * OPEN_MAX, Direction::Forward)?;
         let now = self.later_now();
@@ -329,7 +329,7 @@ impl Store {
         Ok(open)
     }
 
-    /// Takes away requests that are over, and what they made.
+    /// Removes void requests and records that.
     pub(crate) async fn end_requests(&self) -> Result<()> {
         let rows = self.snapshot()?.range(REQUESTS, &KeyRange::all(), 4 * OPEN_MAX, Direction::Forward)?;
         let now = self.later_now();
@@ -338,7 +338,7 @@ impl Store {
             if row.expires <= now {
                 let id = String::from_utf8_lossy(&key).into_owned();
                 let event = Event::new(&Caller::system("approval"), Action::Approve)
-                    .detail(format!("request {id} of {} is void: nobody approved it: {}", row.by, row.says));
+                    .detail(format!("request {id} of {} is void without approval: {}", row.by, row.says));
                 let transaction = Transaction::new().equals(REQUESTS, key.clone(), raw).delete(REQUESTS, key);
                 self.record(transaction, event).await?;
             }
@@ -346,7 +346,7 @@ impl Store {
         Ok(())
     }
 
-    /// Commits a credit with its record. The clock moves only if that is durable.
+    /// Commits a credit with its record. The clock moves only once that is durable.
     async fn credit_clock(self: &Arc<Store>, transaction: Transaction, event: Event, credit: Credit) -> Result<()> {
         let row = {
             let mut after = self.clock().look(Clone::clone);
@@ -358,7 +358,7 @@ impl Store {
         Ok(())
     }
 
-    /// Stands while somebody waits to become an officer without an officer's approval.
+    /// Stands while a request makes an officer without an officer's approval.
     pub(crate) fn officer_alarms(&self) -> Vec<Alarm> {
         let open = self.open_requests().unwrap_or_default();
         let lost = open.iter().filter(|(_, row)| row.alone_from.is_some());

@@ -1,4 +1,4 @@
-//! CLOCK
+//! The compliance clock of an open store: its status, its alarms, and an officer's acceptance of an alarm.
 
 use serde::{Deserialize, Serialize};
 use stele_catalog::Transaction;
@@ -13,7 +13,7 @@ use crate::record::{SETTINGS, encode};
 use crate::state::clock::ComplianceClock;
 use crate::store::{Archive, Store};
 
-/// The compliance clock, for people.
+/// The state of the compliance clock, for operators.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClockStatus {
     pub compliance_time: String,
@@ -29,12 +29,12 @@ impl Archive {
         ClockStatus { compliance_time, wall_time: self.store().wall().to_string(), frozen }
     }
 
-    /// A retention officer has looked at the alarm: expiration goes on. The clock does not step.
+    /// A retention officer accepts the clock after an alarm. Expiration continues; the clock does not step.
     pub async fn accept_clock(&self, caller: &Caller) -> Result<()> {
         self.store().writable()?;
         let allowed = caller.require_role(&[Role::RetentionOfficer], Action::ClockAccept);
         self.store().audited(allowed, || Event::new(caller, Action::ClockAccept)).await?;
-        let event = Event::new(caller, Action::ClockAccept).detail("expiration goes on".into());
+        let event = Event::new(caller, Action::ClockAccept).detail("expiration continues".into());
         self.store().change_clock(event, |clock| clock.accept()).await
     }
 }
@@ -49,13 +49,13 @@ impl Store {
         let transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&row));
         let recorded = self.record(transaction, event).await.map(drop);
         if let (Err(_), Some(reason)) = (&recorded, frozen) {
-            // Nothing is lifted without its record.
+            // A freeze is not lifted without its record.
             self.clock().step(|clock| clock.freeze(reason));
         }
         recorded
     }
 
-    /// Records a clock alarm that nobody was told of yet, and passes it on.
+    /// Records a clock alarm that has not been reported, and returns it.
     pub(crate) async fn alarm_clock(&self) -> Result<Option<Alarm>> {
         let alarm = self.clock().step(ComplianceClock::take_alarm);
         if let Some(alarm) = &alarm {

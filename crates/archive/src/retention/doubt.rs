@@ -1,14 +1,16 @@
-//! The matter `rebuild`: what a rebuild with losses could not prove, and how two officers end it.
+//! The matter `rebuild`: the facts that a rebuild with losses could not prove, and their decision by two officers.
 //!
-//! A rebuild takes the newest note of each thing. Where a note may be unreadable, no note that is readable is proven to be
-//! the newest: a retention may have been raised since, a hold set, a key revoked, a bucket's level raised. The lost note may
-//! be of any of them, so all that existed is in doubt. While the matter stands, no version in a bucket that existed is
-//! deleted, replaced or expires, no retention there is weakened, the buckets stay, their access keys are suspended, and
-//! nothing is reclaimed: what was not found may lie there. New buckets and keys are as ever.
+//! A rebuild takes the newest note of each thing. Where a note may be unreadable, the newest readable note is not
+//! proven to be the newest. A retention may have been raised since, a hold set, a key revoked, or a bucket's level
+//! raised. The lost note may belong to any of them, so everything that existed is in doubt.
 //!
-//! It stands in the store's identity, which is noted on the data volume: it survives restarts and further rebuilds. It
-//! ends when a rebuild finds everything, or when two retention officers decide that what is known is all there is. Then the
-//! suspended keys are revoked, those of the two officers apart.
+//! While the matter stands, no version in a bucket that existed is deleted, replaced or expires, and no retention
+//! there is weakened. These buckets stay, their access keys are suspended, and nothing is reclaimed, since missing
+//! records may lie there. New buckets and keys work as usual.
+//!
+//! The store's identity has the matter and is noted on the data volume. It survives restarts and further rebuilds. It
+//! ends when a rebuild finds everything, or when two retention officers accept the known state as complete. Then the
+//! suspended keys are revoked, except those of the two officers.
 
 use std::sync::Arc;
 
@@ -18,7 +20,7 @@ use stele_catalog::Transaction;
 use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::error::{ArchiveError, Result};
-use crate::model::principal::{Actor, Caller, Credentials};
+use crate::model::principal::{Actor, Caller};
 use crate::model::time::Timestamp;
 use crate::record::access_key::AccessKeyRow;
 use crate::record::request::RequestRow;
@@ -29,15 +31,15 @@ use crate::state::compensations::NoteSubject;
 use crate::store::{Archive, Store};
 
 impl Store {
-    /// Why nothing in the bucket may be deleted or weakened, if so.
-    pub(crate) fn undoubted(&self, bucket: &Bucket) -> std::result::Result<(), String> {
+    /// Refuses with a reason if nothing in the bucket may be deleted or weakened.
+    pub(crate) fn check_doubt(&self, bucket: &Bucket) -> std::result::Result<(), String> {
         match self.doubt().filter(|doubt| bucket.number <= doubt.buckets) {
             Some(doubt) => Err(explained(&doubt, bucket.name())),
             None => Ok(()),
         }
     }
 
-    /// Whether the key existed when the catalog was rebuilt with losses.
+    /// Whether the matter suspends this key: it existed when the catalog was rebuilt with losses.
     pub(crate) fn suspends(&self, id: &str) -> bool {
         self.identity()
             .look(|identity| identity.doubt.as_ref().is_some_and(|doubt| doubt.keys.iter().any(|key| key == id)))
@@ -54,18 +56,13 @@ pub(crate) fn explained(doubt: &Doubt, bucket: &str) -> String {
 }
 
 impl Archive {
-    /// What the matter `rebuild` is about: since when, and the first few places that could not be read. None: nothing.
+    /// The time of the matter `rebuild`, and the first few unreadable places. None: there is no such matter.
     pub fn rebuild_matter(&self) -> Option<(String, Vec<String>)> {
         self.store().doubt().map(|doubt| (doubt.since.to_string(), doubt.places))
     }
 
-    /// As [`Archive::credentials`], also of a key that the matter `rebuild` suspends: to decide about that very matter.
-    pub async fn officer_credentials(&self, id: &str) -> Result<Credentials> {
-        self.credentials_of(id, true).await
-    }
-
-    /// Two retention officers agree that what the rebuild found is all there is. Held things are as their newest readable
-    /// notes say; suspended keys are revoked, those of the two apart. `over` takes the request away.
+    /// Two retention officers accept the found state as complete. Held versions are as their newest readable notes
+    /// say. Suspended keys are revoked, except those of the two officers. `over` removes the request.
     pub(crate) async fn end_rebuild_matter(
         &self,
         caller: &Caller,
@@ -78,7 +75,7 @@ impl Archive {
         let Some(doubt) = store.doubt().filter(|doubt| doubt.since == since) else {
             return Err(ArchiveError::InvalidState(format!("there is no matter `rebuild` of {since}")));
         };
-        // Before the matter ends: none of them is ever usable in between.
+        // Before the matter ends: a revoked key is never usable in between.
         let officers = [&asked.by, &caller.actor];
         for id in doubt.keys.iter().filter(|id| !officers.contains(&&Actor::Key((*id).clone()))) {
             self.revoke_doubted(caller, id).await?;
@@ -109,7 +106,7 @@ impl Archive {
             Bytes::new(),
         );
         let event = Event::new(caller, Action::RevokeAccessKey)
-            .detail(format!("{id}: it may have been revoked in what the rebuild could not read"));
+            .detail(format!("{id}: its revocation may be in a place that the rebuild could not read"));
         let answer = store.write_access_key(id, row, unchanged, Some(event), lock).await?;
         store.compensated(NoteSubject::AccessKey(id.into()), answer).await
     }

@@ -1,4 +1,4 @@
-//! The rules of retention: what protects a version, and which changes weaken it.
+//! The rules of retention: which versions may be deleted, and which changes weaken their protection.
 //!
 //! Every refusal of a deletion or of a weaker retention is decided here.
 
@@ -11,18 +11,18 @@ use crate::state::buckets::Bucket;
 use crate::store::Store;
 use crate::store::lookup::Found;
 
-/// Why a version is removed, which decides what is asked of it.
+/// The cause of a removal. It decides which rules apply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {
-    /// Somebody asked for this version. `bypass`: and said to bypass GOVERNANCE.
+    /// A client asked to delete this version. `bypass`: and to bypass GOVERNANCE.
     Requested { bypass: bool },
-    /// A new null version takes its place.
+    /// A new null version replaces it.
     Replaced,
-    /// Its retention has passed and its bucket says to delete then.
+    /// Its retention has passed, and its bucket deletes expired versions.
     Expired,
 }
 
-/// Refuses if retention or a hold forbids removing the version now. The only judge there is.
+/// Refuses to remove the version if retention or a hold forbids that now. No other code decides this.
 pub(crate) fn judge(
     bucket: &Bucket,
     key: &str,
@@ -39,9 +39,9 @@ pub(crate) fn judge(
     let Some(retention) = found.row.retention.filter(|retention| retention.until > now) else { return Ok(()) };
     let message = format!("{what} is retained in {} mode until {}", retention.mode, retention.until);
     match (retention.mode, cause) {
-        (RetentionMode::Compliance, _) => refuse(format!("{message}; nobody can delete it before")),
+        (RetentionMode::Compliance, _) => refuse(format!("{message}; no caller can delete it before")),
         (RetentionMode::Governance, _) if bucket.row.protection == Protection::Compliance => {
-            refuse(format!("{message}; the bucket's protection level lets nobody delete it before"))
+            refuse(format!("{message}; the bucket's protection level allows no deletion before"))
         }
         (RetentionMode::Governance, Cause::Requested { bypass: true }) if caller.rights.bypass_governance => Ok(()),
         (RetentionMode::Governance, Cause::Requested { bypass: true }) => {
@@ -66,7 +66,7 @@ pub(crate) fn retained(bucket: &Bucket, key: &str, found: &Found, message: Strin
     }
 }
 
-/// What a new version is retained by: what was asked for, or the bucket's default.
+/// The retention and hold of a new version: those of the request, or the bucket's default.
 pub(crate) fn initial_retention(
     store: &Store,
     caller: &Caller,
@@ -79,7 +79,7 @@ pub(crate) fn initial_retention(
         require_lock(bucket)?;
         bucket.authorize(caller, Access::Retain, key)?;
     }
-    // By the later clock: counted from one that lags, a new retention would be over before its time.
+    // By the later clock. A retention that counted from the lagging one would end too early.
     let now = store.later_now();
     if let Some(retention) = retention {
         check_future(retention, now)?;
@@ -90,11 +90,11 @@ pub(crate) fn initial_retention(
         let until = now.plus_days(default.period.days()).min(Timestamp::LATEST);
         Retention { mode: default.mode, until }
     }));
-    Ok((retention.map(|retention| leveled(bucket, retention)), hold))
+    Ok((retention.map(|retention| at_bucket_level(bucket, retention)), hold))
 }
 
 /// In a bucket of level `compliance` every retention is COMPLIANCE.
-pub(crate) fn leveled(bucket: &Bucket, retention: Retention) -> Retention {
+pub(crate) fn at_bucket_level(bucket: &Bucket, retention: Retention) -> Retention {
     match bucket.row.protection {
         Protection::Compliance => Retention { mode: RetentionMode::Compliance, ..retention },
         _ => retention,
@@ -113,7 +113,7 @@ pub(crate) fn require_lock(bucket: &Bucket) -> Result<()> {
 pub(crate) fn check_future(retention: Retention, now: Timestamp) -> Result<()> {
     if retention.until > Timestamp::LATEST {
         return Err(ArchiveError::InvalidArgument(format!(
-            "the retention's end is after {}, the latest that can be written as a date; a legal hold has no end",
+            "the retention's end is after {}, the latest date that can be stated; use a legal hold, which has no end",
             Timestamp::LATEST
         )));
     }
@@ -126,7 +126,8 @@ pub(crate) fn check_future(retention: Retention, now: Timestamp) -> Result<()> {
     Ok(())
 }
 
-/// The rules for changing the retention of a stored version. Strengthening is free; weakening is the exception.
+/// The rules for changing the retention of a stored version. A stronger one is always allowed; a weaker one is the
+/// exception.
 pub(crate) fn judge_change(
     bucket: &Bucket,
     caller: &Caller,
@@ -142,7 +143,7 @@ pub(crate) fn judge_change(
     }
     match before.mode {
         RetentionMode::Compliance => Err(format!(
-            "it is retained in COMPLIANCE mode until {}; nobody can shorten or lift that, or change the mode",
+            "it is retained in COMPLIANCE mode until {}; no caller can shorten or lift that, or change the mode",
             before.until
         )),
         RetentionMode::Governance if bucket.row.protection == Protection::Compliance => {
@@ -151,7 +152,7 @@ pub(crate) fn judge_change(
             match stronger {
                 true => Ok(()),
                 false => Err(format!(
-                    "it is retained until {}, and the bucket's protection level lets nobody weaken that",
+                    "it is retained until {}, and the bucket's protection level allows no weaker retention",
                     before.until
                 )),
             }

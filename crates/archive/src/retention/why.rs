@@ -1,4 +1,4 @@
-//! The answer to "why can this version not be deleted?".
+//! Explains whether and why a version cannot be deleted.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::state::buckets::Bucket;
 use crate::store::Archive;
 use crate::store::lookup::{self, Found};
 
-/// Exactly what keeps a version from being deleted, and when it could be.
+/// The facts that protect a version from deletion, and the time when they end.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Why {
     pub bucket: String,
@@ -32,7 +32,7 @@ pub struct Why {
     pub compliance_time: String,
     /// The earliest deletion; none while a legal hold stands.
     pub deletable_from: Option<String>,
-    /// One sentence for each rule that applies, and where it came from.
+    /// One sentence for each rule that applies, with its origin.
     pub reasons: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ impl Archive {
         let snapshot = store.snapshot()?;
         let found = lookup::existing(&*snapshot, &bucket, key, version)?;
         let mut why = explain(&bucket, key, &found, store.compliance_now());
-        if let Err(reason) = store.undoubted(&bucket) {
+        if let Err(reason) = store.check_doubt(&bucket) {
             (why.protected, why.deletable_from) = (true, None);
             why.reasons.insert(0, reason);
         }
@@ -54,7 +54,7 @@ impl Archive {
     }
 }
 
-/// A delete marker holds nothing and is never retained; what it hides is what somebody wants to know of.
+/// A delete marker has no content and is never retained. The explanation names the versions that it hides.
 fn explain_marker(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
     let mut reasons = vec![
         "it is a delete marker: it holds no content, and has no retention and no hold".to_owned(),
@@ -87,32 +87,34 @@ fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
         return explain_marker(bucket, key, found, now);
     }
     if found.row.hold {
-        reasons.push("a legal hold is on it; a hold has no end and is released only by whoever has the right".into());
+        reasons.push(
+            "a legal hold is on it; a hold has no end, and only a caller with the right to retain releases it".into(),
+        );
     }
     match (found.row.retention, active) {
         (_, Some(Retention { mode: RetentionMode::Compliance, until })) => reasons.push(format!(
-            "COMPLIANCE retention ends {until} on the compliance clock, which shows {now}; nobody can shorten it, it can only be extended"
+            "COMPLIANCE retention ends {until} on the compliance clock, which shows {now}; no caller can shorten it, it can only be extended"
         )),
         (_, Some(Retention { mode: RetentionMode::Governance, until })) => reasons.push(match bucket.row.protection {
             Protection::Compliance => format!(
-                "GOVERNANCE retention ends {until} on the compliance clock, which shows {now}; the bucket's protection level lets nobody bypass it"
+                "GOVERNANCE retention ends {until} on the compliance clock, which shows {now}; the bucket's protection level allows no bypass"
             ),
             _ => format!(
                 "GOVERNANCE retention ends {until} on the compliance clock, which shows {now}; a caller with the permission may bypass it on explicit request"
             ),
         }),
-        (Some(past), None) => reasons.push(format!("its {} retention ended {}; that no longer protects it", past.mode, past.until)),
+        (Some(past), None) => reasons.push(format!("its {} retention ended {} and no longer protects it", past.mode, past.until)),
         (None, None) => reasons.push("it has no retention".into()),
     }
     if let Some(default) = bucket.row.lock.and_then(|lock| lock.default) {
         reasons.push(format!(
-            "the bucket's default is {} for {} days; it was applied when the version was stored and changing it changes nothing stored",
+            "the bucket's default is {} for {} days; it was applied when the version was stored, and a change of it does not touch stored versions",
             default.mode,
             default.period.days()
         ));
     }
     if found.latest && bucket.versioned() && !found.row.marker {
-        reasons.push("a delete without a version id only adds a delete marker and always may".into());
+        reasons.push("a delete without a version id only adds a delete marker, which is always allowed".into());
     }
     let protected = found.row.hold || active.is_some();
     Why {

@@ -1,6 +1,6 @@
-//! Numbers that are never given out twice: objects, versions, streams, notes and incarnations share one sequence.
+//! Numbers that are never handed out twice. Objects, versions, streams, notes and incarnations share one sequence.
 //!
-//! The catalog holds a bound below which numbers may be in use; it is raised in steps, before use, so that a crash
+//! The catalog holds a bound below which numbers may be in use. The bound is raised in steps before use, so a crash
 //! skips numbers and never repeats one.
 
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(crate) struct Numbers {
 }
 
 impl Numbers {
-    /// Continues from the stored bound (0: a new sequence, which starts at 1 or as `first` says).
+    /// Continues from the stored bound. With a bound of 0 the sequence is new and starts at `first`.
     pub fn new(catalog: Arc<dyn Catalog>, name: &'static [u8], step: u64, stored: u64, first: u64) -> Numbers {
         let next = stored.max(first);
         Numbers {
@@ -52,19 +52,20 @@ impl Numbers {
                 continue;
             }
             let row = ReservedRow { below: below + self.step };
-            // Deletes need numbers too, so this may use the reserve. The bound is durable before a number below it is.
+            // Deletions need numbers too, so this may use the reserve. The bound is durable before a number below it
+            // is used.
             let transaction = Transaction::new().put(SETTINGS, self.name, encode(&row)).with_reserve();
             self.catalog.commit(transaction).await?;
             self.below.store(row.below, Ordering::Release);
         }
     }
 
-    /// Up to which number (exclusive) anything was given out.
+    /// The end (exclusive) of the numbers that were handed out.
     pub fn given(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// At an orderly close: nothing at or above the next number is in use, so none need be skipped.
+    /// For an orderly close: no number at or above the next one is in use, so none needs to be skipped.
     pub fn settle(&self, transaction: Transaction) -> Transaction {
         transaction.put(SETTINGS, self.name, encode(&ReservedRow { below: self.given() }))
     }

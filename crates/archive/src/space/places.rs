@@ -7,7 +7,7 @@ use crate::record::{EXTENTS, encode, keys};
 use crate::space::frames::sealed_length;
 use crate::space::header::record_length;
 
-/// Puts extents in the row if they are few, else in rows of their own.
+/// Puts few extents in the row itself, and more in rows of their own.
 pub(crate) fn place_extents(
     mut transaction: Transaction,
     object: u64,
@@ -26,7 +26,7 @@ pub(crate) fn place_extents(
     transaction
 }
 
-/// The records that hold these pieces and this note; one that holds both counts once.
+/// The records of these pieces and this note. A record that holds both counts once.
 pub(crate) fn places(note: &Place, extents: &[Extent]) -> Vec<Place> {
     let mut places: Vec<Place> = extents
         .iter()

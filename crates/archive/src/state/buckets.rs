@@ -32,9 +32,9 @@ pub(crate) struct Buckets(RwLock<Known>);
 
 #[derive(Default)]
 struct Known {
-    /// Deleted ones apart.
+    /// Without deleted buckets.
     by_name: BTreeMap<String, Arc<Bucket>>,
-    /// Deleted ones too.
+    /// With deleted buckets.
     by_number: BTreeMap<u32, Arc<Bucket>>,
 }
 
@@ -60,7 +60,7 @@ impl Bucket {
         usage_key(self.number, kind)
     }
 
-    /// Counts what is added or taken away, within the quota where something is added.
+    /// Adds a change of the bucket's counts. Additions stay within the quota.
     pub fn count(&self, mut transaction: Transaction, versions: i64, bytes: i64) -> Transaction {
         let limits = [(b'v', versions, self.row.quota.versions), (b'b', bytes, self.row.quota.bytes)];
         for (kind, amount, limit) in limits {
@@ -91,7 +91,7 @@ impl Bucket {
         }
     }
 
-    /// Refuses what neither the caller's grants nor the bucket's openness to everyone allow.
+    /// Refuses unless the caller's grants or the bucket's anonymous access allow it.
     pub fn authorize(&self, caller: &Caller, access: Access, prefix: &str) -> Result<()> {
         use crate::model::bucket::AnonymousAccess::{Read, ReadAndList};
         let open =
@@ -142,7 +142,7 @@ impl Buckets {
         self.read().by_name.get(name).cloned().ok_or_else(|| ArchiveError::NoSuchBucket(name.into()))
     }
 
-    /// Deleted ones too.
+    /// Deleted buckets too.
     pub fn by_number(&self, number: u32) -> Option<Arc<Bucket>> {
         self.read().by_number.get(&number).cloned()
     }
@@ -155,7 +155,7 @@ impl Buckets {
         self.read().by_number.values().cloned().collect()
     }
 
-    /// `above`: numbers up to this one may be those of buckets that a rebuild did not find.
+    /// `above`: buckets up to this number may exist that a rebuild did not find.
     pub fn next_number(&self, above: u32) -> u32 {
         self.read().by_number.keys().next_back().map_or(1, |last| last + 1).max(above.saturating_add(1))
     }

@@ -1,4 +1,4 @@
-//! What the store keeps of its content and keys in memory, so that a read need not fetch and open it again.
+//! Caches of content and keys, so that a read need not fetch and open them again.
 //!
 //! Every cache is bounded. A removal takes everything of its object out of them before its key is destroyed.
 

@@ -1,45 +1,48 @@
-//! The compliance clock: what retention ends by. It moves forward with real elapsed time, at most a bounded slew faster,
-//! never back, and never past the wall clock.
+//! The compliance clock, by which retention ends. It moves forward with real elapsed time and at most a bounded slew
+//! faster. It never moves back, and never past the wall clock.
 //!
-//! Failure model: whoever sets the system clock moves retention by nothing but the slew. A jump between two readings,
-//! or an absence longer than is usual, freezes expiration and raises an alarm until a retention officer has looked.
-//! Time spent closed is made up at the slew, or at once if two officers agree. How long the store was closed is recorded: from
-//! the last moment at which it was open, by real time elapsed since its opening, to the next opening. Setting the system
-//! clock while the store is open adds nothing to that, and what the slew has made up is taken off.
+//! Failure model: a change of the system clock moves retention by nothing but the slew. A jump between two readings,
+//! or an unusually long absence, freezes expiration and raises an alarm until a retention officer accepts the clock.
+//! Time for which the store was closed is made up at the slew, or at once if two officers agree.
+//!
+//! The clock stores how long the store was closed: from the last moment at which it was open, which is its opening
+//! plus real elapsed time, to the next opening. Setting the system clock while the store is open adds nothing to
+//! that. The time made up by the slew is subtracted.
 
 use crate::model::time::{DAY, Reading, SECOND, Timestamp};
 use crate::record::settings::ClockRow;
 
-/// How far the wall clock may be from where elapsed time puts it, and one part in how many it may drift on top.
+/// The tolerated distance of the wall clock from elapsed time, in milliseconds, and the part of the elapsed time that
+/// it may drift on top.
 const TOLERANCE: u64 = 120 * SECOND;
 const DRIFT: u64 = 1_000;
-/// An absence up to this is usual.
+/// The longest usual absence.
 const ABSENCE: u64 = 2 * DAY;
-/// A week a year: what the clock may run fast while it is behind.
+/// Days in a year by which the clock may run fast while it is behind.
 const SLEW_DAYS: u64 = 7;
 const YEAR_DAYS: u64 = 365;
-/// Bytes of reasons for being frozen, beyond which no more are added.
+/// Bytes of reasons for a freeze beyond which no more are added.
 const REASONS_MAX: usize = 500;
 
 #[derive(Clone, Debug)]
 pub(crate) struct ComplianceClock {
     /// Nanoseconds since 1970.
     shown: u64,
-    /// The reading at which it was last moved.
+    /// The reading at its last move.
     last: Reading,
-    /// The wall clock is compared with the elapsed time from here on, so that many small jumps count as one.
+    /// The wall clock is compared with the time elapsed from here on, so that many small jumps add up.
     base: Reading,
     frozen: Option<String>,
     alarm: Option<String>,
-    /// The reading of the opening: with real time elapsed since, it says until when the store was open.
+    /// The reading at the opening. With real elapsed time it gives the last moment at which the store was open.
     opened: Reading,
     /// The latest such moment of earlier openings.
     seen: Timestamp,
-    /// Nanoseconds spent closed and not made up.
+    /// Nanoseconds for which the store was closed and that are not made up.
     closed: u64,
 }
 
-/// What a credit does, or would do.
+/// The effect of a credit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Credit {
     pub from: Timestamp,
@@ -49,7 +52,7 @@ pub(crate) struct Credit {
 const MILLISECOND: u64 = 1_000_000;
 
 impl ComplianceClock {
-    /// A new store's: the operator confirmed the wall clock.
+    /// The clock of a new store. The operator has confirmed the wall clock.
     pub fn start(now: Reading) -> ComplianceClock {
         let (seen, closed) = (now.wall, 0);
         ComplianceClock {
@@ -64,10 +67,10 @@ impl ComplianceClock {
         }
     }
 
-    /// Goes on from what was stored.
+    /// Continues from the stored row.
     pub fn resume(row: &ClockRow, now: Reading) -> ComplianceClock {
         let seen = row.seen.unwrap_or(row.wall);
-        // A system clock that was ahead already when the store was closed adds nothing.
+        // A system clock that was ahead at the closing adds nothing.
         let last = seen.max(row.wall);
         let before = row.closed.unwrap_or(0).saturating_mul(MILLISECOND);
         let mut clock = ComplianceClock {
@@ -88,7 +91,7 @@ impl ComplianceClock {
             ));
         } else if is > was.saturating_add(ABSENCE) {
             clock.freeze(format!(
-                "the store was closed from {} to {}, or the system clock was set ahead; compliance time stays at {}",
+                "the store was closed from {} to {}, or the system clock was set ahead; the compliance clock stays at {}",
                 row.wall, now.wall, row.shown
             ));
         }
@@ -110,7 +113,7 @@ impl ComplianceClock {
         self.seen.max(Timestamp(self.opened.wall.0.saturating_add(open)))
     }
 
-    /// Each reason is an alarm of its own, also while the clock is frozen already; the first few are kept.
+    /// Freezes expiration. Each reason is an alarm of its own, also during a freeze; the first few are kept.
     pub fn freeze(&mut self, reason: String) {
         self.alarm = Some(reason.clone());
         match &mut self.frozen {
@@ -123,7 +126,7 @@ impl ComplianceClock {
         }
     }
 
-    /// Takes in a reading and moves.
+    /// Moves the clock to a reading.
     pub fn advance(&mut self, now: Reading) {
         let elapsed = now.monotonic.since(self.last.monotonic).0;
         let span = now.monotonic.since(self.base.monotonic).0 / MILLISECOND;
@@ -149,25 +152,25 @@ impl ComplianceClock {
         self.frozen.as_deref()
     }
 
-    /// A freeze that nobody was told of yet.
+    /// A freeze that has not been reported.
     pub fn take_alarm(&mut self) -> Option<String> {
         self.alarm.take()
     }
 
-    /// A retention officer has looked: expiration goes on. The clock itself does not step.
+    /// A retention officer accepts the clock. Expiration continues; the clock does not step.
     pub fn accept(&mut self) {
         self.frozen = None;
     }
 
-    /// What two officers can agree to: the time spent closed and not made up, never past the wall clock. The system clock is
-    /// believed only as far as the store was closed.
+    /// The credit that two officers can agree to: the time closed and not made up, never past the wall clock. The
+    /// system clock counts only as far as the store was closed.
     pub fn creditable(&self) -> Credit {
         let most = self.shown.saturating_add(self.closed);
         let to = most.min(nanos(self.last.wall).max(self.shown));
         Credit { from: self.shown(), to: Timestamp(to / MILLISECOND) }
     }
 
-    /// Two officers agree: the time spent closed counts, up to what they agreed to.
+    /// Credits the time for which the store was closed, up to the agreed limit.
     pub fn credit(&mut self, agreed: Credit) {
         let to = agreed.to.min(self.creditable().to);
         let before = self.shown;

@@ -1,10 +1,10 @@
-//! Whose turn it is to change the versions of a key: requests wait in the order in which they came.
+//! The locks that serialise changes to the versions of a key. Requests wait in the order in which they came.
 //!
-//! Order matters beyond fairness. A lock that is free to whoever asks next starves its other waiters for as long as two
-//! clients keep writing: each of them asks again before a third one has woken up.
+//! The order matters beyond fairness. Two clients that keep writing would starve all other waiters of an unfair lock:
+//! each of them asks again before a third has woken up.
 //!
-//! Keys share a fixed number of locks, so that memory is bounded; two keys that share one only wait longer. Whoever holds a
-//! lock must not wait for a second one, which may be the same.
+//! Keys share a fixed number of locks, so that memory is bounded. Two keys that share one only wait longer. A request
+//! that holds one lock must not wait for a second, which may be the same.
 
 use std::sync::Arc;
 
@@ -22,8 +22,8 @@ impl KeyLocks {
         KeyLocks((0..LOCKS).map(|_| Arc::default()).collect())
     }
 
-    /// The lock of a key. Keys that count up differ in their last bytes only, and must not share it: hence the mixing behind
-    /// the FNV hash, which carries a difference in the last byte to no more than a few bits.
+    /// The lock of a key. Keys with counters differ in their last bytes only, and must not share a lock. The FNV hash
+    /// carries such a difference to a few bits only, so it is mixed once more.
     pub fn of(&self, bucket: u32, key: &str) -> Arc<Mutex<()>> {
         let hash = key
             .bytes()

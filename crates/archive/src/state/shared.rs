@@ -24,7 +24,7 @@ impl<T> Shared<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, T> {
-        // A panic in another task leaves a whole value behind: each critical section is a single step.
+        // A panic in another task leaves a complete value, because each critical section is a single step.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! What background work remembers between two steps.
+//! The state of background work between two steps.
 
 use std::collections::BTreeSet;
 
@@ -23,9 +23,9 @@ pub(crate) struct Upkeep {
     /// Segments that reclamation could not empty in this session.
     unmovable: Shared<BTreeSet<u32>>,
     expiry: Shared<Expiry>,
-    pub clock_writing: Timer,
-    pub identity_noting: Timer,
-    pub disposal_retry: Timer,
+    clock_writing: Timer,
+    identity_noting: Timer,
+    disposal_retry: Timer,
     /// Steps do not overlap. True: the last one was dropped midway.
     stepping: Mutex<bool>,
 }
@@ -55,6 +55,21 @@ impl Upkeep {
     /// Begins a step once the one before it has ended. The value says whether that one was dropped midway.
     pub async fn begin_step(&self) -> MutexGuard<'_, bool> {
         self.stepping.lock().await
+    }
+
+    /// Whether the clock and the segments' counts are to be written again.
+    pub fn is_clock_due(&self, elapsed: u64) -> bool {
+        self.clock_writing.is_due(elapsed)
+    }
+
+    /// Whether the identity is to be noted again.
+    pub fn is_identity_due(&self, elapsed: u64) -> bool {
+        self.identity_noting.is_due(elapsed)
+    }
+
+    /// Whether disposals that were set aside are to be tried again.
+    pub fn is_retry_due(&self, elapsed: u64) -> bool {
+        self.disposal_retry.is_due(elapsed)
     }
 
     pub fn report_later(&self, alarms: Vec<Alarm>) {

@@ -1,11 +1,12 @@
-//! A commit under way, with all that must outlive the request that waits for it.
+//! A commit under way, with everything that must outlive its request.
 //!
-//! A commit goes on when its request goes away: the client hung up, the future was dropped. Then nobody is left to do what
-//! follows it: to keep or give back a key slot, to destroy a key, to make a bucket known. So every commit that something
-//! follows goes through here. What follows is a plain function without waits; dropped before the answer, it is handed
-//! to whoever next wants one of its locks, or to background work, which asks the catalog what became of it.
+//! A commit continues when its request goes away, because the client hung up or the future was dropped. The steps
+//! that follow the commit must still happen: keeping or returning a key slot, destroying a key, updating a bucket in
+//! memory. Therefore every commit with following steps goes through this module. The steps are a plain function that
+//! does not wait. If the request is dropped before the answer, the steps pass to the next waiter for one of its
+//! locks, or to background work, which asks the catalog for the outcome.
 //!
-//! The lock is kept until then, so that the record that proves the commit is as the commit left it.
+//! The lock is held until then, so that the record that proves the commit is unchanged.
 
 use std::sync::Arc;
 
@@ -24,17 +25,17 @@ use crate::state::shared::Shared;
 use crate::store::Store;
 use crate::store::lease::Lease;
 
-/// What follows a commit that took place. What it answers is waited for by the request, if that is still there.
+/// The steps that follow a commit which took place. The request waits for the returned change, if it is still there.
 type After = Box<dyn FnOnce(&Arc<Store>) -> Option<Changed> + Send>;
 
-/// The transaction took place if this record has this value; none: if it is gone.
+/// The transaction took place if this record has this value. None: if the record is absent.
 pub(crate) struct Proof {
     pub table: Table,
     pub key: Bytes,
     pub value: Option<Bytes>,
 }
 
-/// A commit and what follows it.
+/// A commit and its following steps.
 pub(crate) struct Committing {
     store: Arc<Store>,
     held: Option<Held>,
@@ -42,10 +43,10 @@ pub(crate) struct Committing {
 
 struct Held {
     proof: Proof,
-    /// Kept if the commit took place; else its slot is given back.
+    /// Kept if the commit took place. Otherwise its slot is given back.
     lease: Option<Lease>,
     after: Option<After>,
-    /// Keeps reclamation away from what was written for the commit.
+    /// Keeps reclamation away from the records of this commit.
     _writing: Option<Arc<Writing>>,
     _lock: Option<KeyLock>,
 }
@@ -128,7 +129,7 @@ impl Committing {
         self.with(|held| held.after = Some(Box::new(after)))
     }
 
-    /// Commits, and does what follows before it answers. The answer is the flush behind whatever is acknowledged.
+    /// Commits, and runs the following steps before it returns. The commit is the flush behind every acknowledgement.
     pub async fn commit(
         self,
         transaction: Transaction,
@@ -137,8 +138,9 @@ impl Committing {
         self.answered(answer).await
     }
 
-    /// As `commit`, for what requires its bucket to be as it was judged, and does not change it. Reclamation moves the
-    /// bucket's note, which its record names; where only that is another, the commit is tried again with the record as it is.
+    /// As `commit`, for a transaction that requires its bucket to be unchanged and does not change it. Reclamation
+    /// moves the bucket's note and rewrites its row. Where only that differs, the commit is tried again with the new
+    /// row.
     pub async fn commit_within_bucket(
         self,
         mut transaction: Transaction,
@@ -160,7 +162,7 @@ impl Committing {
         match answer {
             Ok(receipt) => Ok((receipt, held.took_place(&self.store))),
             Err(error @ CatalogError::Stopped(_)) => {
-                // It may have taken place: the slot must stay until the next opening tells.
+                // The commit may have taken place. The slot must stay until the next opening finds out.
                 if let Some(lease) = held.lease {
                     lease.keep();
                 }
@@ -169,7 +171,7 @@ impl Committing {
             Err(error) => {
                 drop(held);
                 if matches!(error, CatalogError::Failed(_)) {
-                    // What is known of a bucket may be behind such a commit; whoever tries again finds it settled.
+                    // An abandoned commit may have changed the bucket. It is settled before the client tries again.
                     drop(self.store.settle_abandoned().await);
                 }
                 Err(error)
@@ -178,8 +180,8 @@ impl Committing {
     }
 }
 
-/// Makes the transaction require the bucket's record as it was found. False: the failure is of something else, or the
-/// bucket's settings are others.
+/// Makes the transaction require the bucket's row as it is now. False: another precondition failed, or the bucket's
+/// settings changed.
 fn follow_bucket(transaction: &mut Transaction, failure: &Failure) -> bool {
     let required = transaction.preconditions.get_mut(failure.precondition);
     let (Some(Precondition::Equals { table: BUCKETS, key, value }), Some((_, found))) = (required, &failure.found)
@@ -213,7 +215,8 @@ impl Held {
 }
 
 impl Store {
-    /// Finds out what became of commits whose requests went away, and does what follows. Dropping this midway loses nothing.
+    /// Finds the outcome of commits whose requests went away, and runs their following steps. Dropping this midway
+    /// loses nothing.
     pub(crate) async fn settle_abandoned(self: &Arc<Store>) -> Result<()> {
         let Some(newest) = self.abandoned.newest() else { return Ok(()) };
         // A waiter that was woken for these and goes away before they are settled wakes the next one.
@@ -224,7 +227,7 @@ impl Store {
         let mut failure = None;
         for (number, held) in due {
             match proven(&*snapshot, &held.proof) {
-                // Nobody waits for the key's destruction; the disposal that was left with it is settled only after it.
+                // No request waits for the destruction of the key. Its disposal is settled only after it.
                 Ok(true) => drop(held.took_place(self)),
                 Ok(false) => drop(held),
                 Err(error) => {

@@ -1,4 +1,4 @@
-//! What a store stands on, and the options of an opening.
+//! The catalog, volume, keys and services below a store, and the options of an opening.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,13 +13,14 @@ use crate::model::mutation::Mutations;
 use crate::model::secrets::MasterKey;
 use crate::model::time::Surroundings;
 
-/// Keeps what lies beneath from being removed while anything on it is retained: for a pool, the volumes' protection.
+/// Protects the storage below from removal while anything on it is retained. For a pool: the volumes' protection.
 pub trait Guard: Send + Sync + 'static {
-    /// `true` must be durable before it answers: the first retained version is committed after. Repeating is harmless.
+    /// With `true`, the protection must be durable before this returns, because the first retained version is
+    /// committed after it. It may be repeated.
     fn protect(&self, retained: bool) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
 }
 
-/// For stores whose ground has nothing to protect: tests, benchmarks.
+/// For stores without protected storage: tests and benchmarks.
 #[derive(Clone, Copy, Debug)]
 pub struct NoGuard;
 
@@ -29,7 +30,7 @@ impl Guard for NoGuard {
     }
 }
 
-/// What a store stands on.
+/// Everything below a store.
 #[derive(Clone)]
 pub struct Foundation {
     pub catalog: Arc<dyn Catalog>,
@@ -48,13 +49,13 @@ pub struct Options {
     pub in_flight: Size,
     /// Opened frames kept for readers; 0 keeps none.
     pub frame_cache: Size,
-    /// The same for objects of more than one frame.
+    /// The same for pieces of objects with more than one frame.
     pub piece_cache: Size,
     /// Unwrapped object keys kept; about 200 bytes each.
     pub key_cache: usize,
-    /// Answers reads and refuses every change with `ReadOnly`: how a command without a server opens the store.
+    /// Answers reads and refuses every change with `ReadOnly`. A command without a server opens the store like this.
     pub read_only: bool,
-    /// Protections taken away, in tests.
+    /// Removed protections, in tests.
     pub without: Mutations,
 }
 

@@ -34,7 +34,7 @@ impl Archive {
         derive(&store.master().0, "file gateway", store.id())
     }
 
-    /// What the compliance clock shows: retention ends by it.
+    /// The compliance clock, by which retention ends.
     pub fn compliance_time(&self) -> Timestamp {
         self.store().compliance_now()
     }

@@ -10,7 +10,8 @@ use crate::space::segments::Writing;
 use crate::state::buckets::Bucket;
 use crate::store::Store;
 
-/// A new object's number, key and slot. Dropped without being kept, the slot is destroyed and free again.
+/// The number, key and slot of a new object. If it is dropped without `keep`, the slot's entry is destroyed and the
+/// slot is free again.
 pub(crate) struct Lease {
     store: Arc<Store>,
     pub object: u64,
@@ -19,7 +20,7 @@ pub(crate) struct Lease {
     wrapped: [u8; WRAPPED],
     written: bool,
     kept: bool,
-    /// Keeps reclamation away from what is being written, until the commit has answered.
+    /// Keeps reclamation away from the records being written, until the commit has answered.
     pub writing: Arc<Writing>,
 }
 
@@ -46,7 +47,7 @@ impl Lease {
         Ok(Lease { store: Arc::clone(store), object, slot, key, wrapped, written: false, kept: false, writing })
     }
 
-    /// The slot of an upload, whose entry is in use already and stays whatever becomes of the completion.
+    /// The slot of an upload. Its entry is in use already and stays, whatever the outcome of the completion.
     pub fn settled(store: &Arc<Store>, object: u64, slot: u64) -> Lease {
         let slot = Slot { number: slot, used: false };
         let (key, wrapped) = (Secret::default(), [0; WRAPPED]);
@@ -61,7 +62,7 @@ impl Lease {
         self.store.keys().write(self.slot.number, &entry)
     }
 
-    /// The catalog refers to it now.
+    /// Keeps the slot, since the catalog refers to it now.
     pub fn keep(mut self) {
         self.kept = true;
     }
@@ -79,7 +80,7 @@ impl Drop for Lease {
     }
 }
 
-/// What a wrapped object key is bound to.
+/// The bytes that a wrapped object key is bound to.
 pub(crate) fn key_bound(object: u64, slot: u64) -> [u8; 16] {
     let mut bound = [0; 16];
     bound[..8].copy_from_slice(&object.to_be_bytes());
@@ -87,13 +88,13 @@ pub(crate) fn key_bound(object: u64, slot: u64) -> [u8; 16] {
     bound
 }
 
-/// Wraps the key of an object whose customer keeps half of what opens it.
+/// The key that wraps an object's key under both the bucket's and the customer's key.
 pub(crate) fn customer_wrap(bucket: &Bucket, customer: &CustomerKey) -> SealingKey {
     SealingKey::new(&derive(&bucket.key, "customer", customer.0.as_ref()))
 }
 
 impl Store {
-    /// The key of an object, from memory or unwrapped from its entry. The customer's key was recognised before.
+    /// The key of an object, from memory or unwrapped from its entry. The caller has recognised the customer's key.
     pub async fn object_key(
         &self,
         bucket: &Bucket,

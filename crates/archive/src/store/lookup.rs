@@ -9,12 +9,12 @@ use crate::record::version::{VersionRef, VersionRow};
 use crate::record::{VERSIONS, decode, keys};
 use crate::state::buckets::Bucket;
 
-/// A version as it stands.
+/// A version and its row.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub number: u64,
     pub row: VersionRow,
-    /// The row as stored, to require that it still is.
+    /// The row as stored. A transaction requires it to be unchanged.
     pub raw: Bytes,
     /// No newer version of the key exists.
     pub latest: bool,
@@ -36,7 +36,7 @@ impl Found {
     }
 }
 
-/// Versions looked at in one go when the null version is sought among many.
+/// Versions per read in the search for the null version.
 const PAGE: usize = 200;
 
 /// The newest version of a key, delete markers included.
@@ -89,14 +89,14 @@ pub(crate) fn version(
     }
 }
 
-/// What an index points to, if it is still there.
+/// The version that an index refers to, if it still exists.
 pub(crate) fn referred(snapshot: &dyn Snapshot, at: &VersionRef) -> Result<Option<Found>> {
     let record_key = at.record_key();
     let value = snapshot.get(VERSIONS, &record_key)?;
     value.map(|value| Found::of(&record_key, &value, false)).transpose()
 }
 
-/// As `version`, for readers: what is not there, or is a delete marker, is an error.
+/// As `version`, for readers: a missing version and a delete marker are errors.
 pub(crate) fn readable(snapshot: &dyn Snapshot, bucket: &Bucket, key: &str, id: Option<VersionId>) -> Result<Found> {
     let found = existing(snapshot, bucket, key, id)?;
     match (found.row.marker, id) {
@@ -108,7 +108,7 @@ pub(crate) fn readable(snapshot: &dyn Snapshot, bucket: &Bucket, key: &str, id: 
     }
 }
 
-/// As `version`; what is not there is an error.
+/// As `version`: a missing version is an error.
 pub(crate) fn existing(snapshot: &dyn Snapshot, bucket: &Bucket, key: &str, id: Option<VersionId>) -> Result<Found> {
     match (version(snapshot, bucket, key, id)?, id) {
         (Some(found), _) => Ok(found),

@@ -1,4 +1,4 @@
-//! Notes: what the data volume keeps of the catalog, so that a rebuild finds it.
+//! Notes: copies of the catalog's facts on the data volume, from which a rebuild restores them.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ impl Store {
         derive(&self.master().0, "notes", self.id())
     }
 
-    /// Appends a note about something and waits until it is durable. For those that reclamation always keeps.
+    /// Appends a note and waits until it is durable. For notes that reclamation always keeps.
     pub async fn note<T: minicbor::Encode<()>>(
         &self,
         kind: Kind,
@@ -33,7 +33,7 @@ impl Store {
         self.note_within(None, true, kind, scope, object, note).await
     }
 
-    /// As `note`, for what is to be committed. `reserve`: it may use the last segments.
+    /// As `note`, for a note whose change is to be committed. `reserve`: it may use the last segments.
     pub async fn note_within<T: minicbor::Encode<()>>(
         &self,
         writing: Option<&Arc<Writing>>,
@@ -53,7 +53,7 @@ impl Store {
             };
             attempts += 1;
             match noted {
-                // A place that cannot be written is left behind: the next attempt goes to another segment.
+                // A place that cannot be written is skipped: the next attempt goes to another segment.
                 Err(ArchiveError::Damaged { .. }) if attempts < NOTE_ATTEMPTS => {}
                 noted => return noted,
             }
@@ -94,7 +94,7 @@ impl Store {
         let identity = self.identity().look(Clone::clone);
         let clock = self.clock_row();
         match self.note(Kind::Identity, None, 0, &IdentityNote { identity, clock }).await {
-            // It stands in the catalog; only a rebuild needs it, and it is noted again in some hours.
+            // The catalog has it. Only a rebuild needs the note, which is written again in some hours.
             Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
                 tracing::warn!("the store's identity could not be noted on the data volume: {error}");
                 Ok(())

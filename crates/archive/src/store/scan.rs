@@ -1,22 +1,23 @@
 //! Scans over the tables of the catalog.
 
+use std::ops::Bound;
+
 use bytes::Bytes;
 use stele_catalog::{Catalog, Direction, KeyRange, Snapshot};
 
 use crate::model::error::Result;
-use std::ops::Bound;
 
-/// Records read at once; a skip throws away what was read too far.
+/// Records per read. A skip drops the records that were read too far.
 const SCAN_MAX: usize = 128;
 
-/// Records of a table from a place on, read in pages, with skips.
+/// Records of a table in order, read in pages, with skips.
 pub(crate) struct Scan<'a> {
     snapshot: &'a dyn Snapshot,
     table: stele_catalog::Table,
     range: KeyRange,
     page: std::vec::IntoIter<(Bytes, Bytes)>,
     ended: bool,
-    /// Grows while the scan reads on, falls back at a skip.
+    /// Grows while the scan reads on, and falls back at a skip.
     size: usize,
 }
 
@@ -51,7 +52,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Goes on at this key, which lies ahead.
+    /// Continues at this key, which lies ahead.
     pub fn skip_to(&mut self, key: Bytes) {
         let mut dropped = false;
         while let Some((ahead, _)) = self.page.as_slice().first() {

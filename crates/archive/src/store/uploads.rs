@@ -1,4 +1,4 @@
-//! Uploads under way, and the parts of uploads and objects, as the catalog has them.
+//! Uploads under way, and the parts of uploads and objects.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::state::buckets::Bucket;
 use crate::store::Store;
 use crate::store::scan::Scan;
 
-/// An upload as it stands.
+/// An upload and its row.
 pub(crate) struct Upload {
     pub number: u64,
     pub row: UploadRow,
@@ -39,7 +39,7 @@ pub(crate) fn part_rows(snapshot: &dyn Snapshot, object: u64) -> Result<BTreeMap
     Ok(rows)
 }
 
-/// One part of an object that has it.
+/// One part of an object. A missing one is damage.
 pub(crate) fn part_row(snapshot: &dyn Snapshot, object: u64, number: u32) -> Result<PartRow> {
     fetch(snapshot, PARTS, &keys::pair(object, number))?
         .ok_or_else(|| ArchiveError::damaged(format!("object {object}"), format!("part {number} is missing")))

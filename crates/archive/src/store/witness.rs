@@ -70,7 +70,7 @@ impl Store {
         }
         match self.witnessing.write(before.pairing(), signed.records, signed.link).await {
             Err(error @ (ArchiveError::NoSpace(_) | ArchiveError::Damaged { .. })) => {
-                tracing::warn!("the superblock of the data volume could not be told the audit log's end: {error}");
+                tracing::warn!("the witness of the audit log could not be written to the data volume: {error}");
                 Ok(())
             }
             written => written,

@@ -426,7 +426,7 @@ fn cut_off((name, request): (&str, fn(Archive, Scene) -> Request), polls: usize,
 }
 
 #[test]
-fn whatever_is_cut_off_wherever_it_waits_is_rebuilt_with_its_retention() {
+fn a_change_cut_off_anywhere_is_rebuilt_with_its_retention() {
     let mut failures = Vec::new();
     for (name, request) in requests() {
         let mut polls = 0;

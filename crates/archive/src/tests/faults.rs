@@ -231,7 +231,7 @@ async fn a_wrong_master_key_is_refused_and_escrow_is_proved() {
 }
 
 #[tokio::test]
-async fn what_an_earlier_store_left_on_the_volume_is_never_taken_for_this_ones() {
+async fn remnants_of_an_earlier_store_are_not_taken_for_its_own() {
     let world = World::sized(1, 8 * MIB, 256 << 10);
     let old = world.create().await;
     old.create_bucket(&admin(), "old", NewBucket::default()).await.unwrap();
@@ -258,7 +258,7 @@ async fn what_an_earlier_store_left_on_the_volume_is_never_taken_for_this_ones()
 }
 
 #[tokio::test]
-async fn a_store_over_a_lost_region_opens_answers_and_stores_elsewhere() {
+async fn a_store_over_a_lost_region_opens_and_stores_elsewhere() {
     const REGION: u64 = 640 << 10;
     let until = 16 * MIB / REGION;
     for region in 0..=until {
@@ -316,7 +316,7 @@ async fn a_store_over_a_lost_region_opens_answers_and_stores_elsewhere() {
 }
 
 #[tokio::test]
-async fn more_long_bodies_than_the_budget_holds_do_not_stop_each_other() {
+async fn more_long_bodies_than_fit_memory_do_not_block_each_other() {
     let mut world = World::sized(1, 256 * MIB, 8 * MIB);
     world.options.in_flight = Size(4 * MIB);
     let archive = world.create().await;
@@ -447,7 +447,7 @@ async fn the_last_segments_are_for_what_makes_room() {
     {
         stored.push(info.version);
     }
-    // Tags are for whoever writes, and take no part of the reserve.
+    // Any writer may set tags, so they take no part of the reserve.
     let tags = Tags::from([("key".to_string(), "v".repeat(250))]);
     let mut refused = 0;
     for _ in 0..2000 {
@@ -467,7 +467,7 @@ async fn the_last_segments_are_for_what_makes_room() {
 }
 
 #[tokio::test]
-async fn a_body_that_gives_way_keeps_no_more_than_a_frame_and_is_stored_whole() {
+async fn a_body_that_gives_way_keeps_a_frame_and_is_stored_whole() {
     let mut world = World::sized(1, 256 * MIB, 8 * MIB);
     world.options.in_flight = Size(4 * MIB);
     let archive = world.create().await;
@@ -481,7 +481,7 @@ async fn a_body_that_gives_way_keeps_no_more_than_a_frame_and_is_stored_whole() 
             writer.write(bytes::Bytes::copy_from_slice(piece)).await.unwrap();
             if number % give == 0 {
                 writer.give_way().await.unwrap();
-                // Everything but a frame can be had by somebody else.
+                // Another body can take all memory but that of a frame.
                 assert!(
                     archive.store().bodies().memory().try_take((4 << 20) - (70 << 10)).is_some(),
                     "{key}: after {number}"
@@ -494,7 +494,7 @@ async fn a_body_that_gives_way_keeps_no_more_than_a_frame_and_is_stored_whole() 
 }
 
 #[tokio::test]
-async fn a_segment_just_filled_is_not_called_damaged_while_its_last_writes_are_under_way() {
+async fn a_full_segment_with_writes_under_way_is_not_damaged() {
     let world = World::sized(1, 16 * MIB, 256 << 10);
     let archive = Arc::new(world.create().await);
     archive.create_bucket(&admin(), "busy", NewBucket::default()).await.unwrap();

@@ -34,7 +34,7 @@ struct Run {
     archive: Archive,
     dice: Dice,
     buckets: BTreeMap<String, TwinBucket>,
-    /// Somebody without the right to bypass.
+    /// A caller without the right to bypass.
     plain: Caller,
 }
 
@@ -488,7 +488,7 @@ async fn random_operations_match_the_dull_twin() {
 }
 
 #[tokio::test]
-async fn random_operations_match_the_dull_twin_through_power_cuts() {
+async fn random_operations_match_the_simple_twin_through_power_cuts() {
     for seed in 100..120 {
         run(seed, 300, true).await;
     }

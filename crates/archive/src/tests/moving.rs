@@ -68,7 +68,7 @@ fn a_put_goes_by_what_its_bucket_says_when_the_body_is_there() {
 }
 
 #[test]
-fn a_put_into_a_bucket_that_was_removed_and_made_again_is_refused() {
+fn a_put_into_a_bucket_deleted_and_created_again_is_refused() {
     let (_world, gate, archive) = scene();
     let writer = gate.drive(writer(&archive, b"body"), ALL).unwrap().unwrap();
     let request = DeleteRequest { bucket: "busy".into(), key: "filler".into(), ..DeleteRequest::default() };

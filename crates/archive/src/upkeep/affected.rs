@@ -1,6 +1,6 @@
-//! Which versions lie where something cannot be read: for an operator who has to restore them from elsewhere.
+//! The versions in unreadable places, for an operator who restores them from elsewhere.
 //!
-//! The catalog says where each piece lies, so nothing on the data volume is read for it.
+//! The catalog knows the place of each piece, so nothing on the data volume is read.
 
 use std::collections::BTreeSet;
 
@@ -15,19 +15,19 @@ use crate::space::places::places;
 use crate::store::scan::scan;
 use crate::store::{Archive, Store};
 
-/// A version of which something cannot be read.
+/// A version with an unreadable part.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Affected {
     pub bucket: String,
     pub key: String,
     pub version: String,
-    /// Of its content.
+    /// The size of its content.
     pub bytes: u64,
-    /// False: only the note is concerned that a rebuild of the catalog would read.
+    /// False: only its note is unreadable, which a rebuild of the catalog would need.
     pub content: bool,
 }
 
-/// Ranges of the data volume, offset and length, in order and apart.
+/// Ranges of the data volume, as offset and length, sorted and disjoint.
 struct Ranges<'a> {
     store: &'a Store,
     ranges: &'a [(u64, u64)],
@@ -47,8 +47,8 @@ impl Ranges<'_> {
 }
 
 impl Archive {
-    /// Versions that lie in these ranges of the data volume, in part or whole, and how many they are: at most `limit` of them
-    /// by name, in the order of buckets and keys. A walk of the whole catalog.
+    /// The versions in these ranges of the data volume, in part or whole, and their number. Returns at most `limit`
+    /// of them, in the order of buckets and keys. Walks the whole catalog.
     pub fn affected(&self, ranges: &[(u64, u64)], limit: usize) -> Result<(Vec<Affected>, u64)> {
         let store = &self.store();
         let mut sorted = ranges.to_vec();

@@ -1,8 +1,8 @@
-//! Work that nobody waits for, done in steps when the caller says so: nothing here spawns or sleeps.
+//! Background work, done in steps when the caller says so. Nothing here spawns or sleeps.
 //!
-//! The caller calls [`Archive::step`] every second or so; a step does a bounded amount of what is due and says whether more
-//! is. Dropping its future between awaits is safe: each piece of work is a transaction of its own, and what was begun is
-//! found again. Expiration goes by the compliance clock, and not at all while that is frozen.
+//! The caller calls [`Archive::step`] every second or so. A step does a bounded amount of due work and says whether
+//! more is due. Its future may be dropped at any await: each piece of work is a transaction of its own, and the next
+//! step finds unfinished work again.
 
 use std::sync::Arc;
 
@@ -17,25 +17,26 @@ use crate::store::{Archive, Store};
 
 /// Disposals of one step.
 const DISPOSALS: usize = 256;
-/// Sealed segments with at most this share still needed are reclaimed; all of them while free ones are few.
-const POOR: u32 = 40;
-const POOR_WHEN_SHORT: u32 = 80;
-const SHORT: usize = 8;
+/// Sealed segments with at most this needed share, in percent, are reclaimed. While free segments are few, the limit
+/// is higher.
+const NEEDED_MAX: u32 = 40;
+const NEEDED_MAX_WHEN_SHORT: u32 = 80;
+const FREE_SHORT: usize = 8;
 
-/// What one step did.
+/// The result of one step.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct StepReport {
-    /// Something an operator should know, once.
+    /// Alarms that are reported once.
     pub alarms: Vec<Alarm>,
     pub expired: u64,
     pub notified: u64,
-    /// Keys destroyed and content cleared away after deletions.
+    /// Keys destroyed and content cleared after deletions.
     pub disposed: u64,
     /// Records moved out of segments, and segments freed.
     pub moved: u64,
     pub freed: u64,
     pub checkpoints: u64,
-    /// The volumes' protection was lifted: nothing is retained any more.
+    /// The protection of the volumes was lifted, because nothing is retained any more.
     pub unprotected: bool,
     /// More is due: step again without waiting.
     pub more: bool,
@@ -48,7 +49,7 @@ impl Archive {
         store.writable()?;
         let mut midway = store.upkeep().begin_step().await;
         if *midway {
-            // What that step had asked the catalog for takes effect before this one looks.
+            // The dropped step's transactions take effect before this one reads.
             store.barrier().await?;
         }
         *midway = true;
@@ -57,7 +58,7 @@ impl Archive {
         report.alarms.append(&mut store.upkeep().take_unreported());
         report.alarms.extend(store.alarm_clock().await?);
         store.settle_abandoned().await?;
-        if store.upkeep().disposal_retry.is_due(store.elapsed()) {
+        if store.upkeep().is_retry_due(store.elapsed()) {
             store.disposals().retry_stuck();
         }
         let stuck = store.disposals().stuck();
@@ -73,7 +74,7 @@ impl Archive {
                 report.alarms.extend(alarm);
                 store.renew_witness(false).await?;
             }
-            // Checkpoints go to the data volume too; they wait for reclamation to make room.
+            // Checkpoints are noted on the data volume. They wait until reclamation has made room.
             Err(ArchiveError::NoSpace(message)) => {
                 report.alarms.push(Alarm::new(AlarmKind::Space, format!("audit checkpoint: {message}")));
             }
@@ -85,17 +86,17 @@ impl Archive {
         store.end_requests().await?;
         store.summarise_refusals(false).await;
         report.unprotected = store.unprotect_if_free().await?;
-        store.write_down().await?;
+        store.write_clock().await?;
         *midway = false;
         Ok(report)
     }
 }
 
 impl Store {
-    /// Writes the clock and the segments' counts now and then. Both may be behind after a crash: the clock then shows less,
-    /// and counts are advice.
-    async fn write_down(&self) -> Result<()> {
-        if self.upkeep().clock_writing.is_due(self.elapsed()) {
+    /// Writes the clock and the segments' counts at intervals. After a crash both may be behind: the clock then shows
+    /// less, and the counts are hints.
+    async fn write_clock(&self) -> Result<()> {
+        if self.upkeep().is_clock_due(self.elapsed()) {
             let clock = self.clock_row();
             let mut transaction = Transaction::new().with_reserve().put(SETTINGS, CLOCK, encode(&clock));
             for (number, row) in self.segments().take_dirty() {
@@ -103,25 +104,26 @@ impl Store {
             }
             self.catalog().commit(transaction).await?;
         }
-        if self.upkeep().identity_noting.is_due(self.elapsed()) {
+        if self.upkeep().is_identity_due(self.elapsed()) {
             self.note_identity().await?;
             self.note_audit_end().await?;
         }
         Ok(())
     }
 
-    /// Frees what can be freed and reclaims one segment, if one is poor enough.
+    /// Frees retired segments, and reclaims one segment if its needed share is small enough.
     async fn reclaim_step(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
-        // What a rebuild with losses did not find may lie anywhere.
+        // Records that a rebuild did not find may lie anywhere.
         if self.doubt().is_some() {
             return Ok(());
         }
         report.freed += self.free_retired().await? as u64;
-        let short = self.segments().free() < SHORT;
+        let short = self.segments().free() < FREE_SHORT;
         let mut except = self.upkeep().unmovable();
-        // What is still being written there would not be seen.
+        // Records under way are not visible to the walk.
         except.extend(self.appender().writing());
-        let Some(segment) = self.segments().poorest(if short { POOR_WHEN_SHORT } else { POOR }, &except) else {
+        let Some(segment) = self.segments().emptiest(if short { NEEDED_MAX_WHEN_SHORT } else { NEEDED_MAX }, &except)
+        else {
             return Ok(());
         };
         let reclaimed = match self.reclaim(segment).await {
@@ -135,7 +137,7 @@ impl Store {
         if !reclaimed.retired {
             report.alarms.push(Alarm::new(
                 AlarmKind::Damage,
-                format!("segment {segment} holds something that cannot be read; it stays as it is, scrub the pool"),
+                format!("segment {segment} has places that cannot be read; it stays as it is, scrub the pool"),
             ));
         }
         report.freed += self.free_retired().await? as u64;

@@ -1,4 +1,4 @@
-//! Expiration: versions whose retention has passed, and what their buckets say of them.
+//! Expiration: the versions whose retention has passed, and the action that their buckets set for them.
 //!
 //! Expiration goes by the compliance clock, and stops while that is frozen.
 
@@ -23,7 +23,7 @@ use crate::upkeep::background::StepReport;
 const EXPIRY_PAGE: usize = 200;
 
 impl Store {
-    /// Looks at the next versions whose retention has passed, and does what their buckets say.
+    /// Processes the next versions whose retention has passed, as their buckets say.
     pub(crate) async fn expire(self: &Arc<Store>, report: &mut StepReport) -> Result<()> {
         let now = self.compliance_now();
         if self.frozen().is_some() || self.doubt().is_some() {

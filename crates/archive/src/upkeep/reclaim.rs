@@ -1,8 +1,9 @@
-//! Reclamation: moves what is still needed out of segments that hold little of it, and frees them.
+//! Reclamation: moves the needed records out of segments that hold few of them, and frees the segments.
 //!
-//! The walk decides, not the counts: every record in the segment is looked up in the catalog, and one that the catalog
-//! refers to is copied to the open segment, durable, before the catalog is told. A segment in which something could not
-//! be read stays as it is. Emptied segments are freed when no reader can be in them, and for slow ones they wait ten minutes.
+//! The walk decides, not the counts. Every record in the segment is looked up in the catalog. A record to which the
+//! catalog refers is copied to the open segment, durably, before the catalog is changed. A segment with an unreadable
+//! place stays as it is. An emptied segment is freed when no reader can be in it; readers at a client's pace delay
+//! that by at most ten minutes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,15 +34,15 @@ use crate::store::scan::scan;
 use crate::store::uploads::part_rows;
 use crate::store::{Store, lookup};
 
-/// Records on the move at once.
+/// Records being moved at once.
 const MOVING: usize = 32;
 
-/// What became of one segment.
+/// The result for one segment.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Reclaimed {
     pub kept: u64,
     pub dropped: u64,
-    /// It waits to be freed; false: something in it could not be read or moved.
+    /// The segment waits to be freed. False: a record in it could not be read or moved.
     pub retired: bool,
 }
 
@@ -74,7 +75,7 @@ impl Store {
         }
         drop(outcomes);
         if !failed && walk.doubtful {
-            // A record whose header is damaged is not found by walking. The catalog knows whether there is one.
+            // The walk does not find a record with a damaged header. The catalog shows whether there is one.
             failed = self.refers_to(segment)?;
         }
         if failed {
@@ -86,11 +87,12 @@ impl Store {
         Ok(reclaimed)
     }
 
-    /// Frees retired segments that no reader can be in. Answers how many.
+    /// Frees retired segments that no reader can be in. Returns how many.
     pub(crate) async fn free_retired(&self) -> Result<usize> {
         let mut freed = 0;
         for segment in self.segments().freeable(self.surroundings().now().monotonic) {
-            // Zeros before the catalog forgets it: a rebuild must not find in it what was deleted since.
+            // Zeros before the catalog forgets the segment: a rebuild must not find records in it that were deleted
+            // since.
             match self.volume().zero(self.segments().start(segment), self.segments().size.into()).await {
                 Err(error) if error.fault == MediaFault::Damaged => {
                     tracing::warn!("segment {segment} is not freed: {error}");
@@ -111,7 +113,7 @@ impl Store {
         Ok(freed)
     }
 
-    /// Whether the catalog refers to the record; if so, it lies elsewhere afterwards.
+    /// Moves the record if the catalog refers to it. Returns whether it did.
     async fn keep_if_needed(self: &Arc<Store>, segment: u32, at: u32, header: RecordHeader) -> Result<bool> {
         let here = Place { segment, at, length: header.length() };
         match header.kind {
@@ -140,7 +142,7 @@ impl Store {
         Ok(payload)
     }
 
-    /// Copies a record as it is, with the new segment's incarnation; durable when it answers.
+    /// Copies a record unchanged, with the new segment's incarnation. Durable when it returns.
     async fn copy_record(&self, here: Place, header: &RecordHeader) -> Result<Place> {
         let payload = self.payload(here, header).await?;
         let record = Record::note(header.clone(), &payload);
@@ -202,12 +204,12 @@ impl Store {
         self.segments().add_live(to);
     }
 
-    /// A loose piece: found through its object's owner.
+    /// A loose piece. Its object's owner leads to the row that names it.
     async fn keep_piece(self: &Arc<Store>, here: Place, header: &RecordHeader) -> Result<bool> {
         let owner = fetch::<Owner>(&*self.snapshot()?, OBJECTS, &keys::number(header.object))?;
         let Some(Owner::Version(at) | Owner::Upload(at)) = owner else { return Ok(false) };
         let _lock = self.lock(at.bucket, &at.key).await?;
-        // Looked up again under the lock: an upload may have become a version.
+        // Looked up again under the lock, since an upload may have become a version.
         let snapshot = self.snapshot()?;
         let owner = fetch::<Owner>(&*snapshot, OBJECTS, &keys::number(header.object))?;
         let parts = match owner {
@@ -261,8 +263,8 @@ impl Store {
         Ok(())
     }
 
-    /// Copies the piece if the stream refers to it, and changes the reference: in the row that the caller writes, or in
-    /// the extents table.
+    /// Copies the piece if the stream refers to it, and changes the reference: in the row, which the caller writes,
+    /// or in the extents table.
     async fn move_piece(
         &self,
         snapshot: &dyn Snapshot,
@@ -367,12 +369,12 @@ impl Store {
         Ok(true)
     }
 
-    /// Walks the whole catalog for a reference into a segment. Slow; for segments with something doubtful in them.
+    /// Walks the whole catalog for a reference into a segment. Slow; only for segments with doubtful bytes.
     pub(crate) fn refers_to(&self, segment: u32) -> Result<bool> {
         Ok(self.live_by_segment()?.contains_key(&segment))
     }
 
-    /// Bytes that the catalog refers to in each segment: a walk of everything.
+    /// Bytes in each segment to which the catalog refers. Walks the whole catalog.
     pub(crate) fn live_by_segment(&self) -> Result<BTreeMap<u32, u64>> {
         let live = std::cell::RefCell::new(BTreeMap::new());
         let add = |note: &Place, extents: &[Extent]| {
@@ -412,12 +414,12 @@ impl Store {
     }
 }
 
-/// What moving a piece came to.
+/// The result of moving a piece.
 enum Moved {
     /// Nothing refers to it.
     Not,
-    /// It lies there now; the caller writes the row that says so.
+    /// Copied. The caller writes the row with the new place.
     Row(Place),
-    /// It was moved and the extents table says so.
+    /// Copied, and the extents table has the new place.
     Chunk,
 }

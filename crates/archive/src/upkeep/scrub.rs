@@ -1,7 +1,7 @@
-//! Scrub of the archive: reads every version as a reader would, and compares its content with the digests it was stored
-//! under: BLAKE3, the entity tag, and what the client sent. It also counts anew what each segment still holds.
+//! Scrub of the archive: reads every version and compares its content with the digests under which it was stored:
+//! BLAKE3, the entity tag, and the client's checksums. It also counts the needed bytes of each segment again.
 //!
-//! Content under a customer's key cannot be opened here; of that only the records' checksums are verified.
+//! Scrub cannot open content under a customer's key. There it verifies only the records' checksums.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ use crate::store::Archive;
 use crate::store::lookup::Found;
 use crate::store::uploads::part_row;
 
-/// Where a scrub goes on. Keep it between steps; start with the default.
+/// The position of a scrub. The caller keeps it between steps, and starts with the default.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ScrubCursor {
     after: Vec<u8>,
@@ -33,26 +33,26 @@ pub struct ScrubCursor {
     segment: u32,
 }
 
-/// What a step of a scrub did.
+/// The result of one step of a scrub.
 #[derive(Clone, Default, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ScrubReport {
     pub versions: u64,
-    /// Content of versions, read and compared with its digests.
+    /// Bytes of versions' content that were compared with their digests.
     pub bytes: u64,
     pub records: u64,
-    /// Content of records, the same content and more, whose checksums were compared before.
+    /// Bytes of records whose checksums were compared. They hold the same content and more.
     #[serde(default)]
     pub record_bytes: u64,
-    /// What does not verify, and where.
+    /// Everything that does not verify, with its place.
     pub findings: Vec<String>,
-    /// Of each finding: what to verify again to see whether it still holds.
+    /// For each finding, the unit to verify again.
     #[serde(default)]
     pub places: Vec<ScrubPlace>,
-    /// This was the last step; the cursor starts again.
+    /// This was the last step. The cursor starts again.
     pub finished: bool,
 }
 
-/// Something that is verified as a whole.
+/// A unit of verification.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum ScrubPlace {
     /// All records of a segment.
@@ -69,7 +69,7 @@ impl ScrubReport {
 }
 
 impl Archive {
-    /// Verifies once more what did not verify before. Answers what does not verify now; none where all does, or it is gone.
+    /// Verifies a unit again. Returns the finding if it still fails. None: it verifies, or is gone.
     pub async fn scrub_again(&self, place: &ScrubPlace) -> Result<Option<String>> {
         let mut report = ScrubReport::default();
         match place {
@@ -87,8 +87,8 @@ impl Archive {
         Ok(report.findings.into_iter().next())
     }
 
-    /// What reclamation and the key table left out since it could not be read is looked at again: what can be read now is used
-    /// again, and its alarm ends.
+    /// Tries the segments and key blocks again that could not be read. Those that can be read now are used again, and
+    /// their alarm ends.
     pub async fn look_again(&self) -> Result<()> {
         for number in self.store().upkeep().unmovable() {
             let mut report = ScrubReport::default();
@@ -102,7 +102,7 @@ impl Archive {
         self.store().keys().look_again().await
     }
 
-    /// Verifies some more, at most about `budget` bytes of content. Findings are recorded in the audit log.
+    /// Verifies about `budget` more bytes of content. Findings are recorded in the audit log.
     pub async fn scrub_step(&self, cursor: &mut ScrubCursor, budget: u64) -> Result<ScrubReport> {
         let mut report = ScrubReport::default();
         if cursor.segments_done {
@@ -119,7 +119,7 @@ impl Archive {
         Ok(report)
     }
 
-    /// Checksums of all records, whoever can open them.
+    /// Verifies the checksums of all records, including content under customers' keys.
     async fn scrub_segments(&self, cursor: &mut ScrubCursor, budget: u64, report: &mut ScrubReport) -> Result<()> {
         let store = &self.store();
         while report.record_bytes < budget {
@@ -136,7 +136,7 @@ impl Archive {
 
     async fn scrub_segment(&self, number: u32, row: &SegmentRow, report: &mut ScrubReport) -> Result<()> {
         let store = &self.store();
-        // What is still on its way to a segment that is full already shows in part: the next pass verifies it.
+        // A full segment may still have records under way, which show in part. The next pass verifies it.
         if row.usage != SegmentUse::Sealed || store.appender().writing().contains(&number) {
             return Ok(());
         }
@@ -153,7 +153,7 @@ impl Archive {
                 first = first.or(Some((at, header.object)));
             }
         }
-        // Of a segment that lies on lost drives there may be thousands: one line says it.
+        // A segment on lost drives may have thousands of findings: one line sums them up.
         let mut what = Vec::new();
         if let Some((at, object)) = first {
             what.push(format!("{bad} records do not verify, the first at byte {at}, of object {object}"));
@@ -163,9 +163,9 @@ impl Archive {
             let bytes = stele_ground::Bytes(u64::from(BLOCK) * walk.unreadable.len() as u64);
             what.push(format!("{bytes} in {} ranges cannot be read, the first at byte {at}", ranges.len()));
         }
-        // A record whose header is damaged is not found by walking. The catalog knows whether there is one.
+        // The walk does not find a record with a damaged header. The catalog shows whether there is one.
         if what.is_empty() && walk.doubtful && store.upkeep().is_unmovable(number) && store.refers_to(number)? {
-            what.push("something in it is no record".to_owned());
+            what.push("a part of it is no record".to_owned());
         }
         if !what.is_empty() {
             report.find(ScrubPlace::Segment(number), format!("segment {number}: {}", what.join("; ")));
@@ -206,7 +206,7 @@ impl Archive {
         if found.row.marker || found.row.customer.is_some() {
             return Ok(());
         }
-        // It may have been deleted or replaced since; then there is nothing to say about it.
+        // If the version was deleted or replaced since, the failure is no finding.
         if let Err(error) = self.scrub_version(&bucket, &key, &found).await
             && store.snapshot()?.get(VERSIONS, record_key)?.is_some_and(|now| now == *value)
         {
@@ -271,7 +271,7 @@ impl Archive {
         Ok(hashes.finish())
     }
 
-    /// Sealed segments only lose what is needed, so a count that began after sealing is right or a little high.
+    /// Sealed segments only lose needed records. A count that began after sealing is exact or slightly high.
     fn correct_counts(&self) -> Result<()> {
         let store = &self.store();
         let sealed: Vec<u32> = store
@@ -307,7 +307,7 @@ fn check(name: &str, same: bool) -> Result<()> {
         true => Ok(()),
         false => Err(ArchiveError::damaged(
             name.to_string(),
-            "its content does not match the digests it was stored under, although every frame is authentic",
+            "its content does not match its stored digests, although every frame is authentic",
         )),
     }
 }

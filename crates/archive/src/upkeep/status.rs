@@ -1,4 +1,4 @@
-//! What is wrong now, and how the space is used: for operators.
+//! The standing alarms and the use of space, for operators.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,7 +6,7 @@ use crate::model::alarm::{Alarm, AlarmKind};
 use crate::model::pairing::Paired;
 use crate::store::Archive;
 
-/// Space, for people.
+/// The use of space, for operators.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SpaceStatus {
     pub segment_bytes: u64,
@@ -16,12 +16,12 @@ pub struct SpaceStatus {
     pub key_segments: u32,
     /// Bytes in segments that are still needed, approximately.
     pub live: u64,
-    /// Segments that hold something unreadable, and therefore stay.
+    /// Segments with unreadable places, which stay as they are.
     pub unmovable: Vec<u32>,
 }
 
 impl Archive {
-    /// What is wrong now and stays so until something is done about it.
+    /// The alarms that stand until their cause is removed.
     pub fn standing_alarms(&self) -> Vec<Alarm> {
         let store = &self.store();
         let mut alarms = Vec::new();
@@ -50,7 +50,8 @@ impl Archive {
         if !unmovable.is_empty() {
             let numbers: Vec<String> = unmovable.iter().map(ToString::to_string).collect();
             let numbers = numbers.join(", ");
-            let message = format!("segments {numbers} hold something that cannot be read; they stay, scrub the pool");
+            let message =
+                format!("segments {numbers} have places that cannot be read; they stay as they are, scrub the pool");
             alarms.push(Alarm::new(AlarmKind::Damage, message));
         }
         let bad = store.keys().bad_blocks();

@@ -187,7 +187,7 @@ where
     /// Starts every whole call that has arrived, up to the limits.
     fn take_records(&mut self, context: &mut Context<'_>) {
         while self.may_read() {
-            match self.records.next() {
+            match self.records.take() {
                 Ok(Some(record)) => self.start(record, context),
                 Ok(None) => return,
                 Err(error) => {
@@ -254,6 +254,11 @@ where
             Poll::Ready(Ok(count)) => {
                 self.records.filled();
                 self.server.counters().bytes_received.fetch_add(count as u64, Ordering::Relaxed);
+                true
+            }
+            // Clients that are done reset their connection rather than to close it.
+            Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::ConnectionReset => {
+                self.end = Some(End::Closed);
                 true
             }
             Poll::Ready(Err(error)) => {

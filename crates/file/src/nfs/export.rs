@@ -158,6 +158,9 @@ impl fmt::Display for ExportError {
 
 impl std::error::Error for ExportError {}
 
+/// An export, and the names that lead on from its top.
+pub type Found<'e, 'p, F> = (&'e Arc<Export<F>>, Vec<&'p [u8]>);
+
 /// All exports at one moment.
 pub struct Exports<F> {
     by_share: BTreeMap<u32, Arc<Export<F>>>,
@@ -214,7 +217,7 @@ impl<F> Exports<F> {
     }
 
     /// The export with the longest path above or at the wanted one, and the names that lead on from there.
-    pub fn find<'p>(&self, path: &'p [u8]) -> Option<(&Arc<Export<F>>, Vec<&'p [u8]>)> {
+    pub fn find<'p>(&self, path: &'p [u8]) -> Option<Found<'_, 'p, F>> {
         let parts = components(path)?;
         (0..=parts.len()).rev().find_map(|count| {
             let (above, below) = parts.split_at_checked(count)?;
@@ -225,9 +228,9 @@ impl<F> Exports<F> {
     }
 }
 
-/// The names of an absolute path; none if it is not absolute, or goes up.
+/// The names of an absolute path; none if it is not absolute, or goes up. libnfs asks for the top with an empty path.
 fn components(path: &[u8]) -> Option<Vec<&[u8]>> {
-    let rest = path.strip_prefix(b"/")?;
+    let rest = if path.is_empty() { path } else { path.strip_prefix(b"/")? };
     let parts: Vec<&[u8]> = rest.split(|byte| *byte == b'/').filter(|part| !part.is_empty() && *part != b".").collect();
     (!parts.contains(&&b".."[..])).then_some(parts)
 }

@@ -91,7 +91,7 @@ impl Records {
     }
 
     /// The next whole record, without its marks.
-    pub fn next(&mut self) -> Result<Option<Bytes>, RecordError> {
+    pub fn take(&mut self) -> Result<Option<Bytes>, RecordError> {
         loop {
             let Some(mark) = self.buffer.first_chunk::<MARK>() else { return Ok(None) };
             let mark = u32::from_be_bytes(*mark);
@@ -124,7 +124,7 @@ impl Records {
     fn missing(&self) -> usize {
         let Some(mark) = self.buffer.first_chunk::<MARK>() else { return 0 };
         let length = (u32::from_be_bytes(*mark) & !LAST_FRAGMENT) as usize;
-        // `next` has refused a longer one.
+        // `take` has refused a longer one.
         (MARK + length.min(RECORD_MAX)).saturating_sub(self.buffer.len())
     }
 

@@ -74,9 +74,7 @@ impl Registry {
         let snapshot = self.records.snapshot().map_err(|error| FileError::Stopped(error.to_string()))?;
         let records = snapshot.range(SHARES, &KeyRange::all(), SHARES_MAX + 1, Direction::Forward).map_err(failure)?;
         let named = records.iter().filter(|(key, _)| !key.is_empty());
-        named
-            .map(|(key, value)| Ok((String::from_utf8_lossy(key).into_owned(), decode(SHARES, key, value)?)))
-            .collect()
+        named.map(|(key, value)| Ok((String::from_utf8_lossy(key).into_owned(), decode(SHARES, key, value)?))).collect()
     }
 
     pub fn get(&self, name: &str) -> Result<Option<ShareRow>> {
@@ -111,9 +109,11 @@ impl Registry {
     /// Changes how a share is offered. Its number stays.
     pub async fn change(&self, name: &str, before: &ShareRow, after: &ShareRow) -> Result<()> {
         assert_eq!(before.number, after.number, "the number of a share never changes");
-        let transaction = Transaction::new()
-            .equals(SHARES, name.as_bytes().to_vec(), encode(before))
-            .put(SHARES, name.as_bytes().to_vec(), encode(after));
+        let transaction = Transaction::new().equals(SHARES, name.as_bytes().to_vec(), encode(before)).put(
+            SHARES,
+            name.as_bytes().to_vec(),
+            encode(after),
+        );
         self.records.commit(transaction).await.map(drop).map_err(failure)
     }
 

@@ -1,7 +1,8 @@
 //! Calls about shares.
 
 use serde::{Deserialize, Serialize};
-use stele_archive::{BucketChange, NewBucket, ObjectLock};
+use std::sync::Arc;
+use stele_archive::{BucketChange, NewBucket};
 use stele_array::Command;
 use stele_file::files::Files;
 use stele_file::nfs::Network;
@@ -9,9 +10,8 @@ use stele_file::share::Share;
 use stele_file::share::registry::{ShareRow, SquashRow};
 use stele_file::{Caller, Inode, Kind as FileKind};
 use stele_ground::Bytes;
-use std::sync::Arc;
 
-use super::archive::retention_of;
+use super::archive::parse_retention;
 use super::{Actor, Call, Done};
 use crate::failure::{Failure, Kind, Outcome};
 use crate::node::Node;
@@ -96,7 +96,9 @@ impl Offer {
         if let (Some(least), Some(most)) = (row.retention_min, row.retention_max)
             && least > most
         {
-            return Err(Failure::usage(format!("the shortest retention of {least} days is above the longest of {most}")));
+            return Err(Failure::usage(format!(
+                "the shortest retention of {least} days is above the longest of {most}"
+            )));
         }
         if let Some(networks) = &self.networks {
             for network in networks {
@@ -196,8 +198,10 @@ impl Call for Create {
         if node.registry()?.get(&self.name).map_err(failed)?.is_some() {
             return Err(Failure::new(Kind::Exists, format!("a share is called '{}' already", self.name)));
         }
-        let code =
-            self.cache_code.parse().map_err(|error: stele_codes::code::NoSuchCode| Failure::usage(error.to_string()))?;
+        let code = self
+            .cache_code
+            .parse()
+            .map_err(|error: stele_codes::code::NoSuchCode| Failure::usage(error.to_string()))?;
         let mut row = ShareRow {
             number: 0,
             volume: format!("share-{}", self.name),
@@ -214,7 +218,7 @@ impl Call for Create {
         if self.mode > 0o7777 {
             return Err(Failure::usage(format!("a mode is at most 7777, not {:o}", self.mode)));
         }
-        let default = self.retention.as_deref().map(retention_of).transpose()?;
+        let default = self.retention.as_deref().map(parse_retention).transpose()?;
         let caller = actor.caller();
         // A bucket that is there and empty becomes a share with the settings that it has.
         match archive.bucket(&caller, &self.name).await {
@@ -336,8 +340,11 @@ impl Call for Remove {
                     .next("remove its files through a mount first; committed files stay until their retention ends"));
             }
         } else {
-            return Err(Failure::new(Kind::Refused, format!("the share '{}' is not open, so it may hold files", self.name))
-                .next("`stele pool status` shows the alarm that says why"));
+            return Err(Failure::new(
+                Kind::Refused,
+                format!("the share '{}' is not open, so it may hold files", self.name),
+            )
+            .next("`stele pool status` shows the alarm that says why"));
         }
         let act = async {
             node.withdraw(&self.name, row.number);
@@ -492,9 +499,4 @@ impl Call for Why {
             }
         }
     }
-}
-
-/// A bucket's Object Lock, for `stele share create --lock`.
-pub fn lock() -> ObjectLock {
-    ObjectLock::default()
 }

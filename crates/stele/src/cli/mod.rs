@@ -8,6 +8,7 @@ pub mod key;
 pub mod lab;
 pub mod pool;
 pub mod serve;
+pub mod share;
 pub mod show;
 pub mod upgrade;
 pub mod volume;
@@ -72,6 +73,9 @@ pub enum Command {
     /// Volumes that hosts reach as block devices
     #[command(subcommand)]
     Export(export::Export),
+    /// Shares: buckets as trees of files, over NFS
+    #[command(subcommand)]
+    Share(share::Share),
     /// Buckets, their locks and their default retention
     #[command(subcommand)]
     Bucket(bucket::Bucket),

@@ -246,8 +246,13 @@ pub async fn why(site: &Site, json: bool, object: &str) -> Outcome<()> {
             Failure::usage(format!("'{object}' names no object")).next("write BUCKET/KEY or BUCKET/KEY@VERSION")
         })?;
     let why = ask(site, calls::Why { bucket: bucket.to_owned(), key: key.to_owned(), version }).await?;
+    show_why(json, &why)
+}
+
+/// For a version, or for a file of a share.
+pub(super) fn show_why(json: bool, why: &stele_archive::Why) -> Outcome<()> {
     if json {
-        return print_json(&why);
+        return print_json(why);
     }
     println!("{}/{}@{}", why.bucket, why.key, why.version);
     println!(

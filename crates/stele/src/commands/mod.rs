@@ -13,6 +13,7 @@ pub mod manual;
 pub mod pool;
 pub mod rebuild;
 pub mod serve;
+pub mod share;
 pub mod top;
 pub mod upgrade;
 pub mod volume;
@@ -37,6 +38,7 @@ pub async fn run(cli: Cli) -> Outcome<()> {
         Command::Pool(command) => pool::run(&site, json, command).await,
         Command::Volume(command) => volume::run(&site, json, command).await,
         Command::Export(command) => export::run(&site, json, command).await,
+        Command::Share(command) => share::run(&site, json, command).await,
         Command::Bucket(command) => archive::bucket(&site, json, command).await,
         Command::Key(command) => archive::key(&site, json, command).await,
         Command::Why { object } => archive::why(&site, json, &object).await,

@@ -18,6 +18,7 @@ pub mod membership;
 #[cfg(test)]
 mod model;
 pub mod rebuild;
+pub mod shares;
 pub mod smart;
 pub mod standing;
 pub mod surroundings;
@@ -97,6 +98,8 @@ pub struct Node {
     pub exports: Exports,
     /// The addresses at which hosts reach them.
     block_places: BlockPlaces,
+    /// Buckets as trees of files.
+    pub shares: shares::Shares,
     verification: Verification,
     pub noticed: standing::Noticed,
     /// Number of departed drives in the pool's list that the configuration no longer names.
@@ -179,6 +182,7 @@ impl Node {
             catalog: None,
             alarms,
             exports,
+            shares: shares::Shares::default(),
             block_places,
             verification,
             noticed,

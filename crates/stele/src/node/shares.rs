@@ -103,11 +103,8 @@ impl Node {
         };
         let archive = self.archive()?.clone();
         let settings = settings(&archive.bucket(&self.own_caller(), name).await?, row);
-        let ground = Ground {
-            archive,
-            cache: self.pool.volume_of(volume),
-            surroundings: Arc::clone(&self.surroundings),
-        };
+        let ground =
+            Ground { archive, cache: self.pool.volume_of(volume), surroundings: Arc::clone(&self.surroundings) };
         let root = Root { owner: row.owner, mode: row.mode };
         let share = Arc::new(Share::open(ground, name, row.number, settings, root).await.map_err(failed)?);
         self.offer(&share, row)?;
@@ -216,7 +213,9 @@ pub fn failed(error: FileError) -> Failure {
         FileError::NoSpace | FileError::OverQuota => Kind::Full,
         FileError::Damaged(_) => Kind::Damaged,
         FileError::Retry(_) => Kind::Busy,
-        FileError::Invalid(_) | FileError::NotDirectory | FileError::IsDirectory | FileError::NameTooLong => Kind::Usage,
+        FileError::Invalid(_) | FileError::NotDirectory | FileError::IsDirectory | FileError::NameTooLong => {
+            Kind::Usage
+        }
         _ => Kind::Failed,
     };
     Failure::new(kind, error.to_string())

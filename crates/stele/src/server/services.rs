@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::messages::Messages;
 use super::tls::{self, TlsFiles};
-use super::{admin, background, block, iscsi, notify, s3, snapshot};
+use super::{admin, background, block, iscsi, nfs, notify, s3, snapshot};
 use crate::config::{Config, Site};
 use crate::failure::Outcome;
 use crate::node::{Node, smart};
@@ -52,6 +52,9 @@ pub struct Places {
     /// Address of iSCSI.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iscsi: Option<String>,
+    /// Where NFS is served.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nfs: Option<String>,
 }
 
 /// A server's running parts.
@@ -94,6 +97,7 @@ impl Services {
         services.serve_commands(listener);
         services.serve_nbd().await?;
         services.serve_iscsi().await?;
+        services.serve_shares().await?;
         services.work_in_background(look);
         Ok(services)
     }
@@ -111,6 +115,7 @@ impl Services {
         self.stop_commands.send_replace(true);
         let _ = timeout(COMMAND_PATIENCE, async { while self.commands.join_next().await.is_some() {} }).await;
         let _ = fs::remove_file(&self.places.socket);
+        nfs::save_now(&self.node).await;
         background::wash_now(&self.node).await;
         background::forget_removed_now(&self.site, &self.node).await;
         background::send_heads(&self.site, &self.node).await;
@@ -210,6 +215,22 @@ impl Services {
         };
         self.unattended.spawn(iscsi::serve(listener, service));
         self.places.iscsi = Some(address.to_string());
+        Ok(())
+    }
+
+    /// Opens the shares, and serves them over NFS where the configuration names an address.
+    async fn serve_shares(&mut self) -> Outcome<()> {
+        let node = &self.node;
+        let Ok(archive) = node.archive() else { return Ok(()) };
+        node.open_shares().await?;
+        self.unattended.spawn(nfs::work(Arc::clone(node)));
+        self.unattended.spawn(nfs::save(Arc::clone(node)));
+        let Some(listen) = node.config.nfs.listen else { return Ok(()) };
+        let (listener, address) = s3::listen(listen, "[nfs] listen").await?;
+        node.shares.note_address(address);
+        let server = node.shares.server(archive, crate::node::wall_clock() as u32);
+        self.unattended.spawn(nfs::serve(listener, server));
+        self.places.nfs = Some(address.to_string());
         Ok(())
     }
 

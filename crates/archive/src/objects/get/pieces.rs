@@ -1,4 +1,4 @@
-//! The walk over the pieces of an object: which there are, and the fetching and opening of one.
+//! The pieces of an object in order, and the fetching and opening of each.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::store::uploads::part_row;
 
 /// Objects up to this size are kept in the frame cache.
 pub(super) const CACHED_MAX: u64 = FRAME as u64;
-/// Larger ones up to this size are kept in the piece cache: one download of something huge sweeps nothing out.
+/// Objects up to this size are kept in the piece cache. A larger download does not push others out.
 const PIECES_CACHED_MAX: u64 = 16 << 20;
 
 pub(crate) type Opening = Pin<Box<dyn Future<Output = Result<Vec<Bytes>>> + Send>>;
@@ -35,18 +35,18 @@ pub(crate) struct Pieces {
     name: String,
     object: u64,
     key: Arc<Secret>,
-    /// What is still to be handed out.
+    /// The bytes that are still to be handed out.
     range: Range<u64>,
     cached: Cached,
     snapshot: Box<dyn Snapshot>,
     pub(super) reading: Arc<Reading>,
-    /// The parts not begun yet, and where the first of them starts in the object.
+    /// The parts that were not begun, and the offset of the first of them in the object.
     parts: VecDeque<(u32, u64)>,
     parts_start: u64,
     stream: Option<Current>,
 }
 
-/// Where opened frames are kept.
+/// The cache for opened frames.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cached {
     /// The only frame of a small object.
@@ -56,17 +56,17 @@ enum Cached {
     Never,
 }
 
-/// The stream being walked.
+/// The stream whose pieces are being read.
 struct Current {
     part: Option<u32>,
     number: u64,
     key: Arc<StreamKey>,
-    /// Where it starts in the object.
+    /// Its offset in the object.
     start: u64,
-    /// Content of the pieces before the next one.
+    /// Bytes of content in the pieces before the next one.
     passed: u64,
     extents: VecDeque<Extent>,
-    /// The chunk to load when `extents` is empty; none: that was all.
+    /// The chunk to load when `extents` is empty. None: there are no more.
     chunk: Option<u32>,
 }
 
@@ -121,12 +121,12 @@ impl Pieces {
         }
     }
 
-    /// Reads from the volume, and keeps what is read out of the caches.
+    /// Reads from the volume and does not fill the caches.
     pub fn uncached(&mut self) {
         self.cached = Cached::Never;
     }
 
-    /// The fetching and opening of the next piece. None: the range is covered.
+    /// A future that fetches and opens the next piece. None: the range is covered.
     pub fn next(&mut self) -> Result<Option<Opening>> {
         while !self.range.is_empty() {
             let Some(stream) = &mut self.stream else {
@@ -193,9 +193,9 @@ struct Unit {
     key: Arc<StreamKey>,
     extent: Extent,
     first_frame: u32,
-    /// Where the piece starts in the object.
+    /// The offset of the piece in the object.
     object_offset: u64,
-    /// What is wanted of the piece's content.
+    /// The requested range of the piece's content.
     inside: Range<usize>,
     cached: Cached,
     _reading: Arc<Reading>,
@@ -248,7 +248,7 @@ impl Unit {
         Ok(frames.clone().map(|frame| whole(frame).slice(self.wanted(frame))).collect())
     }
 
-    /// What is wanted of a frame's content.
+    /// The requested range of a frame's content.
     fn wanted(&self, frame: usize) -> Range<usize> {
         let content = frame * FRAME;
         self.inside.start.max(content) - content..self.inside.end.min(content + FRAME) - content

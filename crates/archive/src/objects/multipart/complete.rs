@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stele_catalog::Transaction;
+use stele_catalog::{Snapshot, Transaction};
 
 use super::PART_SIZE_MIN;
 use crate::audit::Event;
@@ -12,7 +12,7 @@ use crate::model::checksum::{Algorithm, Checksum, ChecksumKind, composite, compo
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Access, Caller};
 use crate::model::secrets::CustomerKey;
-use crate::model::version::{ETag, ObjectInfo, VersionId};
+use crate::model::version::{ETag, ObjectInfo, Retention, VersionId};
 use crate::objects::install::Install;
 use crate::objects::put::WriteCondition;
 use crate::record::content::{Content, Layout, LayoutPart, Place};
@@ -21,11 +21,13 @@ use crate::record::upload::UploadRow;
 use crate::record::version::VersionRow;
 use crate::record::{PARTS, UPLOADS, keys};
 use crate::retention::rules::initial_retention;
+use crate::state::buckets::Bucket;
 use crate::store::lease::Lease;
+use crate::store::uploads::Upload;
 use crate::store::uploads::part_rows;
-use crate::store::{Archive, lookup};
+use crate::store::{Archive, Store, lookup};
 
-/// A part as `CompleteMultipartUpload` names it.
+/// A part in the list of `CompleteMultipartUpload`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CompletedPart {
     pub number: u32,
@@ -40,18 +42,18 @@ pub struct CompleteRequest {
     pub upload: String,
     pub parts: Vec<CompletedPart>,
     pub condition: WriteCondition,
-    /// The checksum of the whole that the client expects.
+    /// The checksums of the whole object that the client expects.
     pub checksums: Vec<Checksum>,
-    /// What that is a checksum of, if the client says so.
+    /// The type of that checksum, if the client names it.
     pub kind: Option<ChecksumKind>,
-    /// Sent by some clients; must be that of the upload.
+    /// Some clients send it. It must be the upload's key.
     pub customer_key: Option<CustomerKey>,
-    /// The size of the whole that the client expects.
+    /// The size of the whole object that the client expects.
     pub size: Option<u64>,
 }
 
 impl Archive {
-    /// Makes the parts an object. Repeating a completion that took place answers with its object.
+    /// Makes the parts an object. A repeated completion returns the object that the first one made.
     pub async fn complete_upload(&self, caller: &Caller, request: CompleteRequest) -> Result<ObjectInfo> {
         let result = self.try_complete(caller, &request).await;
         let event = || Event::new(caller, Action::CompleteUpload).object(&request.bucket, &request.key);
@@ -67,12 +69,7 @@ impl Archive {
         let snapshot = store.snapshot()?;
         let upload = match store.upload(&*snapshot, &bucket, &request.key, &request.upload) {
             Ok(upload) => upload,
-            Err(error) => {
-                let done = lookup::newest(&*snapshot, &bucket, &request.key)?.filter(|found| {
-                    matches!(VersionId::parse(&request.upload), Ok(VersionId::Number(number, _)) if found.row.upload == Some(number))
-                });
-                return done.map(|found| found.info(&bucket, &request.key)).ok_or(error);
-            }
+            Err(error) => return completed_before(&*snapshot, &bucket, request)?.ok_or(error),
         };
         if let Some(key) = &request.customer_key
             && !upload.row.customer.as_ref().is_some_and(|mark| mark.recognises(key))
@@ -94,39 +91,13 @@ impl Archive {
         let checksums = whole_checksums(&upload.row, request, &chosen)?;
         let (retention, hold) =
             initial_retention(store, caller, &bucket, &request.key, upload.row.retention, upload.row.hold)?;
-        let layout = Layout {
-            parts: chosen
-                .iter()
-                .map(|(number, row)| LayoutPart { number: *number, size: row.stream.size, stream: row.stream.number })
-                .collect(),
-        };
-        let md5s: Vec<&[u8; 16]> = chosen.iter().map(|(_, row)| &row.md5).collect();
-        let row = VersionRow {
-            object: upload.row.object,
-            salt: store.random(),
-            null: !bucket.versioned(),
-            marker: false,
-            size,
-            etag: composite_etag(md5s.into_iter()),
-            modified: store.wall(),
-            owner: upload.row.owner.clone(),
-            slot: upload.row.slot,
-            metadata: upload.row.metadata.clone(),
-            tags: upload.row.tags.clone(),
-            retention,
-            hold,
-            checksums,
-            blake3: composite_blake3(chosen.iter().map(|(_, row)| &row.blake3)),
-            customer: upload.row.customer.clone(),
-            content: Content::Parts,
-            note: Place::default(),
-            notified: None,
-            upload: Some(upload.number),
-        };
+        let layout = layout_of(&chosen);
+        let version = Assembled { size, checksums, retention, hold };
+        let row = version.row(store, &bucket, &upload, &chosen);
         let upload_key = keys::upload(bucket.number, &request.key, upload.number);
         let mut transaction =
             Transaction::new().equals(UPLOADS, upload_key.clone(), upload.raw.clone()).delete(UPLOADS, upload_key);
-        // What is left was uploaded and not listed.
+        // These parts were uploaded and not listed.
         for number in rows.keys() {
             transaction = transaction.delete(PARTS, keys::pair(upload.row.object, *number));
         }
@@ -145,7 +116,60 @@ impl Archive {
     }
 }
 
-/// What the request says of the checksum is what the upload was begun with: nothing is said that nobody compares.
+/// The object that this upload became already, if the completion is a repetition.
+fn completed_before(snapshot: &dyn Snapshot, bucket: &Bucket, request: &CompleteRequest) -> Result<Option<ObjectInfo>> {
+    let Ok(VersionId::Number(upload, _)) = VersionId::parse(&request.upload) else { return Ok(None) };
+    let newest = lookup::newest(snapshot, bucket, &request.key)?;
+    let done = newest.filter(|found| found.row.upload == Some(upload));
+    Ok(done.map(|found| found.info(bucket, &request.key)))
+}
+
+fn layout_of(parts: &[(u32, PartRow)]) -> Layout {
+    let part = |(number, row): &(u32, PartRow)| LayoutPart {
+        number: *number,
+        size: row.stream.size,
+        stream: row.stream.number,
+    };
+    Layout { parts: parts.iter().map(part).collect() }
+}
+
+/// The properties of an object that its upload does not have.
+struct Assembled {
+    size: u64,
+    checksums: Vec<Checksum>,
+    retention: Option<Retention>,
+    hold: bool,
+}
+
+impl Assembled {
+    fn row(self, store: &Store, bucket: &Bucket, upload: &Upload, parts: &[(u32, PartRow)]) -> VersionRow {
+        VersionRow {
+            object: upload.row.object,
+            salt: store.random(),
+            null: !bucket.versioned(),
+            marker: false,
+            size: self.size,
+            etag: composite_etag(parts.iter().map(|(_, row)| &row.md5)),
+            modified: store.wall(),
+            owner: upload.row.owner.clone(),
+            slot: upload.row.slot,
+            metadata: upload.row.metadata.clone(),
+            tags: upload.row.tags.clone(),
+            retention: self.retention,
+            hold: self.hold,
+            checksums: self.checksums,
+            blake3: composite_blake3(parts.iter().map(|(_, row)| &row.blake3)),
+            customer: upload.row.customer.clone(),
+            content: Content::Parts,
+            note: Place::default(),
+            notified: None,
+            upload: Some(upload.number),
+        }
+    }
+}
+
+/// Checks that the request and the upload name the same checksum algorithm and type. A checksum that is not compared
+/// is refused.
 fn check_kind(upload: &UploadRow, request: &CompleteRequest) -> Result<()> {
     if let Some(kind) = request.kind
         && upload.algorithm.is_some()
@@ -172,7 +196,7 @@ fn choose(
     request: &CompleteRequest,
     rows: &mut BTreeMap<u32, PartRow>,
 ) -> Result<Vec<(u32, PartRow)>> {
-    // As on AWS: where the object's checksum is made of the parts', the client has to know those.
+    // As on AWS: for a composite checksum the client has to send the parts' checksums.
     let demanded = upload.algorithm.filter(|_| upload.kind == Some(ChecksumKind::Composite));
     if request.parts.is_empty() {
         return Err(ArchiveError::InvalidRequest("a completion lists at least one part".into()));
@@ -185,12 +209,12 @@ fn choose(
         let invalid = |message: &str| ArchiveError::InvalidPart { number: part.number, message: message.into() };
         let row = rows.remove(&part.number).ok_or_else(|| invalid("it was not uploaded"))?;
         if ETag::parse(&part.etag) != Some(ETag { md5: row.md5, parts: None }) {
-            return Err(invalid("its entity tag is another"));
+            return Err(invalid("its entity tag differs"));
         }
         for checksum in &part.checksums {
             let have = row.checksums.iter().find(|have| have.algorithm == checksum.algorithm);
             if have.is_none_or(|have| have.value != checksum.value) {
-                return Err(invalid("its checksum is another"));
+                return Err(invalid("its checksum differs"));
             }
         }
         if let Some(algorithm) = demanded
@@ -211,7 +235,7 @@ fn choose(
     Ok(chosen)
 }
 
-/// The checksum of the whole, as the upload was begun; compared with what the client expects.
+/// The checksum of the whole object as the upload specified it, compared with the client's.
 fn whole_checksums(upload: &UploadRow, request: &CompleteRequest, parts: &[(u32, PartRow)]) -> Result<Vec<Checksum>> {
     let Some(algorithm) = upload.algorithm else { return Ok(Vec::new()) };
     let mut sums = Vec::with_capacity(parts.len());
