@@ -10,7 +10,7 @@ use crate::audit::Event;
 use crate::model::action::Action;
 use crate::model::bucket::check_tags;
 use crate::model::bucket::{
-    BucketChange, BucketInfo, NewBucket, ObjectLock, Protection, Usage, Versioning, check_bucket_name,
+    BucketChange, BucketInfo, ExpiryAction, NewBucket, ObjectLock, Protection, Usage, Versioning, check_bucket_name,
 };
 use crate::model::error::{ArchiveError, Result};
 use crate::model::principal::{Caller, Role};
@@ -260,6 +260,7 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
             }
             row.protection = level;
         }
+        BucketChange::Expiry(ExpiryAction::Delete) if row.is_share() => return Err(nameless(row)),
         BucketChange::Expiry(expiry) => row.expiry = expiry,
         BucketChange::Quota(quota) => row.quota = quota,
         BucketChange::Anonymous(anonymous) => row.anonymous = anonymous,
@@ -267,9 +268,18 @@ fn apply(row: &mut BucketRow, change: BucketChange) -> Result<()> {
             check_tags(&tags, TAGS_MAX)?;
             row.tags = tags;
         }
+        BucketChange::Share if row.expiry == ExpiryAction::Delete => return Err(nameless(row)),
         BucketChange::Share => row.share = Some(true),
     }
     Ok(())
+}
+
+/// Expiration would take the content away from under the names of files.
+fn nameless(row: &BucketRow) -> ArchiveError {
+    ArchiveError::InvalidState(format!(
+        "bucket `{}` cannot both be a share and delete versions at their expiry; users remove expired files by name",
+        row.name
+    ))
 }
 
 fn check_lock(lock: Option<&ObjectLock>) -> Result<()> {

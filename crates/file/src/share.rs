@@ -12,6 +12,7 @@ mod core;
 mod reading;
 mod records;
 pub mod registry;
+mod restoring;
 mod retention;
 mod saving;
 mod slots;
@@ -176,7 +177,13 @@ impl Share {
                     tree::plant(change, root.owner, root.mode);
                     Ok(())
                 };
+                // Versions without a tree: the catalog was rebuilt from the data volume.
+                let orphaned = share.has_versions().await?;
                 share.change(plant).await?;
+                if orphaned {
+                    let count = share.restore(root).await?;
+                    tracing::warn!(share = %share.name, count, "the tree was made anew from archived versions");
+                }
             }
             other => drop(other?),
         }
@@ -618,7 +625,11 @@ impl Files for Share {
 
     async fn attribute(&self, caller: &Caller, inode: Inode, name: &[u8]) -> Result<Bytes> {
         if name == b"user.stele.state" {
-            let state = self.state(inode)?;
+            self.alive(&[inode])?;
+            let state = self.state(inode).map_err(|error| match error {
+                FileError::Invalid(_) => FileError::NoAttribute,
+                other => other,
+            })?;
             return Ok(Bytes::from_static(state.word(self.archive.compliance_time()).as_bytes()));
         }
         self.step(|core| {

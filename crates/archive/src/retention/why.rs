@@ -106,7 +106,7 @@ fn explain(bucket: &Bucket, key: &str, found: &Found, now: Timestamp) -> Why {
         (Some(past), None) => reasons.push(format!("its {} retention ended {} and no longer protects it", past.mode, past.until)),
         (None, None) => reasons.push("it has no retention".into()),
     }
-    if let Some(default) = bucket.row.lock.and_then(|lock| lock.default) {
+    if let Some(default) = bucket.row.lock.and_then(|lock| lock.default).filter(|_| !bucket.row.is_share()) {
         reasons.push(format!(
             "the bucket's default is {} for {} days; it was applied when the version was stored, and a change of it does not touch stored versions",
             default.mode,

@@ -23,6 +23,8 @@ use super::tree;
 use crate::model::Caller;
 use crate::{FileError, Inode, Result};
 
+/// Between two attempts to store a file that is in use, or that the archive refused.
+const AGAIN_WHEN_FULL: Duration = Duration::from_secs(1);
 /// Files that one step stores side by side, removes, and evicts.
 const STORED_AT_ONCE: usize = 32;
 const CLEARED_AT_ONCE: usize = 64;
@@ -82,9 +84,21 @@ impl Share {
         let due: Vec<u64> = self.step(|core| {
             // A full cache has no time for patience.
             let full = core.slots.used() * 100 >= core.slots.count() * HIGH;
+            let again = if full { AGAIN_WHEN_FULL } else { patience.max(AGAIN_WHEN_FULL) };
             let idle = |at: Instant| full || now.since(at) >= patience;
-            let due = core.active.iter().filter(|(_, at)| idle(**at)).map(|(inode, _)| *inode);
-            Ok(due.take(STORED_AT_ONCE + 1).collect())
+            let untried = |inode: &u64| core.tried.get(inode).is_none_or(|at| now.since(*at) >= again);
+            let mut due: Vec<(Instant, u64)> = core
+                .active
+                .iter()
+                .filter(|(inode, at)| idle(**at) && untried(inode))
+                .map(|(n, at)| (*at, *n))
+                .collect();
+            // Those that have waited longest.
+            if due.len() > STORED_AT_ONCE {
+                due.select_nth_unstable(STORED_AT_ONCE);
+                due.truncate(STORED_AT_ONCE + 1);
+            }
+            Ok(due.into_iter().map(|(_, inode)| inode).collect())
         })?;
         worked.more |= due.len() > STORED_AT_ONCE;
         let mut under_way: FuturesUnordered<_> = due
@@ -102,9 +116,9 @@ impl Share {
                         Ok(())
                     })?;
                 }
-                // Behind the others, so that a file in use does not keep them back.
+                // In a while, so that a file in use does not keep others back.
                 Ok(Stored::Later) => self.step(|core| {
-                    core.active.entry(inode).and_modify(|at| *at = now);
+                    core.tried.insert(inode, now);
                     Ok(())
                 })?,
                 Err(FileError::Stale) => self.step(|core| {
@@ -115,8 +129,7 @@ impl Share {
                     tracing::warn!(share = %self.name, inode, %error, "a file could not be archived; it is tried again");
                     self.step(|core| {
                         core.refusal = Some(error);
-                        // Behind the others, so that one bad file does not keep them back.
-                        core.active.insert(inode, now);
+                        core.tried.insert(inode, now);
                         Ok(())
                     })?;
                 }
@@ -189,7 +202,8 @@ impl Share {
                 false => self.read_content(&Caller::ROOT, Inode(inode), at, PIECE).await?.pieces,
             };
             let length: u64 = data.iter().map(|piece| piece.len() as u64).sum();
-            if length == 0 {
+            // It shrank or grew meanwhile.
+            if length == 0 || at + length > size {
                 return Ok(Stored::Later);
             }
             for piece in data {
@@ -204,7 +218,9 @@ impl Share {
         let unchanged = self.step(|core| {
             let (size_now, writers) = (core.attributes(inode)?.size, core.writers(inode));
             let (row, content) = core.content(inode)?;
-            Ok(content.generation == generation && writers == 0 && size_now == size && row.links > 0)
+            // A commit may have stored it meanwhile, under its retention: this version would be one without.
+            let same = row.open && (held_by_caller || row.committed.is_none());
+            Ok(same && content.generation == generation && writers == 0 && size_now == size && row.links > 0)
         })?;
         if !unchanged {
             return Ok(Stored::Later);
@@ -223,6 +239,8 @@ impl Share {
         .await?;
         self.step(|core| {
             core.active.remove(&inode);
+            core.tried.remove(&inode);
+            core.new_epoch(inode);
             Ok(())
         })?;
         self.counters.archived(size);
@@ -310,6 +328,7 @@ impl Share {
         self.change(|change, _| {
             change.with_reserve();
             change.delete(ORPHANS, inode_key(change.share(), inode));
+            change.delete(ACTIVE, inode_key(change.share(), inode));
             change.delete_row(inode);
             Ok(())
         })
@@ -317,6 +336,7 @@ impl Share {
         self.step(|core| {
             core.orphans.remove(&inode);
             core.active.remove(&inode);
+            core.tried.remove(&inode);
             core.contents.remove(&inode);
             Ok(())
         })
@@ -351,7 +371,8 @@ impl Share {
         let above = |percent: u64| {
             self.step(|core| Ok(core.slots.used() * 100 > core.slots.count() * percent)).unwrap_or(false)
         };
-        if !above(HIGH) && !self.wanted() {
+        let wanted = self.wanted();
+        if !above(HIGH) && !wanted {
             return Ok(());
         }
         for _ in 0..EVICTED_AT_ONCE {
@@ -386,7 +407,8 @@ impl Share {
             let mut groups: BTreeMap<u64, Group> = core.groups_behind(inode, 0)?.into_iter().collect();
             let content = core.content(inode)?.1;
             groups.extend(content.groups().map(|(number, group)| (number, group.clone())));
-            content.queued = false;
+            // The rest of a large file goes with the next look.
+            content.queued = groups.len() > GROUPS_MAX as usize;
             Ok(groups.into_iter().take(GROUPS_MAX as usize).collect::<Vec<_>>())
         })?;
         if groups.is_empty() {

@@ -28,6 +28,8 @@ pub struct Core {
     pub contents: BTreeMap<u64, Content>,
     /// Files whose content is not archived, and when they were last changed.
     pub active: BTreeMap<u64, Instant>,
+    /// When archiving one of them was tried last, where it did not come about.
+    pub tried: BTreeMap<u64, Instant>,
     /// Files that protocols have open.
     pub users: BTreeMap<u64, Users>,
     /// Files without names, to be cleared away.
@@ -37,6 +39,7 @@ pub struct Core {
     /// Why the archive took no file, since the last one that it took.
     pub refusal: Option<FileError>,
     last: Moment,
+    epochs: u64,
 }
 
 /// The content of a regular file, as far as it is known in memory.
@@ -52,6 +55,8 @@ pub struct Content {
     pub grown: Option<Grown>,
     /// Rises with each change of content.
     pub generation: u64,
+    /// Another one for each version that the file is archived as, and whenever the content is known anew.
+    pub epoch: u64,
     /// Used since eviction looked last.
     pub touched: bool,
     /// It is in the order of eviction.
@@ -97,8 +102,9 @@ pub enum Source {
 }
 
 impl Content {
-    fn new() -> Content {
+    fn new(epoch: u64) -> Content {
         Content {
+            epoch,
             gate: Arc::default(),
             saving: Arc::default(),
             groups: BTreeMap::new(),
@@ -204,6 +210,8 @@ impl Core {
             slots,
             contents: BTreeMap::new(),
             active: BTreeMap::new(),
+            tried: BTreeMap::new(),
+            epochs: 0,
             users: BTreeMap::new(),
             orphans: BTreeSet::new(),
             clock_hand: VecDeque::new(),
@@ -229,7 +237,12 @@ impl Core {
             _ if row.is_directory() => return Err(FileError::IsDirectory),
             _ => return Err(FileError::Invalid("only a regular file has content".into())),
         }
-        Ok((row, self.contents.entry(inode).or_insert_with(Content::new)))
+        let epochs = &mut self.epochs;
+        let new = || {
+            *epochs += 1;
+            Content::new(*epochs)
+        };
+        Ok((row, self.contents.entry(inode).or_insert_with(new)))
     }
 
     /// Reads the records of a range's groups, where they are not in memory.
@@ -325,6 +338,14 @@ impl Core {
             return Some(inode);
         }
         None
+    }
+
+    /// The file is another version from here on: what was fetched of the former one is of no use.
+    pub fn new_epoch(&mut self, inode: u64) {
+        self.epochs += 1;
+        if let Some(content) = self.contents.get_mut(&inode) {
+            content.epoch = self.epochs;
+        }
     }
 
     /// How often a file is open for writing.

@@ -26,11 +26,12 @@ const ATTEMPTS: usize = 16;
 struct Fetched {
     start: u64,
     bytes: Bytes,
+    epoch: u64,
 }
 
 impl Share {
     pub(super) async fn read_content(&self, caller: &Caller, inode: Inode, offset: u64, length: u32) -> Result<Data> {
-        let mut fetched = None;
+        let mut fetched: Option<Fetched> = None;
         for _ in 0..ATTEMPTS {
             let gate = self.step(|core| {
                 let attributes = core.living(inode)?;
@@ -40,13 +41,15 @@ impl Share {
                 Ok(Arc::clone(&content.gate))
             })?;
             let held = gate.read_owned().await;
-            let (size, parts, row) = self.step(|core| {
+            let (size, parts, row, epoch) = self.step(|core| {
                 let size = core.attributes(inode.0)?.size;
                 let end = offset.saturating_add(u64::from(length)).min(size);
                 core.load(inode.0, offset.min(end), end)?;
                 let (row, content) = core.content(inode.0)?;
-                Ok((size, content.parts(offset, end, row.served()), row))
+                let epoch = content.epoch;
+                Ok((size, content.parts(offset, end, row.served()), row, epoch))
             })?;
+            fetched = fetched.filter(|fetched| fetched.epoch == epoch);
             let Some(end) = parts.last().map(|part| part.end) else {
                 return Ok(Data { pieces: Vec::new(), end: offset >= size });
             };
@@ -60,7 +63,12 @@ impl Share {
                 let start = missing.start;
                 let wanted = parts.iter().filter(|part| part.source == Source::Archive).map(|part| part.end).max();
                 drop(held);
-                fetched = Some(self.fetch(inode.0, &row, start, wanted.unwrap_or(start)).await?);
+                match self.fetch(inode.0, &row, start, wanted.unwrap_or(start), epoch).await {
+                    Ok(found) => fetched = Some(found),
+                    // The version was replaced while it was read: the file is looked at anew.
+                    Err(FileError::Damaged(_)) if self.epoch(inode.0) != Some(epoch) => {}
+                    Err(error) => return Err(error),
+                }
                 continue;
             }
             let pieces = try_join_all(parts.iter().map(|part| async {
@@ -90,15 +98,19 @@ impl Share {
     }
 
     /// Fetches whole slots around a range, and keeps them in the cache where there is room.
-    async fn fetch(&self, inode: u64, row: &InodeRow, start: u64, end: u64) -> Result<Fetched> {
+    async fn fetch(&self, inode: u64, row: &InodeRow, start: u64, end: u64, epoch: u64) -> Result<Fetched> {
         let Some(archived) = &row.archived else {
             return Err(FileError::Retry("the file has changed; try again".into()));
         };
         let first = start / SLOT * SLOT;
         let end = end.max(first + READ_AHEAD).next_multiple_of(SLOT).min(archived.used);
         let bytes = self.read_archived(inode, archived, first, end).await?;
-        self.keep(inode, archived, first, &bytes).await?;
-        Ok(Fetched { start: first, bytes })
+        self.keep(inode, epoch, first, &bytes).await?;
+        Ok(Fetched { start: first, bytes, epoch })
+    }
+
+    fn epoch(&self, inode: u64) -> Option<u64> {
+        self.step(|core| Ok(core.contents.get(&inode).map(|content| content.epoch))).unwrap_or_default()
     }
 
     /// A range of an archived version.
@@ -128,14 +140,14 @@ impl Share {
     }
 
     /// Puts fetched content into the cache. Blocks that were written meanwhile stay as they are.
-    async fn keep(&self, inode: u64, archived: &ArchivedRow, start: u64, bytes: &Bytes) -> Result<()> {
+    async fn keep(&self, inode: u64, epoch: u64, start: u64, bytes: &Bytes) -> Result<()> {
         let end = start + bytes.len() as u64;
         let gate = self.step(|core| Ok(Arc::clone(&core.content(inode)?.1.gate)))?;
         let held = Arc::new(gate.write_owned().await);
         let parts = self.step(|core| {
-            let (row, _) = core.content(inode)?;
+            let (row, content) = core.content(inode)?;
             // Another version, or less of it: what was fetched is of no use to later readers.
-            if row.archived.as_ref().is_none_or(|now| now.version != archived.version || now.used < end) {
+            if content.epoch != epoch || row.served() < end {
                 return Ok(Vec::new());
             }
             if !core.allocate(inode, start, end)? {
@@ -200,6 +212,10 @@ pub(super) fn refused(error: &stele_archive::ArchiveError) -> FileError {
         ArchiveError::NoSpace(_) => FileError::NoSpace,
         ArchiveError::QuotaExceeded { .. } => FileError::OverQuota,
         ArchiveError::Retained { message, .. } => FileError::ReadOnly(message.clone()),
+        ArchiveError::TooLarge { .. } => FileError::TooLarge,
+        ArchiveError::InvalidArgument(message) | ArchiveError::InvalidRequest(message) => {
+            FileError::Invalid(message.clone())
+        }
         ArchiveError::ReadOnly(message) => FileError::ReadOnly(message.clone()),
         ArchiveError::Busy(message) | ArchiveError::Conflict(message) => FileError::Retry(message.clone()),
         ArchiveError::Stopped(message) => FileError::Stopped(message.clone()),

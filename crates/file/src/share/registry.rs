@@ -8,8 +8,7 @@ use super::records::{ACTIVE, BLOCKS, COOKIES, ENTRIES, INODES, NUMBERS, ORPHANS,
 use super::view::failure;
 use crate::{FileError, Result};
 
-/// Name of the bucket: [`ShareRow`]. The empty key holds the highest number that was ever given to a share, 4 bytes
-/// big-endian.
+/// Name of the bucket: [`ShareRow`].
 pub const SHARES: Table = Table(64);
 /// Shares of one store.
 pub const SHARES_MAX: usize = 1024;
@@ -85,25 +84,19 @@ impl Registry {
         }
     }
 
-    /// Adds a share, and gives it its number.
-    pub async fn add(&self, name: &str, mut row: ShareRow) -> Result<ShareRow> {
-        if self.list()?.len() >= SHARES_MAX {
+    /// Adds a share under the number that its row names. The number is drawn by chance: a counter would begin anew after
+    /// a rebuild of the catalog, and handles of clients would then lead to files of another share.
+    pub async fn add(&self, name: &str, row: &ShareRow) -> Result<()> {
+        let shares = self.list()?;
+        if shares.len() >= SHARES_MAX {
             return Err(FileError::Invalid(format!("a store has at most {SHARES_MAX} shares")));
         }
-        let snapshot = self.records.snapshot().map_err(|error| FileError::Stopped(error.to_string()))?;
-        let last = snapshot.get(SHARES, b"").map_err(failure)?;
-        let number = last.as_deref().and_then(|bytes| bytes.try_into().ok()).map_or(0, u32::from_be_bytes) + 1;
-        row.number = number;
-        let transaction = match last {
-            Some(last) => Transaction::new().equals(SHARES, &b""[..], last),
-            None => Transaction::new().absent(SHARES, &b""[..]),
-        };
-        let transaction = transaction
-            .absent(SHARES, name.as_bytes().to_vec())
-            .put(SHARES, &b""[..], number.to_be_bytes().to_vec())
-            .put(SHARES, name.as_bytes().to_vec(), encode(&row));
-        self.records.commit(transaction).await.map_err(failure)?;
-        Ok(row)
+        if row.number == 0 || shares.iter().any(|(_, share)| share.number == row.number) {
+            return Err(FileError::Retry("the number of the share is taken; try again".into()));
+        }
+        let name = name.as_bytes().to_vec();
+        let transaction = Transaction::new().absent(SHARES, name.clone()).put(SHARES, name, encode(row));
+        self.records.commit(transaction).await.map(drop).map_err(failure)
     }
 
     /// Changes how a share is offered. Its number stays.

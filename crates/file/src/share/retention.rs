@@ -93,8 +93,15 @@ impl Share {
                 return self.commit_file(caller, inode, before, changes, until).await;
             }
         }
+        // Times that are set count from here on: those of earlier writes are recorded first.
+        if row.is_file() && self.step(|core| Ok(core.content(inode.0)?.1.grown.is_some()))? {
+            self.save(inode.0).await?;
+        }
         self.change(|change, _| {
             let row = change.row(inode.0)?;
+            if row.committed.is_some() {
+                return Err(FileError::ReadOnly("the file is committed; its attributes cannot change".into()));
+            }
             let new = tree::set_attributes(&row, caller, &changes, change.now)?;
             change.put_row(inode.0, new);
             Ok(())

@@ -30,7 +30,7 @@ impl Share {
     /// As `save`, by the holder of the file's turn.
     pub(super) async fn save_in_turn(&self, inode: u64) -> Result<()> {
         loop {
-            let (groups, grown) = self.step(|core| {
+            let (groups, grown, size) = self.step(|core| {
                 let content = core.content(inode)?.1;
                 let groups: Vec<(u64, Group)> = content
                     .unsaved
@@ -38,9 +38,12 @@ impl Share {
                     .take(GROUPS_MAX)
                     .map(|group| (*group, content.group(*group).cloned().unwrap_or_default()))
                     .collect();
-                // The size last: it must not be durable before the blocks that it ends with.
                 let last = content.unsaved.len() <= GROUPS_MAX;
-                Ok((groups, content.grown.clone().filter(|_| last)))
+                // No block is recorded behind the recorded end, where a later growth would show it: each part comes with
+                // the size up to its end.
+                let reached = groups.last().filter(|_| !last).map(|(group, _)| (group + 1) * GROUP * SLOT);
+                let size = content.grown.as_ref().zip(reached).map(|(grown, reached)| grown.size.min(reached));
+                Ok((groups, content.grown.clone().filter(|_| last), size))
             })?;
             if groups.is_empty() && grown.is_none() {
                 return Ok(());
@@ -55,6 +58,7 @@ impl Share {
                 if let Some(grown) = &grown {
                     apply(&mut row, grown);
                 }
+                row.size = row.size.max(size.unwrap_or(0));
                 change.put_row(inode, row);
                 Ok(())
             })
@@ -139,6 +143,9 @@ impl Share {
         let groups = self.step(|core| core.groups_behind(inode, size))?;
         self.change(|change, _| {
             let row = change.row(inode)?;
+            if row.committed.is_some() {
+                return Err(FileError::ReadOnly("the file is committed; its content cannot change".into()));
+            }
             let mut new = tree::set_attributes(&row, caller, changes, change.now)?;
             new.size = size;
             new.used = new.used.min(size.next_multiple_of(BLOCK));

@@ -43,6 +43,19 @@ impl Numbers {
         Bytes::copy_from_slice(&self.reserved.to_be_bytes())
     }
 
+    /// No number below this one is given out.
+    pub fn raise(&mut self, least: u64) {
+        if self.next < least {
+            self.next = least;
+            self.reserved = self.reserved.max(least);
+        }
+    }
+
+    /// A number for a new inode or cookie.
+    pub fn next(&mut self, change: &mut Change<'_>) -> u64 {
+        self.take(change)
+    }
+
     fn take(&mut self, change: &mut Change<'_>) -> u64 {
         if self.next == self.reserved {
             self.reserved += NUMBERS_AHEAD;
@@ -527,6 +540,32 @@ pub fn plant(change: &mut Change<'_>, owner: (u32, u32), mode: u32) {
     });
     change.put_row(ROOT, root);
     change.put_bytes(NUMBERS, share_key(change.share()), Bytes::copy_from_slice(&NUMBER_FIRST.to_be_bytes()));
+}
+
+/// Whether a directory has an entry of this name.
+pub fn is_taken(change: &mut Change<'_>, directory: u64, name: &[u8]) -> Result<bool> {
+    Ok(find(change, directory, name)?.is_some())
+}
+
+/// Gives a file that is known otherwise its name in a new tree.
+pub fn restore(
+    change: &mut Change<'_>,
+    numbers: &mut Numbers,
+    directory: u64,
+    name: &[u8],
+    inode: u64,
+    mut row: InodeRow,
+) -> Result<()> {
+    let mut above = change.row(directory)?;
+    row.names = vec![add_entry(change, numbers, (directory, &mut above), name, inode)?];
+    above.links += u32::from(row.is_directory());
+    change.put_row(directory, above);
+    let committed = row.committed.is_some();
+    change.put_row(inode, row);
+    if committed {
+        count(change, directory)?;
+    }
+    Ok(())
 }
 
 /// The path of a file from the root, by its first name, with `/` between names.

@@ -15,7 +15,7 @@ use minicbor::{Decode, Encode};
 use stele_archive::Records;
 use stele_catalog::{Direction, KeyRange, Pending, Receipt, Snapshot, Table, Transaction};
 
-use super::records::{INODES, InodeRow, decode, encode, inode_key};
+use super::records::{INODES, InodeRow, decode, encode, inode_key, last_number};
 use crate::model::Moment;
 use crate::{FileError, Result};
 
@@ -29,7 +29,8 @@ pub struct View {
     pub share: u32,
     /// Records of transactions under way: the latest value, and how many transactions are to be answered.
     pending: BTreeMap<Key, (Option<Bytes>, u32)>,
-    rows: BTreeMap<u64, Arc<InodeRow>>,
+    /// With the bytes as stored, which preconditions compare: a later version may have written fields that this one skips.
+    rows: BTreeMap<u64, (Arc<InodeRow>, Bytes)>,
     /// Rises with each reset. A transaction of an earlier generation has nothing to settle here.
     generation: u64,
     /// A transaction's outcome is not known.
@@ -43,7 +44,7 @@ pub struct Change<'a> {
     /// As they were before the change; what the transaction requires.
     read: BTreeMap<Key, Option<Bytes>>,
     written: BTreeMap<Key, Option<Bytes>>,
-    rows: BTreeMap<u64, Option<Arc<InodeRow>>>,
+    rows: BTreeMap<u64, Option<(Arc<InodeRow>, Bytes)>>,
     pub now: Moment,
     reserve: bool,
 }
@@ -87,15 +88,19 @@ impl View {
 
     /// The row as the latest change left it. `Stale` where there is none.
     pub fn row(&mut self, inode: u64) -> Result<Arc<InodeRow>> {
+        self.stored_row(inode).map(|(row, _)| row)
+    }
+
+    fn stored_row(&mut self, inode: u64) -> Result<(Arc<InodeRow>, Bytes)> {
         if let Some(row) = self.rows.get(&inode) {
-            return Ok(Arc::clone(row));
+            return Ok(row.clone());
         }
         let key = inode_key(self.share, inode);
         let bytes = self.get(INODES, &key)?.ok_or(FileError::Stale)?;
         let row = Arc::new(decode::<InodeRow>(INODES, &key, &bytes)?);
         self.make_room();
-        self.rows.insert(inode, Arc::clone(&row));
-        Ok(row)
+        self.rows.insert(inode, (Arc::clone(&row), bytes.clone()));
+        Ok((row, bytes))
     }
 
     pub fn get(&self, table: Table, key: &Bytes) -> Result<Option<Bytes>> {
@@ -142,6 +147,10 @@ impl View {
     /// transactions that build on it fail as well, and their callers compute them anew from what is committed.
     pub fn settle(&mut self, ticket: Ticket, took_place: bool) {
         if ticket.generation != self.generation {
+            // Rows that were read again since the reset may be as they were before this transaction.
+            for (_, key) in ticket.keys.iter().filter(|(table, _)| *table == INODES.0) {
+                self.rows.remove(&last_number(key));
+            }
             return;
         }
         if !took_place {
@@ -179,12 +188,8 @@ impl View {
             return;
         }
         // Every other one goes: cheap, and what is in use is back with its next use.
-        let pending: BTreeSet<u64> = self
-            .pending
-            .keys()
-            .filter(|(table, _)| *table == INODES.0)
-            .map(|(_, key)| super::records::last_number(key))
-            .collect();
+        let pending: BTreeSet<u64> =
+            self.pending.keys().filter(|(table, _)| *table == INODES.0).map(|(_, key)| last_number(key)).collect();
         let mut odd = false;
         self.rows.retain(|inode, _| {
             odd = !odd;
@@ -239,17 +244,18 @@ impl Change<'_> {
     /// `Stale` where there is no such inode.
     pub fn row(&mut self, inode: u64) -> Result<InodeRow> {
         if let Some(row) = self.rows.get(&inode) {
-            return row.as_ref().map(|row| InodeRow::clone(row)).ok_or(FileError::Stale);
+            return row.as_ref().map(|(row, _)| InodeRow::clone(row)).ok_or(FileError::Stale);
         }
         let key = inode_key(self.share(), inode);
-        let row = self.view.row(inode)?;
-        self.read.insert((INODES.0, key), Some(encode(&*row)));
+        let (row, bytes) = self.view.stored_row(inode)?;
+        self.read.insert((INODES.0, key), Some(bytes));
         Ok(InodeRow::clone(&row))
     }
 
     pub fn put_row(&mut self, inode: u64, row: InodeRow) {
-        self.put(INODES, inode_key(self.share(), inode), &row);
-        self.rows.insert(inode, Some(Arc::new(row)));
+        let bytes = encode(&row);
+        self.put_bytes(INODES, inode_key(self.share(), inode), bytes.clone());
+        self.rows.insert(inode, Some((Arc::new(row), bytes)));
     }
 
     pub fn delete_row(&mut self, inode: u64) {

@@ -92,14 +92,18 @@ impl Share {
             if pads && let Held::Alone(gate) = &held {
                 self.pad(inode.0, size_now, Arc::clone(gate)).await?;
             }
-            let stored = match &held {
-                Held::Shared(gate) => self.store(inode.0, offset, data, Arc::clone(gate)).await?,
+            let (start, blocks) = match &held {
+                Held::Shared(gate) => (offset, self.store(inode.0, offset, data, Arc::clone(gate)).await?),
                 Held::Alone(gate) => {
                     let (start, data) = self.complete(inode.0, offset, data, size_now).await?;
-                    self.store(inode.0, start, data, Arc::clone(gate)).await?
+                    (start, self.store(inode.0, start, data, Arc::clone(gate)).await?)
                 }
             };
-            let after = self.step(|core| self.grow(core, caller, inode, end, stored))?;
+            // One step, so that no block behind the end is recorded before the end is.
+            let after = self.step(|core| {
+                let stored = core.content(inode.0)?.1.validate(start, start + blocks);
+                self.grow(core, caller, inode, end, stored)
+            })?;
             drop(held);
             if stability == Stability::Unstable {
                 return Ok((Changed { before, after }, Stability::Unstable));
@@ -139,7 +143,11 @@ impl Share {
     pub(super) async fn pad(&self, inode: u64, size: u64, held: Arc<OwnedRwLockWriteGuard<()>>) -> Result<()> {
         let first = size / BLOCK * BLOCK;
         let (start, data) = self.complete(inode, first, Vec::new(), size).await?;
-        self.store(inode, start, data, held).await.map(drop)
+        let length = self.store(inode, start, data, held).await?;
+        self.step(|core| {
+            core.content(inode)?.1.validate(start, start + length);
+            Ok(())
+        })
     }
 
     /// Makes whole blocks of data that covers some in part: with what the file has there, and zeros behind its end.
@@ -180,7 +188,8 @@ impl Share {
     }
 
     /// Writes whole blocks into their slots. The gate stays held until the volume has answered, also where the caller
-    /// goes away: a late write into a slot of another file would be damage. Answers the bytes that were not stored before.
+    /// goes away: a late write into a slot of another file would be damage. Answers the bytes; they count once the caller
+    /// says that they are valid.
     async fn store<G: Send + Sync + 'static>(
         &self,
         inode: u64,
@@ -225,7 +234,7 @@ impl Share {
             self.write_cache(at, pieces, Arc::clone(&held))
         });
         try_join_all(writes.collect::<Vec<_>>()).await?;
-        self.step(|core| Ok(core.content(inode)?.1.validate(start, end)))
+        Ok(length)
     }
 
     /// One write to the cache volume, with what it keeps alive.

@@ -24,8 +24,9 @@ const LISTED_MAX: usize = 10_000;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct View {
     pub name: String,
-    /// What clients mount, where NFS is served.
+    /// What clients mount, where NFS is served, and the port for both NFS and MOUNT.
     pub nfs: Option<String>,
+    pub nfs_port: Option<u16>,
     /// The volume of its cache.
     pub cache_volume: String,
     pub archive_after_seconds: u32,
@@ -50,7 +51,7 @@ pub struct StatusView {
     /// Files whose content is not archived.
     pub open_files: u64,
     /// How long the open file that was left alone longest has been left alone.
-    pub oldest_seconds: Option<f64>,
+    pub oldest_seconds: Option<u64>,
     /// Removed files whose content is being cleared away.
     pub removing_files: u64,
     pub cache_used_bytes: u64,
@@ -132,6 +133,7 @@ async fn view(node: &Node, name: &str, row: &ShareRow) -> Outcome<View> {
     let status = open.as_ref().map(|share| status(share)).transpose()?;
     Ok(View {
         name: name.to_owned(),
+        nfs_port: node.shares.address().filter(|_| open.is_some()).map(|address| address.port()),
         nfs: node.shares.address().filter(|_| open.is_some()).map(|address| format!("{}:/{name}", address.ip())),
         cache_volume: row.volume.clone(),
         archive_after_seconds: row.archive_after,
@@ -156,7 +158,7 @@ fn status(share: &Share) -> Outcome<StatusView> {
     let status = share.status().map_err(failed)?;
     Ok(StatusView {
         open_files: status.open,
-        oldest_seconds: status.oldest.map(|oldest| oldest.as_secs_f64()),
+        oldest_seconds: status.oldest.map(|oldest| oldest.0 / 1_000_000_000),
         removing_files: status.removing,
         cache_used_bytes: status.cache_used,
         cache_size_bytes: status.cache_size,
@@ -203,7 +205,7 @@ impl Call for Create {
             .parse()
             .map_err(|error: stele_codes::code::NoSuchCode| Failure::usage(error.to_string()))?;
         let mut row = ShareRow {
-            number: 0,
+            number: node.random_number(),
             volume: format!("share-{}", self.name),
             owner: self.owner,
             mode: self.mode,
@@ -244,7 +246,7 @@ impl Call for Create {
             let act = node.make_cache(row.volume.clone(), code, Bytes(self.cache));
             node.audited(actor, "volume/create", &row.volume, act).await??;
         }
-        let row = node.registry()?.add(&self.name, row).await.map_err(failed)?;
+        node.registry()?.add(&self.name, &row).await.map_err(failed)?;
         node.open_share(&self.name, &row).await?;
         view(node, &self.name, &row).await
     }
@@ -332,22 +334,14 @@ impl Call for Remove {
         node.accountable()?;
         let _turn = node.shares.turn.lock().await;
         let (archive, row) = (node.archive()?, row_of(node, &self.name)?);
-        if let Some(share) = node.shares.get(&self.name) {
-            // What was removed just now is cleared away first.
-            while share.work().await.map_err(failed)?.cleared > 0 {}
-            if !share.is_empty().map_err(failed)? {
-                return Err(Failure::new(Kind::Refused, format!("the share '{}' is not empty", self.name))
-                    .next("remove its files through a mount first; committed files stay until their retention ends"));
-            }
-        } else {
-            return Err(Failure::new(
-                Kind::Refused,
-                format!("the share '{}' is not open, so it may hold files", self.name),
-            )
-            .next("`stele pool status` shows the alarm that says why"));
-        }
+        let present = archive.bucket(&node.own_caller(), &self.name).await.is_ok();
         let act = async {
-            node.withdraw(&self.name, row.number);
+            // From here on no client reaches it, so that what is found empty stays empty.
+            let share = node.withdraw(&self.name, row.number);
+            if let Err(failure) = emptied(share.as_deref(), present, &self.name).await {
+                node.open_share(&self.name, &row).await?;
+                return Err(failure);
+            }
             // Refused while the bucket holds a version: retained ones stay, and so does the share.
             match archive.delete_bucket(&node.gateway_caller("removing the share"), &self.name).await {
                 Ok(()) | Err(stele_archive::ArchiveError::NoSuchBucket(_)) => {}
@@ -364,6 +358,24 @@ impl Call for Remove {
         };
         node.audited(actor, Remove::NAME, &self.name, act).await??;
         Ok(Done {})
+    }
+}
+
+/// Refuses unless nothing is in the share. One whose bucket is gone was found empty by a removal that was cut short.
+async fn emptied(share: Option<&Share>, present: bool, name: &str) -> Outcome<()> {
+    let Some(share) = share else {
+        return match present {
+            false => Ok(()),
+            true => Err(Failure::new(Kind::Refused, format!("the share '{name}' is not open, so it may hold files"))
+                .next("`stele pool status` shows the alarm that says why")),
+        };
+    };
+    // What was removed just now is cleared away first.
+    while share.work().await.map_err(failed)?.cleared > 0 {}
+    match share.is_empty().map_err(failed)? {
+        true => Ok(()),
+        false => Err(Failure::new(Kind::Refused, format!("the share '{name}' is not empty"))
+            .next("remove its files through a mount first; committed files stay until their retention ends")),
     }
 }
 

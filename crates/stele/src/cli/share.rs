@@ -87,8 +87,8 @@ pub struct Create {
     /// Owner of the root directory
     #[arg(long, value_name = "UID:GID", default_value = "0:0", value_parser = owner)]
     pub owner: (u32, u32),
-    /// Mode of the root directory, in octal digits
-    #[arg(long, default_value = "0755", value_parser = mode)]
+    /// Mode of the root directory, in octal digits. By default everyone may add files and no one may remove those of others
+    #[arg(long, default_value = "1777", value_parser = mode)]
     pub mode: u32,
 }
 

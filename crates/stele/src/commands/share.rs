@@ -184,7 +184,7 @@ fn states(views: &[View]) -> String {
         table.row(vec![
             view.name.clone(),
             status.open_files.to_string(),
-            status.oldest_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.0} s")),
+            status.oldest_seconds.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds} s")),
             status.archived_files.to_string(),
             Bytes(status.archived_bytes).to_string(),
             Bytes(status.cache_used_bytes).to_string(),

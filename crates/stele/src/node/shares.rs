@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 use stele_archive::{Archive, BucketInfo, Caller};
@@ -31,6 +32,8 @@ pub struct Shares {
     open: RwLock<BTreeMap<String, Arc<Share>>>,
     server: OnceLock<Arc<Server<Share>>>,
     address: Mutex<Option<SocketAddr>>,
+    /// The shares were opened, or there was an attempt for each.
+    opened: AtomicBool,
     /// Making, changing and removing take turns.
     pub turn: tokio::sync::Mutex<()>,
 }
@@ -78,10 +81,10 @@ impl Node {
         Ok(Registry::new(self.archive()?.records()))
     }
 
-    /// Opens every share, and names those that do not open in alarms.
+    /// Opens every share once the archive takes changes, and names those that do not open in alarms.
     pub async fn open_shares(&self) -> Outcome<()> {
         let Ok(archive) = self.archive() else { return Ok(()) };
-        if archive.is_read_only() {
+        if archive.is_read_only() || self.shares.opened.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
         for (name, row) in self.registry()?.list().map_err(failed)? {
@@ -158,6 +161,13 @@ impl Node {
     /// Whether the pool has a volume that is the cache of a share.
     pub async fn cache_volume(&self, name: &str) -> Outcome<Option<VolumeStatus>> {
         Ok(self.volumes().await?.into_iter().find(|volume| volume.spec.name == name && is_cache(volume)))
+    }
+
+    /// A number for a new share.
+    pub fn random_number(&self) -> u32 {
+        let mut bytes = [0; 4];
+        self.surroundings.entropy(&mut bytes);
+        u32::from_be_bytes(bytes).max(1)
     }
 
     /// The gateway, on behalf of an operator.

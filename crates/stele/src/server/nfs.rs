@@ -60,6 +60,10 @@ async fn serve_stream(stream: TcpStream, address: SocketAddr, server: Arc<Server
 pub async fn work(node: Arc<Node>) {
     loop {
         let mut wait = WORK_EVERY;
+        // Where the archive was for reading only at the start, the shares open with its return.
+        if let Err(failure) = node.open_shares().await {
+            tracing::warn!("the shares could not be opened: {failure}");
+        }
         for share in node.shares.all() {
             match share.work().await {
                 Ok(worked) if worked.more || share.is_pressed() => wait = Duration::from_millis(1),

@@ -6,6 +6,7 @@ pub mod filesystem;
 #[path = "../../../object/tests/frontend/http.rs"]
 pub mod http;
 pub mod nbd;
+pub mod nfs;
 pub mod pool;
 pub mod server;
 pub mod volatile;

@@ -128,3 +128,63 @@ async fn truncation_and_growth_show_zeros_and_never_old_bytes() {
         assert!(read(&share, inode).await == expected, "size {size} shows other bytes");
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_is_made_anew_from_archived_versions() {
+    use crate::{Creation, Node};
+    let stage = Stage::new(9).committing();
+    let share = stage.share().await;
+    let root = share.root();
+    let mode = |mode| Changes { mode: Some(mode), ..Changes::default() };
+    let year = share.make(&Caller::ROOT, root, b"a year", Node::Directory, mode(0o755)).await.unwrap().file.inode;
+    let how = Creation::Guarded(Changes { uid: Some(7), gid: Some(8), ..mode(0o640) });
+    let ledger = share.create(&Caller::ROOT, year, b"ledger \xff", how).await.unwrap().file.inode;
+    write(&share, ledger, 0, &content(1, 70_000)).await;
+    let plain = file(&share, "plain", &content(2, 10)).await;
+    share.set_attributes(&Caller::ROOT, ledger, mode(0o440), None).await.unwrap();
+    settle(&stage, &share).await;
+    let (before, until) = (share.attributes(ledger).await.unwrap(), share.state(ledger).unwrap().committed);
+    drop(share);
+    stage.forget_files().await;
+
+    let share = stage.clone().with_cache(CACHE).share().await;
+    let year = share.lookup(&Caller::ROOT, root, b"a year").await.unwrap().inode;
+    let found = share.lookup(&Caller::ROOT, year, b"ledger \xff").await.unwrap();
+    assert_eq!((found.inode, found.mode, found.uid, found.gid), (ledger, 0o440, 7, 8));
+    assert_eq!((found.modified, found.accessed, found.size), (before.modified, before.accessed, 70_000));
+    assert_eq!(share.state(ledger).unwrap().committed, until);
+    assert!(read(&share, ledger).await == content(1, 70_000) && read(&share, plain).await == content(2, 10));
+    let refused = share.remove(&Caller::ROOT, year, b"ledger \xff", Removal::File).await;
+    assert!(matches!(refused, Err(FileError::ReadOnly(_))), "{refused:?}");
+    // No new file gets the number of an old one.
+    let new = file(&share, "new", &content(3, 10)).await;
+    assert!(new > ledger && new > plain, "{new:?}");
+    let moved = share.rename(&Caller::ROOT, (root, b"a year"), (root, b"other")).await;
+    assert!(matches!(moved, Err(FileError::ReadOnly(_))), "{moved:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_fetched_of_a_former_version_is_never_shown() {
+    let stage = Stage::new(10).with_cache(16 << 20);
+    let share = stage.share().await;
+    let inode = file(&share, "a", &content(1, 3 << 20)).await;
+    for round in 2..40 {
+        settle(&stage, &share).await;
+        // Reads from the archive beside writes, truncations, archiving and eviction, each cut off at another place.
+        let fill = file(&share, &format!("fill{round}"), &content(round, 12 << 20)).await;
+        settle(&stage, &share).await;
+        let mut reading = Box::pin(share.read(&Caller::ROOT, inode, 1 << 20, 1 << 20));
+        for _ in 0..round % 7 {
+            if futures_util::poll!(reading.as_mut()).is_ready() {
+                break;
+            }
+        }
+        let new = content(round, 3 << 20);
+        write(&share, inode, 0, &new).await;
+        settle(&stage, &share).await;
+        share.remove(&Caller::ROOT, share.root(), format!("fill{round}").as_bytes(), Removal::File).await.unwrap();
+        drop(reading);
+        let _ = fill;
+        assert!(read(&share, inode).await == new, "round {round} shows bytes of a former version");
+    }
+}

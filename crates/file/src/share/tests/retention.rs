@@ -142,3 +142,50 @@ async fn no_other_frontend_reaches_the_objects_of_a_share() {
     assert!(archive.delete(&admin, delete).await.is_err());
     assert!(archive.delete_bucket(&admin, NAME).await.is_err());
 }
+
+#[tokio::test(start_paused = true)]
+async fn archiving_beside_a_commit_adds_no_version_without_retention() {
+    for polls in 0..30 {
+        let stage = Stage::new(16).committing();
+        let share = stage.share().await;
+        let inode = file(&share, "ledger", &content(1, 5 << 20)).await;
+        stage.pass(20);
+        let mut working = Box::pin(share.work());
+        let mut ended = false;
+        for _ in 0..polls {
+            ended = ended || futures_util::poll!(working.as_mut()).is_ready();
+        }
+        // Both go on, and either may end first.
+        let working = async {
+            if !ended {
+                working.await.unwrap();
+            }
+        };
+        tokio::join!(working, async { set(&share, inode, mode(0o444)).await.unwrap() });
+        let key = share.state(inode).unwrap().key;
+        let why = stage.archive().await.why(&gateway(), NAME, &key, None).await.unwrap();
+        assert!(why.protected, "{polls}: the current version has no retention: {why:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn times_that_are_set_outlast_writes_before_them() {
+    let stage = Stage::new(17);
+    let share = stage.share().await;
+    let inode = file(&share, "a", &content(1, 10)).await;
+    super::stage::write(&share, inode, 0, &content(2, 10)).await;
+    let at = Moment { seconds: 1_000_000, nanoseconds: 5 };
+    set(&share, inode, Changes { modified: Some(SetTime::At(at)), ..Changes::default() }).await.unwrap();
+    assert_eq!(share.attributes(inode).await.unwrap().modified, at);
+    assert_eq!(share.commit(inode).await.unwrap().modified, at);
+}
+
+#[tokio::test(start_paused = true)]
+async fn expiration_never_deletes_versions_of_a_share() {
+    use stele_archive::{BucketChange, ExpiryAction};
+    let stage = Stage::new(18).committing();
+    let _share = stage.share().await;
+    let (archive, admin) = (stage.archive().await, stele_archive::Caller::local(0));
+    let refused = archive.change_bucket(&admin, NAME, BucketChange::Expiry(ExpiryAction::Delete)).await;
+    assert!(matches!(refused, Err(stele_archive::ArchiveError::InvalidState(_))), "{refused:?}");
+}

@@ -155,6 +155,21 @@ impl Stage {
         Share::open(ground, NAME, 1, self.settings.clone(), root).await.expect("the share opens")
     }
 
+    /// Deletes every record of files, as a rebuild of the catalog does.
+    pub async fn forget_files(&self) {
+        use stele_catalog::{Direction, KeyRange, Table, Transaction};
+        let records = self.archive().await.records();
+        let mut transaction = Transaction::new();
+        for table in (64..=71).map(Table) {
+            let stored =
+                records.snapshot().expect("a snapshot").range(table, &KeyRange::all(), 10_000, Direction::Forward);
+            for (key, _) in stored.expect("the records") {
+                transaction = transaction.delete(table, key);
+            }
+        }
+        records.commit(transaction).await.expect("a commit");
+    }
+
     pub fn pass(&self, seconds: u64) {
         let mut state = self.clock.state.lock().expect("no test panics with the clock");
         state.1.monotonic = Instant(state.1.monotonic.0 + seconds * 1_000_000_000);
