@@ -173,7 +173,8 @@ async fn what_was_fetched_of_a_former_version_is_never_shown() {
         // Reads from the archive beside writes, truncations, archiving and eviction, each cut off at another place.
         let fill = file(&share, &format!("fill{round}"), &content(round, 12 << 20)).await;
         settle(&stage, &share).await;
-        let mut reading = Box::pin(share.read(&Caller::ROOT, inode, 1 << 20, 1 << 20));
+        let reader = Caller::ROOT;
+        let mut reading = Box::pin(share.read(&reader, inode, 1 << 20, 1 << 20));
         for _ in 0..round % 7 {
             if futures_util::poll!(reading.as_mut()).is_ready() {
                 break;
