@@ -1,0 +1,335 @@
+//! What FUSE asks, in calls of [`Files`]: the checks that the kernel leaves to open files, and nothing else.
+//!
+//! The kernel checks permissions when a file is opened and then no more, as POSIX says. Reads and writes of open
+//! files therefore run as root; what retention forbids holds for root too.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use fuser::INodeNo;
+
+use super::convert::Numbers;
+use super::opened::Opened;
+use crate::permission::{may_execute, may_read, may_write, owns};
+use crate::{
+    Access, Attributes, Caller, Changes, Creation, DirectoryEntry, FileError, Files, Inode, Kind, Node, Result,
+    SetTime, Stability,
+};
+
+/// While the gateway waits for the archive, a call is repeated this often.
+pub(super) const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// After so many repetitions, 30 seconds, the caller gets EAGAIN.
+pub(super) const RETRIES_MAX: u32 = 300;
+/// The kernel's mark for a file that is opened to be run.
+const OPEN_TO_RUN: i32 = 0x20;
+const SET_UID: u32 = 0o4000;
+const SET_GID: u32 = 0o2000;
+const GROUP_EXECUTE: u32 = 0o010;
+/// Everyone may search.
+const SEARCHABLE: u32 = 0o111;
+
+/// The call, repeated while the gateway asks for patience.
+macro_rules! patiently {
+    ($call:expr) => {{
+        let mut retries = 0;
+        loop {
+            match $call.await {
+                Err($crate::FileError::Retry(_)) if retries < $crate::fuse::share::RETRIES_MAX => {
+                    retries += 1;
+                    tokio::time::sleep($crate::fuse::share::RETRY_PAUSE).await;
+                }
+                result => break result,
+            }
+        }
+    }};
+}
+pub(super) use patiently;
+
+pub(super) struct Share<F> {
+    pub(super) files: std::sync::Arc<F>,
+    pub(super) numbers: Numbers,
+    pub(super) opened: Opened,
+    /// How long the kernel keeps attributes and entries; zero keeps nothing.
+    pub(super) cache: Duration,
+}
+
+/// How a file is opened.
+#[derive(Clone, Copy)]
+pub(super) struct Opening {
+    reads: bool,
+    pub(super) writes: bool,
+    runs: bool,
+    cuts: bool,
+    exclusive: bool,
+}
+
+impl Opening {
+    pub(super) fn of(flags: i32) -> Opening {
+        let mode = flags & libc::O_ACCMODE;
+        Opening {
+            reads: mode != libc::O_WRONLY,
+            writes: mode != libc::O_RDONLY,
+            runs: flags & OPEN_TO_RUN != 0,
+            cuts: flags & libc::O_TRUNC != 0,
+            exclusive: flags & libc::O_EXCL != 0,
+        }
+    }
+
+    fn check(self, caller: &Caller, file: &Attributes) -> Result<()> {
+        if self.runs {
+            may_execute(caller, file)?;
+        } else if self.reads {
+            may_read(caller, file)?;
+        }
+        if self.writes || self.cuts {
+            may_write(caller, file)?;
+        }
+        Ok(())
+    }
+}
+
+impl<F: Files> Share<F> {
+    pub(super) fn inode(&self, number: INodeNo) -> Inode {
+        self.numbers.inode(number)
+    }
+
+    /// `.` names any file by its number, for exports through the kernel's NFS server.
+    pub(super) async fn lookup(&self, caller: &Caller, directory: Inode, name: &[u8]) -> Result<Attributes> {
+        match name {
+            b"." => patiently!(self.files.attributes(directory)),
+            name => patiently!(self.files.lookup(caller, directory, name)),
+        }
+    }
+
+    /// How long the kernel may keep an entry of the directory. It asks nobody about an entry that it keeps. So it
+    /// keeps none that only some users may search for.
+    pub(super) async fn keeps_entries(&self, directory: Inode) -> Duration {
+        if self.cache.is_zero() {
+            return Duration::ZERO;
+        }
+        match self.files.attributes(directory).await {
+            Ok(directory) if directory.mode & SEARCHABLE == SEARCHABLE => self.cache,
+            _ => Duration::ZERO,
+        }
+    }
+
+    pub(super) async fn set_attributes(
+        &self,
+        caller: &Caller,
+        inode: Inode,
+        mut changes: Changes,
+        through_open_file: bool,
+    ) -> Result<Attributes> {
+        let size = changes.size.is_some();
+        let one_now = match (changes.accessed, changes.modified) {
+            (Some(SetTime::Now), None) | (None, Some(SetTime::Now)) => !size,
+            _ => false,
+        };
+        if size && !through_open_file || one_now {
+            let file = patiently!(self.files.attributes(inode))?;
+            if size {
+                may_write(caller, &file)?;
+            }
+            if one_now {
+                // `utimensat` lets others than the owner set both times to now, but not one of them.
+                owns(caller, &file)?;
+            }
+        }
+        let set = patiently!(self.files.set_attributes(caller, inode, changes.clone(), None));
+        if matches!(set, Err(FileError::Denied)) && size && through_open_file {
+            // The opener may still cut it, whatever the mode says by now.
+            let file = patiently!(self.files.attributes(inode))?;
+            changes.mode = Some(without_set_ids(file.mode)).filter(|mode| *mode != file.mode);
+            return Ok(patiently!(self.files.set_attributes(&Caller::ROOT, inode, changes.clone(), None))?.after);
+        }
+        Ok(set?.after)
+    }
+
+    pub(super) async fn open(&self, caller: &Caller, inode: Inode, how: Opening) -> Result<()> {
+        let file = patiently!(self.files.attributes(inode))?;
+        how.check(caller, &file)?;
+        self.add_opening(inode, how.writes).await?;
+        if how.cuts {
+            let cut = Changes { size: Some(0), ..Changes::default() };
+            if let Err(error) = patiently!(self.files.set_attributes(caller, inode, cut.clone(), None)) {
+                self.close(inode, how.writes).await;
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) async fn open_directory(&self, caller: &Caller, inode: Inode) -> Result<()> {
+        may_read(caller, &patiently!(self.files.attributes(inode))?)?;
+        self.add_opening(inode, false).await
+    }
+
+    pub(super) async fn close(&self, inode: Inode, writes: bool) {
+        self.opened.remove(inode, writes);
+        self.files.closed(inode, writes).await;
+    }
+
+    /// Closes what is open: the mount is gone.
+    pub(super) async fn close_all(&self) {
+        for (inode, writes) in self.opened.take_all() {
+            self.files.closed(inode, writes).await;
+        }
+    }
+
+    async fn add_opening(&self, inode: Inode, writes: bool) -> Result<()> {
+        patiently!(self.files.opened(inode, writes))?;
+        self.opened.add(inode, writes);
+        Ok(())
+    }
+
+    /// Creates the file, or opens one that another client has just created.
+    pub(super) async fn create(
+        &self,
+        caller: &Caller,
+        directory: Inode,
+        name: &[u8],
+        mode: u32,
+        how: Opening,
+    ) -> Result<Attributes> {
+        let guarded = Creation::Guarded(Changes { mode: Some(mode & 0o7777), ..Changes::default() });
+        match patiently!(self.files.create(caller, directory, name, guarded.clone())) {
+            Ok(entry) => {
+                // Its maker may write to it, whatever its mode.
+                self.add_opening(entry.file.inode, how.writes).await?;
+                Ok(entry.file)
+            }
+            Err(FileError::Exists) if !how.exclusive => {
+                let file = patiently!(self.files.lookup(caller, directory, name))?;
+                if file.kind != Kind::File {
+                    return Err(FileError::Exists);
+                }
+                self.open(caller, file.inode, how).await?;
+                patiently!(self.files.attributes(file.inode))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn make_special(
+        &self,
+        caller: &Caller,
+        directory: Inode,
+        name: &[u8],
+        mode: u32,
+        kind: Kind,
+    ) -> Result<Attributes> {
+        let changes = Changes { mode: Some(mode & 0o7777), ..Changes::default() };
+        let made = match kind {
+            Kind::File => {
+                let guarded = Creation::Guarded(changes);
+                patiently!(self.files.create(caller, directory, name, guarded.clone()))
+            }
+            kind => {
+                patiently!(self.files.make(caller, directory, name, Node::Special(kind), changes.clone()))
+            }
+        };
+        Ok(made?.file)
+    }
+
+    pub(super) async fn read(&self, inode: Inode, offset: u64, length: u32) -> Result<Vec<Bytes>> {
+        Ok(patiently!(self.files.read(&Caller::ROOT, inode, offset, length))?.pieces)
+    }
+
+    /// `drops_set_ids`: the writer is none that keeps the set-id bits.
+    pub(super) async fn write(
+        &self,
+        inode: Inode,
+        offset: u64,
+        data: Bytes,
+        flags: i32,
+        drops_set_ids: bool,
+    ) -> Result<()> {
+        if drops_set_ids {
+            let file = patiently!(self.files.attributes(inode))?;
+            let mode = without_set_ids(file.mode);
+            if mode != file.mode {
+                let changes = Changes { mode: Some(mode), ..Changes::default() };
+                patiently!(self.files.set_attributes(&Caller::ROOT, inode, changes.clone(), None))?;
+            }
+        }
+        let stability = match flags {
+            flags if flags & libc::O_SYNC == libc::O_SYNC => Stability::File,
+            flags if flags & libc::O_DSYNC == libc::O_DSYNC => Stability::Data,
+            _ => Stability::Unstable,
+        };
+        if stability == Stability::Unstable {
+            self.opened.note_write(inode, self.files.verifier());
+        }
+        patiently!(self.files.write(&Caller::ROOT, inode, offset, vec![data.clone()], stability))?;
+        Ok(())
+    }
+
+    /// Makes earlier writes durable, or says that some were lost.
+    pub(super) async fn commit(&self, inode: Inode) -> Result<()> {
+        let verifier = self.opened.begin_commit(inode);
+        if let Err(error) = patiently!(self.files.commit(inode)) {
+            if let Some(verifier) = verifier {
+                self.opened.note_write(inode, verifier);
+            }
+            return Err(error);
+        }
+        match verifier {
+            Some(verifier) if verifier != self.files.verifier() => {
+                Err(FileError::Stopped("writes before this commit were lost".into()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Only the kernel's own lookups make it atomic: clients of other protocols may come in between.
+    pub(super) async fn check_absent(&self, caller: &Caller, directory: Inode, name: &[u8]) -> Result<()> {
+        match patiently!(self.files.lookup(caller, directory, name)) {
+            Ok(_) => Err(FileError::Exists),
+            Err(FileError::NotFound) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// `wanted`: bits as in a mode.
+    pub(super) async fn access(&self, caller: &Caller, inode: Inode, wanted: i32) -> Result<()> {
+        let file = patiently!(self.files.attributes(inode))?;
+        let directory = file.kind == Kind::Directory;
+        let wanted = Access {
+            read: wanted & libc::R_OK != 0,
+            modify: wanted & libc::W_OK != 0,
+            lookup: directory && wanted & libc::X_OK != 0,
+            execute: !directory && wanted & libc::X_OK != 0,
+            ..Access::default()
+        };
+        if wanted.modify && directory {
+            // Writing to a directory needs search permission in `Files`, but not in access(2).
+            may_write(caller, &file)?;
+        }
+        let asked = Access { modify: wanted.modify && !directory, ..wanted };
+        match patiently!(self.files.access(caller, inode, asked))? == asked {
+            true => Ok(()),
+            false => Err(FileError::Denied),
+        }
+    }
+
+    pub(super) async fn list(
+        &self,
+        directory: Inode,
+        cookie: u64,
+        limit: usize,
+    ) -> Result<(Vec<DirectoryEntry>, bool)> {
+        let listing = patiently!(self.files.read_directory(&Caller::ROOT, directory, cookie, limit))?;
+        Ok((listing.entries, listing.end))
+    }
+
+    /// The directory above, for the entry `..`; its own number if it is gone.
+    pub(super) async fn parent(&self, directory: Inode) -> Inode {
+        let found = self.files.lookup(&Caller::ROOT, directory, b"..").await;
+        found.map(|above| above.inode).unwrap_or(directory)
+    }
+}
+
+fn without_set_ids(mode: u32) -> u32 {
+    let group = if mode & GROUP_EXECUTE != 0 { SET_GID } else { 0 };
+    mode & !SET_UID & !group
+}
