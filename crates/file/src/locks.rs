@@ -1,4 +1,4 @@
-//! Locks of byte ranges, for all protocols: one table says who holds which bytes of which file.
+//! Locks of byte ranges, for all protocols: one table has the owner of each locked range of each file.
 //!
 //! The rules are those of POSIX. A lock of an owner replaces the owner's locks of the same bytes; unlocking the middle of a lock
 //! leaves two. Two owners may share bytes that both only read. The table is in memory: after a restart, clients
@@ -112,7 +112,7 @@ pub struct Held {
     pub exclusive: bool,
 }
 
-/// A reservation of a whole file, as DOS has them: what its owner does, and what nobody else may do meanwhile.
+/// A reservation of a whole file, as DOS has them: the uses that its owner makes of it, and those that it denies to others.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reservation {
     pub owner: LockOwner,

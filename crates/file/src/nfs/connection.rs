@@ -2,9 +2,10 @@
 //!
 //! A turn reads what has arrived, starts every whole call, polls each new request once, and sends all answers that are ready. A
 //! request that must wait joins the others under way. Beyond the limits of [`super::Options`] the connection stops
-//! reading until answers have gone. When the client is gone, requests under way still finish, because a
-//! change that is half done helps nobody and its answer may be asked for again.
+//! reading until answers have gone. When the client is gone, requests under way still finish, because the client may
+//! repeat them on its next connection and wants their answers then.
 
+use std::fmt;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
@@ -31,17 +32,28 @@ use super::server::{Peer, Server};
 const LOOKS: u32 = 4;
 
 /// Why a connection ended.
-#[derive(Debug)]
 pub enum Ended<S> {
     /// The client closed it.
     Closed,
     /// The client sent no call for long, or only a part of one, or took no answers.
     Stuck(Stuck),
-    /// What came was no sequence of records.
+    /// The stream was no sequence of records.
     Record(RecordError),
     Failed(io::Error),
     /// The client was told to begin TLS: encrypt the stream, and serve it again as secure.
     StartTls(S),
+}
+
+impl<S> fmt::Debug for Ended<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Ended::Closed => f.write_str("Closed"),
+            Ended::Stuck(stuck) => write!(f, "Stuck({stuck:?})"),
+            Ended::Record(error) => write!(f, "Record({error:?})"),
+            Ended::Failed(error) => write!(f, "Failed({error})"),
+            Ended::StartTls(_) => f.write_str("StartTls"),
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,4 @@
-//! What the server counts, for metrics: calls and failures of each procedure, bytes, and connections.
+//! The server's counts, for metrics: calls and failures of each procedure, bytes, and connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -80,7 +80,7 @@ pub enum Squash {
     All,
 }
 
-/// What clients of a network may do.
+/// The rights of clients in a network.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rule {
     pub network: Network,

@@ -39,7 +39,7 @@ pub struct Host {
     pub name: Bytes,
 }
 
-/// What this server knows of its own starts and of its clients'.
+/// This server's start number, and the hosts that took locks since.
 pub struct Reboots {
     state: u32,
     hosts: Mutex<BTreeSet<Host>>,

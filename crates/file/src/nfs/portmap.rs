@@ -62,7 +62,7 @@ pub fn unset(xid: u32, program: Program) -> Vec<u8> {
     mapping(xid, UNSET, program, 0)
 }
 
-/// What the port mapper answered to either, without the record mark.
+/// The port mapper's answer to either call, given without its record mark.
 pub fn answer(xid: u32, record: Bytes) -> Result<bool, Malformed> {
     rpc::results(record, xid)?.bool()
 }
@@ -76,7 +76,7 @@ fn mapping(xid: u32, procedure: u32, program: Program, port: u16) -> Vec<u8> {
     Reply::of(call).head
 }
 
-/// Registers all programs at a port; what an earlier server registered is replaced.
+/// Registers all programs at a port, in place of an earlier server's registrations.
 pub async fn register<S>(stream: &mut S, port: u16) -> Result<(), PortmapError>
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -49,7 +49,7 @@ pub const COMMIT: u32 = 21;
 /// Bytes of one read or write at most.
 pub const TRANSFER_MAX: u32 = 1 << 20;
 
-/// What a failure answers beside its status, about the first or the second file of the call.
+/// A result that a failure carries beside its status, about the first or the second file of the call.
 #[derive(Clone, Copy, Debug)]
 enum Beside {
     /// `post_op_attr`.

@@ -43,7 +43,7 @@ struct Answers {
     used: u64,
 }
 
-/// What is to be done with a call.
+/// Whether a call came before.
 pub enum Repeated {
     /// Perform it, and tell the ticket its answer.
     No(Ticket),

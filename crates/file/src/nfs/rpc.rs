@@ -1,4 +1,4 @@
-//! ONC RPC version 2 (RFC 5531): the header of a call, who asks, and the answers that RPC itself gives.
+//! ONC RPC version 2 (RFC 5531): the header of a call, its credentials, and the answers that RPC itself gives.
 
 use bytes::Bytes;
 
@@ -12,7 +12,7 @@ const AUTH_NONE: u32 = 0;
 const AUTH_SYS: u32 = 1;
 /// RFC 9289: a client asks whether the server speaks TLS.
 const AUTH_TLS: u32 = 7;
-/// What a server that does answers in its verifier.
+/// The verifier of a server that does.
 const STARTTLS: &[u8] = b"STARTTLS";
 
 /// The longest body of credentials or of a verifier.
@@ -34,7 +34,7 @@ pub const HEAD: usize = 28;
 const BODY: usize = 192;
 const LAST_FRAGMENT: u32 = 1 << 31;
 
-/// Who asks, before an export's rules map it.
+/// The user that a call claims, before an export's rules map it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Credentials {
     None,
@@ -104,7 +104,7 @@ fn credentials(reader: &mut Reader) -> Result<Credentials, Malformed> {
         }
         _ => return Err(Malformed),
     };
-    // What the body says must end inside it.
+    // The body's own lengths must end inside it.
     let unread = reader.remaining().checked_sub(rest).ok_or(Malformed)?;
     reader.skip(unread)?;
     Ok(found)

@@ -1,4 +1,4 @@
-//! What all connections share: exports, options, locks, counters, and the answers to repeated calls.
+//! The state that all connections share: exports, options, locks, counters, and the answers to repeated calls.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

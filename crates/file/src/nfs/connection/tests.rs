@@ -147,6 +147,10 @@ async fn a_change_under_way_survives_its_connection() {
     // The client comes back from its port, and repeats the call.
     let mut again = Client::new(&server);
     again.stream.write_all(&record).await.unwrap();
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+    }
+    assert!(!client.task.is_finished(), "the connection ended before its change");
     gate(&server).passes.add_permits(1);
     assert!(matches!(client.task.await.unwrap(), Ended::Closed | Ended::Failed(_)));
     let mut results = rpc::results(again.receive().await, client.xid).unwrap();

@@ -23,7 +23,7 @@ const ENTRIES_MAX: usize = 2048;
 const AROUND: usize = 4 + 4 + ATTRIBUTES + 8 + 4 + 4;
 /// An entry without its name: its mark, number and cookie.
 const ENTRY: usize = 4 + 8 + 8;
-/// What READDIRPLUS adds to an entry.
+/// The bytes that READDIRPLUS adds to an entry.
 const PLUS: usize = 4 + ATTRIBUTES + 4 + opaque_length(handle::LENGTH);
 /// A short name, for a guess how many entries an answer may hold.
 const NAME: usize = opaque_length(8);

@@ -23,7 +23,7 @@ use super::{READ, Request, TRANSFER_MAX, WRITE, changes, is_once, perform, read,
 
 pub type Answering = Pin<Box<dyn Future<Output = Reply> + Send>>;
 
-/// What became of a record.
+/// The outcome of a record.
 pub enum Started {
     /// There is nothing to answer.
     Silent,
@@ -32,7 +32,7 @@ pub enum Started {
     StartTls(Reply),
     Running {
         future: Answering,
-        /// What it counts for among the bytes under way.
+        /// Its share of the bytes under way.
         bytes: usize,
     },
 }

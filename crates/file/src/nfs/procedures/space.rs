@@ -1,4 +1,4 @@
-//! What a client asks about a whole share: FSSTAT, FSINFO and PATHCONF.
+//! Questions about a whole share: FSSTAT, FSINFO and PATHCONF.
 
 use crate::Files;
 use crate::model::{LINKS_MAX, NAME_MAX, SIZE_MAX};

@@ -43,6 +43,21 @@ fn a_call_is_parsed() {
 }
 
 #[test]
+fn credentials_may_hold_more_than_is_read() {
+    let mut record = call()[..24].to_vec();
+    let mut body = call()[32..64].to_vec();
+    body.put_u32(4711);
+    record.put_u32(AUTH_SYS);
+    record.put_opaque(&body);
+    for word in [AUTH_NONE, 0, 99] {
+        record.put_u32(word);
+    }
+    let mut parsed = Call::parse(record.into()).unwrap();
+    assert_eq!(parsed.credentials, Credentials::Sys { uid: 1000, gid: 100, groups: vec![10, 20] });
+    assert_eq!((parsed.arguments.u32(), parsed.arguments.remaining()), (Ok(99), 0));
+}
+
+#[test]
 fn refused_calls_say_why() {
     for (record, expected) in [
         (with_word(2, 3), vec![1, 1, 0, 2, 2]),       // another version of RPC
@@ -62,6 +77,21 @@ fn refused_calls_say_why() {
     assert_eq!(mismatch.head[24..], [0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 4]);
     assert_eq!(Reply::refused(7, Accepted::ProgramUnavailable).head[27], 1);
     assert_eq!(Reply::refused(7, Accepted::ProcedureUnavailable).head[27], 3);
+}
+
+#[test]
+fn a_caller_has_at_most_16_groups() {
+    for (count, expected) in [(16, true), (17, false)] {
+        let mut record = call()[..24].to_vec();
+        let mut body = call()[32..52].to_vec();
+        body.put_u32(count);
+        (0..count).for_each(|group| body.put_u32(group));
+        record.put_u32(AUTH_SYS);
+        record.put_opaque(&body);
+        record.put_u32(AUTH_NONE);
+        record.put_u32(0);
+        assert_eq!(Call::parse(record.into()).is_ok(), expected, "{count} groups");
+    }
 }
 
 #[test]
