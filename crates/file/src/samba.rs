@@ -229,7 +229,7 @@ fn user(value: &str) -> Result<String, BadSetting> {
     let value = plain(WHAT, value)?;
     let name = value.strip_prefix('@').unwrap_or(value);
     let why = match name {
-        name if name.is_empty() => "a group has a name",
+        "" => "a group has a name",
         name if name.starts_with(['@', '+', '&']) => "Samba gives its first character a meaning",
         name if name.contains([',', ';']) => "it has a comma or a semicolon",
         _ => return Ok(format!("\"{value}\"")),
