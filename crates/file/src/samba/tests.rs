@@ -48,7 +48,7 @@ fn every_share_has_what_it_depends_on() {
     assert_eq!(names, ["global", "records", "Old Records"]);
     for name in ["records", "Old Records"] {
         for (parameter, expected) in [
-            ("store dos attributes", "no"),
+            ("store dos attributes", "yes"),
             ("map readonly", "yes"),
             ("vfs objects", "streams_xattr"),
             ("kernel oplocks", "no"),
