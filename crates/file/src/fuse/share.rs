@@ -119,7 +119,7 @@ impl<F: Files> Share<F> {
         &self,
         caller: &Caller,
         inode: Inode,
-        mut changes: Changes,
+        changes: Changes,
         through_open_file: bool,
     ) -> Result<Attributes> {
         let size = changes.size.is_some();
@@ -141,8 +141,9 @@ impl<F: Files> Share<F> {
         if matches!(set, Err(FileError::Denied)) && size && through_open_file {
             // The opener may still cut it, whatever the mode says by now.
             let file = patiently!(self.files.attributes(inode))?;
-            changes.mode = Some(without_set_ids(file.mode)).filter(|mode| *mode != file.mode);
-            return Ok(patiently!(self.files.set_attributes(&Caller::ROOT, inode, changes.clone(), None))?.after);
+            let mode = Some(without_set_ids(file.mode)).filter(|mode| *mode != file.mode);
+            let cut = Changes { size: changes.size, mode, ..Changes::default() };
+            return Ok(patiently!(self.files.set_attributes(&Caller::ROOT, inode, cut.clone(), None))?.after);
         }
         Ok(set?.after)
     }
